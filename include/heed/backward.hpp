@@ -1,6 +1,6 @@
-// The backward pass of attention: from the gradient of a loss with respect to what a call of attention()
-// returned, that with respect to what it was given. In the terms of heed/attention.hpp, with d<x> for the
-// derivative of the loss by x and m_ij for dropout (0 for a weight that is dropped, else 1 / (1 - P)):
+// The backward pass of attention: from gradients of a loss by the results of attention() to gradients by its
+// inputs. The symbols are those of heed/attention.hpp. d<x> is the derivative of the loss by x, and m_ij is
+// the dropout factor: 0 for a dropped weight, else 1 / (1 - P).
 //
 //   dV_j    = sum_i m_ij p_ij dO_i
 //   dP_ij   = m_ij <dO_i, v_j> + dWeights_ij
@@ -12,15 +12,15 @@
 //   dQ_i    = scale sum_j dT_ij k_j
 //   dK_j    = scale sum_i dT_ij q_i                      over the query heads of the key head too
 //
-// docs/backward.md derives them. The Lq x Lk matrix is never stored: rows are computed again from query and
-// key, as in Dao 2023 (FlashAttention-2), algorithm 2. The result has the same bits for every number of
+// docs/backward.md derives the formulas. The Lq x Lk matrix is never stored: rows are recomputed from query
+// and key, as in Dao 2023 (FlashAttention-2), algorithm 2. The result has the same bits for every number of
 // threads.
 //
-// A key that a row may not attend takes no part in it, whatever key, value and gradients hold there: nothing
-// leaks, and a key that no row attends has the gradient 0. A row with no allowed key has the gradient 0 and
-// adds none. NaN: a row with a NaN among its query, its grad_output, or the keys and values it attends, has
-// NaN for dQ, and adds NaN to dK of every key that it attends; to their dV only where its weights or its
-// grad_output are NaN.
+// A key that a row may not attend does not affect it, whatever key, value and gradients hold there. A key
+// that no row attends has gradient 0. A row with no allowed key has gradient 0 and adds nothing. A NaN in a
+// row's query or grad_output, or in a key or value that it attends, makes its dQ NaN. The row then adds NaN
+// to dK of every key that it attends. It adds NaN to their dV only where its weights or its grad_output are
+// NaN.
 #pragma once
 
 #include <optional>
@@ -32,24 +32,25 @@
 
 namespace heed {
 
-/// What the forward pass was given and gave, and the gradients of what it returned. Any strides; a view of
-/// stride 0 over a single 0 stands for a gradient of zeros. Inputs of rank 2 or 3 lack the axes B, H or B
-/// everywhere.
+/// Inputs and results of the forward pass, and the gradients of its results. Strides are arbitrary; a view of
+/// stride 0 over a single 0 is a gradient of zeros. If the inputs have rank 3 or 2, all tensors lack the axes
+/// B, or B and H.
 struct AttentionBackwardInputs {
   TensorView query;  ///< [B, H, Lq, D], as attention() takes it
   TensorView key;    ///< [B, Hkv, Lk, D]
   TensorView value;  ///< [B, Hkv, Lk, Dv]
-  /// [B, H, Lq, Dv] and [B, H, Lq] (Need::lse), of the forward call with the same tensors and options. They
-  /// spare the fused kernel a pass; the reference computes each row anew, in f64, and reads neither.
+  /// [B, H, Lq, Dv] and [B, H, Lq] (Need::lse), results of the forward call with the same tensors and
+  /// options. They save the fused kernel a pass. The reference recomputes each row in f64 and reads neither.
   TensorView output;
   TensorView lse;
-  TensorView grad_output;  ///< dO [B, H, Lq, Dv]; it and `output`: of the inputs' dtype, or f32
-  /// By AttentionResult::lse [B, H, Lq] and ::weights [B, H, Lq, Lk], of the dtype of these.
+  TensorView grad_output;  ///< dO [B, H, Lq, Dv]; like `output` of the inputs' dtype or f32
+  /// Gradients by AttentionResult::lse [B, H, Lq] and ::weights [B, H, Lq, Lk], in the dtype of those
+  /// results.
   std::optional<TensorView> grad_lse{};
   std::optional<TensorView> grad_weights{};
 };
 
-/// Which gradients attention_backward() computes.
+/// The gradients that attention_backward() computes.
 struct GradientRequest {
   bool query = true;
   bool key = true;
@@ -58,25 +59,25 @@ struct GradientRequest {
   bool sinks = false;  ///< needs AttentionOptions::sinks
 };
 
-/// Each in the shape and dtype of its tensor; what was not asked for stays empty (shape [0]). Axes that a
-/// bias or sinks repeat (stride 0) are summed over: their size is 1 here.
+/// Gradients in the shape and dtype of their tensors; those not requested stay empty (shape [0]). Axes that a
+/// bias or sinks repeat (stride 0) are summed over and have size 1 here.
 struct AttentionGradients {
   Tensor query;                       ///< [B, H, Lq, D]
   Tensor key;                         ///< [B, Hkv, Lk, D]
   Tensor value;                       ///< [B, Hkv, Lk, Dv]
-  Tensor bias;                        ///< as options.bias
-  Tensor sinks;                       ///< [H], as options.sinks
-  Kernel kernel = Kernel::reference;  ///< which implementation computed
+  Tensor bias;                        ///< like options.bias
+  Tensor sinks;                       ///< [H], like options.sinks
+  Kernel kernel = Kernel::reference;  ///< the implementation that ran
   std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
-  int threads = 1;                    ///< how many threads it used
-  std::int64_t recomputed_rows = 0;   ///< query rows that f32 could not hold, computed in f64
+  int threads = 1;                    ///< number of threads used
+  std::int64_t recomputed_rows = 0;   ///< query rows that f32 cannot represent, computed in f64
 };
 
-/// Where gradients go: as AttentionGradients, in memory of the caller, any strides. A default view is not
-/// computed. `bias` may have any shape that broadcasts to [B, H, Lq, Lk], `sinks` any that broadcasts to
-/// [H]: the gradient is summed to it. Both may be f64, for a caller who goes on adding. A view must not
-/// overlap itself, nor another of them or an input. (Checked; of the last two what interleaves with gaps is
-/// not.)
+/// Views of caller memory for the gradients of AttentionGradients, with any strides. An empty (default) view
+/// is skipped. `bias` may have any shape that broadcasts to [B, H, Lq, Lk], `sinks` any that broadcasts to
+/// [H]; the gradient is summed to that shape. Both may be f64, for callers that accumulate. A view must not
+/// overlap itself, another view or an input. Overlaps are refused, but two tensors with gaps whose elements
+/// interleave are not detected.
 struct AttentionGradientViews {
   MutableTensorView query{};
   MutableTensorView key{};
@@ -85,14 +86,15 @@ struct AttentionGradientViews {
   MutableTensorView sinks{};
 };
 
-/// `options` are those of the forward call: all that shapes p_ij is read, and `kernel` and `threads`; what
-/// the forward returned besides (need, top_k, …) plays no part. Throws Error (invalid_argument) before
-/// anything is computed or written where the call is wrong, and out_of_memory where the results do not fit.
+/// Computes the gradients. `options` are those of the forward call: everything that determines p_ij is read,
+/// and `kernel` and `threads`. Requests for other results (need, top_k, …) are ignored. Throws Error
+/// (invalid_argument) before anything is computed or written if an argument is wrong, and out_of_memory if
+/// the results do not fit in memory.
 [[nodiscard]] HEED_API AttentionGradients attention_backward(const AttentionBackwardInputs& inputs,
                                                              const AttentionOptions& options = {},
                                                              const GradientRequest& request = {});
 
-/// The same into memory of the caller. What to compute is what `gradients` has views for.
+/// Writes the gradients into caller memory. Computes exactly those that `gradients` has views for.
 HEED_API AttentionRun attention_backward_into(const AttentionBackwardInputs& inputs,
                                               const AttentionOptions& options,
                                               const AttentionGradientViews& gradients);

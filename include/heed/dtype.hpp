@@ -1,4 +1,4 @@
-// Element types, and the two 16-bit floats that C++20 has no name for.
+// Element types, and the two 16-bit floats that C++20 lacks.
 #pragma once
 
 #include <bit>
@@ -30,7 +30,7 @@ inline float to_float(BFloat16 value) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 HEED_API BFloat16 to_bfloat16(float value) noexcept;
-/// From a double in one rounding (not by way of float, which would round twice).
+/// Converts from a double with one rounding; a detour through float would round twice.
 HEED_API Float16 to_float16(double value) noexcept;
 HEED_API BFloat16 to_bfloat16(double value) noexcept;
 
@@ -38,7 +38,7 @@ HEED_API BFloat16 to_bfloat16(double value) noexcept;
 HEED_API std::size_t size_of(DType dtype) noexcept;
 /// "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool".
 HEED_API std::string_view name_of(DType dtype) noexcept;
-/// The dtype of that name, or nothing.
+/// The dtype of that name, or nullopt.
 HEED_API std::optional<DType> dtype_named(std::string_view name) noexcept;
 /// True for f64, f32, f16 and bf16.
 HEED_API bool is_floating(DType dtype) noexcept;

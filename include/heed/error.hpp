@@ -8,16 +8,16 @@
 
 namespace heed {
 
-/// What kind of failure an Error reports; the values are those of the C ABI (heed.h).
+/// The kind of failure; the values equal those of the C ABI (heed.h).
 enum class ErrorCode : int {
   invalid_argument = 1,  ///< the call is wrong: a shape, a dtype, an option
   io = 2,                ///< a file is missing, unreadable or broken
-  out_of_memory = 3,     ///< memory could not be had, or the size asked for overflows
-  internal = 4,          ///< a fault of heed itself
+  out_of_memory = 3,     ///< an allocation failed, or the requested size overflows
+  internal = 4,          ///< a bug in heed
 };
 
-/// Thrown by every function of heed that fails. what() is one sentence that names the argument (or the file),
-/// what it was, and what was expected.
+/// Thrown by every function of heed that fails. what() is one sentence that names the argument or file, its
+/// value, and what was expected.
 class HEED_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -1,8 +1,8 @@
-// Looking inside attention: everything there is to say about a call, gathered for a person to look at.
+// Reports on attention calls: the data that people need to look inside a call.
 //
-// A report holds no more than O(L) numbers a head unless a piece of the matrix is asked for: what it says of
-// 100,000 tokens is as exact as what it says of ten. All weights are p_ij of heed/attention.hpp (before
-// dropout; with a sink they sum to less than 1).
+// A report holds O(L) numbers per head unless a piece of the matrix is requested. Its numbers are as exact
+// for 100,000 tokens as for ten. All weights are p_ij of heed/attention.hpp: before dropout. With a sink, the
+// weights of a row sum to less than 1.
 #pragma once
 
 #include <cstdint>
@@ -27,28 +27,28 @@ struct TileRange {
   std::int64_t row_end = 0;
   std::int64_t key_begin = 0;
   std::int64_t key_end = 0;
-  std::int64_t batch = -1;  ///< of this entry only; -1: all
-  std::int64_t head = -1;   ///< of this query head only; -1: all
+  std::int64_t batch = -1;  ///< only this batch entry; -1: all
+  std::int64_t head = -1;   ///< only this query head; -1: all
 };
 
 /// The weights of a piece of the matrix.
 struct WeightTile {
   TileRange range;
-  Tensor weights;  ///< [B, H, rows, keys], f64 for f64 inputs and f32 for all others; B or H is 1 where one
-                   ///< is chosen
-  Tensor allowed;  ///< the same shape, bool: false where a mask forbids the key (its weight is 0)
+  Tensor weights;  ///< [B, H, rows, keys], f64 for f64 inputs, otherwise f32; B or H is 1 if the range
+                   ///< chooses one
+  Tensor allowed;  ///< bool, same shape: false if a mask forbids the key (weight 0)
 };
 
-/// Any piece of the weights, p_ij = exp(s_ij - lse_i), from query, key and the lse that a call of attention()
-/// gave ([B, H, Lq], f32 or f64, or without the axes that query lacks): its cost is that of the piece. Scores
-/// are computed in f64. What options ask for (need, top_k, …) is not read. Throws Error (invalid_argument) as
-/// attention() does, and for a range that does not lie within the matrix; out_of_memory where the tile does
-/// not fit.
+/// Computes any piece of the weights, p_ij = exp(s_ij - lse_i), from query, key and the lse of an earlier
+/// attention() call. lse is [B, H, Lq], f32 or f64, without the axes that query lacks. The cost is
+/// proportional to the piece. Scores are computed in f64. Options that request results (need, top_k, …) are
+/// ignored. Throws Error (invalid_argument) as attention() does, and for a range outside the matrix;
+/// out_of_memory if the tile does not fit.
 [[nodiscard]] HEED_API WeightTile attention_tile(const TensorView& query, const TensorView& key,
                                                  const AttentionOptions& options, const TensorView& lse,
                                                  const TileRange& range);
 
-/// What a head may look like; the rules, the thresholds and their sources stand in docs/heads.md.
+/// Attention patterns of heads. docs/heads.md has the rules, thresholds and sources.
 enum class HeadPattern {
   previous_token,
   next_token,
@@ -66,126 +66,128 @@ inline constexpr int kHeadPatterns = 11;
 /// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
 /// "first-token sink", "local", "vertical", "uniform".
 [[nodiscard]] HEED_API std::string_view name_of(HeadPattern pattern) noexcept;
-/// The least score that earns the name.
+/// The lowest score at which a head gets this name.
 [[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
 
-/// Whether a token separates others: a special one ([SEP], [CLS], </s>, <|…|> and their like), or one of
-/// Unicode punctuation alone, but for the white space that a tokenizer writes before it.
+/// Whether a token is a separator: a special token ([SEP], [CLS], </s>, <|…|> and the like), or Unicode
+/// punctuation only. White space that a tokenizer puts before the token is ignored.
 [[nodiscard]] HEED_API bool is_separator(std::string_view token) noexcept;
 
-/// Rows that a name needs behind it.
+/// The fewest rows that a head name must be based on.
 inline constexpr std::int64_t kLeastRows = 3;
 
-/// A score as a part of a whole, so that those of several texts add up.
+/// A score as numerator and denominator, so that scores of several texts can be added.
 struct PatternShare {
   double part = 0;
   double whole = 0;
-  /// Within 0 to 1; NaN where the whole is 0.
+  /// part / whole, from 0 to 1; NaN if whole is 0.
   [[nodiscard]] HEED_API double score() const noexcept;
 };
 
-/// How well a rule fits, at two looks: over all weights, and over those beside the first key.
+/// How well a pattern fits: by all weights, and by the weights without the first key.
 struct PatternScore {
   HeadPattern pattern = HeadPattern::uniform;
-  double score = 0;       ///< from 0 to 1; NaN where no row can say (induction without tokens or ids)
-  double rest_score = 0;  ///< of the weight that is not on the first key; NaN for the sink itself
-  bool named = false;     ///< enough rows, and one of the two reaches the threshold
-  std::int64_t rows = 0;  ///< that have such keys, and a choice
+  double score = 0;       ///< from 0 to 1; NaN if no row applies (induction without tokens or ids)
+  double rest_score = 0;  ///< score without the first key's weight; NaN for the sink pattern
+  bool named = false;     ///< there are enough rows and a score reaches the threshold
+  std::int64_t rows = 0;  ///< rows that have matching keys and at least two allowed keys
   PatternShare all{}, rest{};
 };
 
-/// A pattern that a head shows, or the one that it shows next to that.
+/// A pattern that a head shows, or its runner-up.
 struct HeadName {
   HeadPattern pattern = HeadPattern::uniform;
   double score = 0;
-  bool of_rest = false;  ///< the score is that of the weight beside the first key
+  bool of_rest = false;  ///< the score ignores the weight on the first key
 };
 
-/// One head of one batch entry. Means are over its rows that see a key and hold numbers; NaN where there is
-/// none.
+/// Summary of one head of one batch entry. Means are over rows that see a key and have no NaN weights; NaN if
+/// there are no such rows.
 struct HeadSummary {
   std::int64_t batch = 0;
   std::int64_t head = 0;
-  std::int64_t rows = 0;      ///< rows with at least one allowed key, NaN rows not counted
+  std::int64_t rows = 0;      ///< rows with at least one allowed key, without NaN rows
   std::int64_t nan_rows = 0;  ///< rows whose weights are NaN
-  std::int64_t choices = 0;   ///< those of `rows` with two allowed keys or more: they back the scores
+  std::int64_t choices = 0;   ///< those of `rows` with at least two allowed keys; scores use these
   double entropy = 0;         ///< nats
   double max_weight = 0;
-  double distance = 0;                 ///< mean of |p_i - j|, in positions
-  double first = 0;                    ///< sink mass: weight on the first key (of the row's segment)
-  double self = 0;                     ///< weight on the key at p_i
-  double previous = 0;                 ///< weight on the key at p_i - 1
-  double next = 0;                     ///< weight on the key at p_i + 1
-  double induction = 0;                ///< over rows with an earlier copy of their token; NaN without any
-  std::vector<PatternScore> patterns;  ///< all of them, in the order of HeadPattern
+  double distance = 0;                       ///< mean of |p_i - j|, in positions
+  double first = 0;                          ///< sink mass: weight on the first key (of the row's segment)
+  double self = 0;                           ///< weight on the key at p_i
+  double previous = 0;                       ///< weight on the key at p_i - 1
+  double next = 0;                           ///< weight on the key at p_i + 1
+  double induction = 0;                      ///< over rows with an earlier copy of their token; NaN if none
+  std::vector<PatternScore> patterns;        ///< all of them, in the order of HeadPattern
   std::vector<std::int64_t> most_received;   ///< keys, the most attended first
-  std::vector<double> most_received_weight;  ///< what they received
-  /// The names that it has earned, the best first; what a better one implies is left out.
+  std::vector<double> most_received_weight;  ///< the weight that each received
+  /// The names that the head has earned, the best first. A name that a better one implies is left out.
   [[nodiscard]] HEED_API std::vector<HeadName> names() const;
-  /// names()[0] in words, "mixed" where there is none, "too few rows" where choices < kLeastRows.
+  /// names()[0] in words; "mixed" if there is none, "too few rows" if choices < kLeastRows.
   [[nodiscard]] HEED_API std::string_view name() const;
-  /// What stands behind the name: the second one that it has earned, or else the nearest to its threshold.
-  /// None where too few rows back it.
+  /// The runner-up to the name: the second earned name, else the pattern nearest to its threshold. nullopt if
+  /// too few rows support it.
   [[nodiscard]] HEED_API std::optional<HeadName> runner_up() const;
 };
 
-/// The heads of one model over several texts: texts[t] are the summaries of text t, the same heads in the
-/// same order. Means weigh each text by its rows; scores are those of all rows together. Keys of different
-/// texts have nothing in common: most_received is empty. Throws Error (invalid_argument) where there is no
-/// text, or where the heads differ.
+/// Merges the summaries of several texts; texts[t] has the same heads in the same order for each t. Means are
+/// weighted by the rows of each text; scores are computed over all rows together. most_received is empty,
+/// because keys of different texts do not correspond. Throws Error (invalid_argument) if there is no text or
+/// the heads differ.
 [[nodiscard]] HEED_API std::vector<HeadSummary> merge_summaries(
     std::span<const std::vector<HeadSummary>> texts);
 
-/// One thing that was asked for and what it cost.
+/// One requested result and its cost.
 struct CostLine {
   std::string what;        ///< "plain forward", "lse, entropy, distance, top-5", "received", …
-  double seconds = 0;      ///< that it took or added; NaN where that is not told apart from the others
-  double times = 0;        ///< the same in plain forwards; NaN where one takes less than a millisecond
-  double bytes = 0;        ///< memory that it took or added, results included
-  bool estimated = false;  ///< from a sample of the rows (plain forward), or from sizes alone (full matrix)
-  bool made = true;        ///< false: only told what it would take (full matrix), and 0 seconds
+  double seconds = 0;      ///< time taken or added; NaN if not measured separately
+  double times = 0;        ///< `seconds` in units of a plain forward; NaN if that takes less than 1 ms
+  double bytes = 0;        ///< memory taken or added, including results
+  bool estimated = false;  ///< from a sample of the rows (plain forward) or from sizes (full matrix)
+  bool made = true;        ///< false: not computed, only estimated (full matrix); seconds is 0
 };
 
-/// What a report is to hold beyond the row summaries, which are always there.
+/// The contents of a report besides the row summaries, which are always included.
 struct ReportOptions {
-  std::int64_t top_k = 5;  ///< keys a row; 0 is off
+  std::int64_t top_k = 5;  ///< keys per row; 0 is off
   bool received = true;
-  /// Levels of the map down to 1024 x 1024 bins at most (min with Lq x Lk); 0 x 0 leaves the map out.
+  /// Size of the finest level of the map: at most 1024 x 1024 bins by default, and at most Lq x Lk. 0 x 0
+  /// leaves the map out.
   MapSize map{1024, 1024};
   std::int64_t most_received = 8;  ///< keys in HeadSummary::most_received
-  /// The whole matrix where Lq * Lk is at most this; 0 never. The page's limit is kFullWeightsCells.
+  /// Includes the whole matrix if Lq * Lk is at most this; 0: never. Pages use the limit kFullWeightsCells.
   std::int64_t full_weights_cells = 0;
-  std::vector<TileRange> tiles{};  ///< tiles to hold at full resolution
-  /// Rows, ascending, for questions about them alone: nothing else is computed. What AttentionResult has of
-  /// other rows is NaN (in top_k_index -1), and received, the map, tiles, the full matrix, what a head's
-  /// rows share with their neighbours (first, self, previous, next, induction) and the summaries are left
-  /// out. None: all rows.
+  std::vector<TileRange> tiles{};  ///< tiles to include at full resolution
+  /// Rows to report, ascending; empty: all. Only these rows are computed. For other rows, the results of
+  /// AttentionResult are NaN (top_k_index: -1). Left out are received, the map, tiles, the full matrix, the
+  /// summaries, and first, self, previous, next and induction.
   std::vector<std::int64_t> rows{};
-  std::vector<std::string> query_tokens{};  ///< one a row, or none; UTF-8
-  std::vector<std::string> key_tokens{};    ///< one a key; none where they are the query's
-  /// Ids of the same tokens, or none. Copies of a token are those of its id; without ids, of its text.
+  std::vector<std::string> query_tokens{};  ///< one per row, or empty; UTF-8
+  std::vector<std::string> key_tokens{};    ///< one per key; empty if they equal the query's
+  /// Ids of the same tokens, or empty. Tokens are copies of each other if their ids are equal; without ids,
+  /// if their texts are equal.
   std::vector<std::int64_t> query_token_ids{};
   std::vector<std::int64_t> key_token_ids{};
-  bool cost = false;  ///< time a plain forward (a sample of it where it is long), too
-  /// Computes the call in place of attention(), over machines: all results that the options ask for, those
-  /// of rows with four axes; the output may be left out. Not where `rows` are asked for. There is no cost of
-  /// a forward pass then.
+  bool cost = false;  ///< also time a plain forward (a sample, if it is long)
+  /// Replaces attention(), for a call spread over machines. Returns all results that the options request; row
+  /// results have four axes; the output may be left out. Must be empty if `rows` is set. The report then has
+  /// no cost of a forward pass.
   std::function<AttentionResult(const AttentionOptions& options)> attend{};
-  /// Told now and then how much is done, from 0 to 1, and of what; from any thread, one at a time.
+  /// Receives the current task and the share done, 0 to 1, from time to time. Called from any thread, one
+  /// call at a time.
   std::function<void(std::string_view what, double share)> progress{};
 };
 
-/// Full weights are held for a page while a head has at most this many cells.
+/// A page contains the full weights if a head has at most this many cells.
 inline constexpr std::int64_t kFullWeightsCells = 4'000'000;
 
-/// A layer of a model, whose heads lie one after another on the head axis of a report.
+/// A layer of a model. The head axis of a report holds the heads of all layers, one layer after another.
 struct LayerHeads {
-  std::string name;        ///< "0", "1", …; where kinds are told apart, "encoder 0", "decoder 0", "cross 0"
+  std::string name;        ///< "0", "1", …; for several kinds of layers "encoder 0", "decoder 0", "cross 0"
   std::int64_t heads = 0;  ///< at least 1
 };
 
-/// What was found. B and H are always there, also for inputs of rank 2 or 3. Numbers a row or key are f64 for
-/// f64 inputs and f32 for all others. What was not asked for is empty (shape [0]).
+/// A report. B and H are always present, also for inputs of rank 2 or 3. Row and key numbers are f64 for f64
+/// inputs, otherwise f32. Results that were not requested are empty (shape [0]).
 struct AttentionReport {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;
@@ -195,38 +197,38 @@ struct AttentionReport {
   std::vector<std::string> key_tokens;        ///< Lk of them, or none
   std::vector<std::int64_t> query_token_ids;  ///< Lq of them, or none
   std::vector<std::int64_t> key_token_ids;    ///< Lk of them, or none
-  /// The layers that have the heads, H of them together, in this order; none where the heads are of one call.
+  /// The layers in the order of their heads, H heads in all; empty if the heads are those of a single call.
   std::vector<LayerHeads> layers;
-  /// The call in words, as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window",
-  /// "4,-1"}, {"mask", "bool [1, 1, 7, 7]"} …
+  /// The call as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window", "4,-1"},
+  /// {"mask", "bool [1, 1, 7, 7]"} …
   std::vector<std::pair<std::string, std::string>> options;
 
   Tensor output;     ///< [B, H, Lq, Dv], in the inputs' dtype
   Tensor position;   ///< [B, Lq], i64: p_i, counted within the row's segment
-  Tensor key_begin;  ///< [B, Lq], i64: keys [key_begin, key_end) are those that lengths, segments, causal and
-  Tensor key_end;    ///< [B, Lq], i64: window allow the row; mask and bias may forbid more. Equal: none.
+  Tensor key_begin;  ///< [B, Lq], i64: lengths, segments, causal and window allow keys
+  Tensor key_end;    ///< [B, Lq], i64: [key_begin, key_end); mask and bias may forbid more. Equal: none.
 
   Tensor lse, max_score, entropy, distance;       ///< [B, H, Lq], as in AttentionResult
   Tensor max_weight;                              ///< [B, H, Lq]: the largest weight
-  Tensor first, self, previous, next, induction;  ///< [B, H, Lq]: as in HeadSummary; induction only with
-                                                  ///< tokens or ids, NaN in rows without an earlier copy
+  Tensor first, self, previous, next, induction;  ///< [B, H, Lq], as in HeadSummary; induction needs tokens
+                                                  ///< or ids, and is NaN in rows without an earlier copy
   Tensor received;                                ///< [B, H, Lk]
   Tensor top_k_index, top_k_weight;               ///< [B, H, Lq, K], as in AttentionResult
 
-  /// Levels [B, H, R, C] of sums of weights, f64, the finest first: bin (r, c) of the finest as in
-  /// AttentionResult::map; of each next level (rounded up to) half as many rows and columns, bin (r, c) being
-  /// the sum of bins (2r, 2c) to (2r + 1, 2c + 1) of the one before it. The last is 1 x 1.
+  /// Levels [B, H, R, C] of sums of weights, f64, the finest first. Bins of the finest level are those of
+  /// AttentionResult::map. Each further level has half as many rows and columns, rounded up: its bin (r, c)
+  /// sums bins (2r, 2c) to (2r + 1, 2c + 1) of the level before. The last level is 1 x 1.
   std::vector<Tensor> map;
-  WeightTile weights;             ///< the whole matrix, where asked for and small enough
-  std::vector<WeightTile> tiles;  ///< as asked for
+  WeightTile weights;             ///< the whole matrix, if requested and small enough
+  std::vector<WeightTile> tiles;  ///< the requested tiles
 
-  std::vector<HeadSummary> summaries;  ///< B * H of them, by batch entry, then head
-  /// The plain forward first (only with ReportOptions::cost), then what each thing asked for added, and last
-  /// what the full matrix would take.
+  std::vector<HeadSummary> summaries;  ///< B * H summaries, ordered by batch entry, then head
+  /// First the plain forward (only with ReportOptions::cost), then the added cost of each requested result,
+  /// last the estimate for the full matrix.
   std::vector<CostLine> cost;
 };
 
-/// The layer (-1 without layers) and the number within it of head `head` of the axis H.
+/// The place of head `head` of the axis H: its layer (-1 without layers) and its number within the layer.
 struct HeadPlace {
   std::int64_t layer = -1;
   std::int64_t head = 0;
@@ -235,14 +237,15 @@ struct HeadPlace {
 /// "layer 3, head 1"; "head 1" without layers.
 [[nodiscard]] HEED_API std::string name_of_head(const AttentionReport& report, std::int64_t head);
 
-/// The reports of a model's layers as one, whose axis H has the heads of all of them, in this order. They are
-/// of the same rows and keys (batch, Lq, Lk, tokens). What one of them lacks the whole lacks; options that
-/// differ read "differs by layer"; [key_begin, key_end) holds the keys that any layer's row may see. There is
-/// no output, and no cost. Throws Error (invalid_argument) for none, and for reports that differ.
+/// Joins the reports of a model's layers; the axis H holds the heads of all layers in this order. All reports
+/// must have the same rows and keys (batch, Lq, Lk, tokens). A result that one report lacks is left out.
+/// Options that differ read "differs by layer". [key_begin, key_end) covers the keys that the row may see in
+/// any layer. There is no output and no cost. Throws Error (invalid_argument) for no reports, and for reports
+/// that differ.
 [[nodiscard]] HEED_API AttentionReport
 join_layers(std::vector<std::pair<std::string, AttentionReport>> layers);
 
-/// Element [indices…] of an f32 or f64 tensor, as those of a report are. Indices are not checked.
+/// Element [index…] of a row-major f32 or f64 tensor, such as those of a report. Indices are not checked.
 [[nodiscard]] inline double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {
   std::int64_t at = 0;
   int axis = 0;
@@ -252,35 +255,36 @@ join_layers(std::vector<std::pair<std::string, AttentionReport>> layers);
              : static_cast<double>(tensor.values<float>()[static_cast<std::size_t>(at)]);
 }
 
-/// Runs attention(query, key, value, options) and gathers a report. Of the options those that ask for results
-/// (need, top_k, received_last, map) are not read. Throws as attention() and attention_tile() do, and
-/// invalid_argument for tokens whose number is not that of the rows or keys.
+/// Runs attention(query, key, value, options) and builds a report. The options that request results (need,
+/// top_k, received_last, map) are ignored. Throws as attention() and attention_tile() do, and
+/// invalid_argument if the number of tokens differs from the number of rows or keys.
 [[nodiscard]] HEED_API AttentionReport make_report(const TensorView& query, const TensorView& key,
                                                    const TensorView& value,
                                                    const AttentionOptions& options = {},
                                                    const ReportOptions& wanted = {});
 
-/// What masks leave of one head's square of queries and keys: causality, window, lengths, segments, boolean
-/// and sparse masks. A bias of -inf is none.
+/// A picture of the pairs that one head may attend, by causality, window, lengths, segments, boolean and
+/// sparse masks. A bias of -inf does not count as a mask.
 struct MaskPicture {
-  Tensor allowed;  ///< [R, C], f64: of each bin, as in AttentionResult::map, the share that is allowed
-  double allowed_share = 0;  ///< of all Lq x Lk pairs
-  double tile_share = 0;     ///< those in tiles of 64 x 64 with an allowed pair: about what a kernel computes
+  Tensor allowed;            ///< [R, C], f64: allowed share of each bin (bins of AttentionResult::map)
+  double allowed_share = 0;  ///< allowed share of all Lq x Lk pairs
+  double tile_share =
+      0;  ///< share of pairs in 64 x 64 tiles with an allowed pair, about what a kernel computes
 };
 
-/// In at most Lq x Lk bins. Throws Error (invalid_argument) as attention() does, and for a place or size that
-/// the call does not have.
+/// Uses at most Lq x Lk bins. Throws Error (invalid_argument) as attention() does, and for a batch entry,
+/// head or size out of range.
 [[nodiscard]] HEED_API MaskPicture mask_picture(const TensorView& query, const TensorView& key,
                                                 const AttentionOptions& options, std::int64_t batch,
                                                 std::int64_t head, const MapSize& bins);
 
-/// Each level the exact sums (in f64) of 2 x 2 bins of the one before it, from `finest` [B, H, R, C] (which
-/// becomes the first level, as f64) down to 1 x 1.
+/// Levels of a map, from `finest` [B, H, R, C] (converted to f64) down to 1 x 1. Each level holds the exact
+/// sums, in f64, of 2 x 2 bins of the level before.
 [[nodiscard]] HEED_API std::vector<Tensor> pool_map(const TensorView& finest);
 
-/// The exact sums (in f64) of `finest` [B, H, R, C] in fewer bins, those of AttentionResult::map of that
-/// size, where R is the number of queries or a multiple of size.rows, and C alike. Throws Error
-/// (invalid_argument) for a size of less than one bin or more than R x C.
+/// Sums `finest` [B, H, R, C] exactly, in f64, into fewer bins. They equal the bins of AttentionResult::map
+/// of that size if R is the number of queries or a multiple of size.rows, and likewise for C. Throws Error
+/// (invalid_argument) for a size below one bin or above R x C.
 [[nodiscard]] HEED_API Tensor map_in_bins(const TensorView& finest, const MapSize& size);
 
 }  // namespace heed

@@ -1,14 +1,14 @@
-// Caches of keys and values for decoding: rows are computed once and attended from then on, with every rule
-// and every result of heed/attention.hpp.
+// KV caches for decoding. Each row of keys and values is computed once and then attended by later queries,
+// with every rule and every result of heed/attention.hpp.
 //
-// A cache holds rows for a ragged batch of sequences. A row keeps its position while it is held: the first
-// row that is appended to a sequence stands at position 0, the next at 1, whatever is evicted. Causality,
-// windows, ALiBi, `distance` and the keys of top_k speak of positions; masks, bias, `weights`, `received` and
-// the like have a column for each row held, in order of position.
+// A cache holds rows for a batch of sequences of different lengths. A row keeps its position: the first row
+// of a sequence is at position 0, the next at 1, whatever is evicted. Causality, windows, ALiBi, `distance`
+// and the keys of top_k use positions. Masks, bias, `weights`, `received` and the like have one column per
+// row held, ordered by position.
 //
-// attention(query, cache, options) equals attention() on the rows held, as they are kept (keys(), values()).
-// For one format the bits are the same whatever the layout, the page size, the sharing and the threads.
-// docs/kv_cache.md has the layouts and formats with pictures and formulas.
+// attention(query, cache, options) equals attention() on the stored rows (keys(), values()). For one format
+// the bits do not depend on layout, page size, sharing or threads. docs/kv_cache.md explains the layouts and
+// formats, with pictures and formulas.
 #pragma once
 
 #include <cstddef>
@@ -31,23 +31,22 @@ namespace detail {
 class CacheState;
 }
 
-/// Where rows lie.
+/// Memory layout of the rows.
 enum class CacheLayout : std::uint8_t {
-  contiguous,  ///< [B, Hkv, capacity, D]: room for each sequence
-  paged,       ///< a pool of pages for all sequences (Kwon and others 2023)
-  ring,        ///< S sinks and a window of the last W rows; appending gives older ones away (Xiao and others
-               ///< 2023)
+  contiguous,  ///< [B, Hkv, capacity, D]: fixed room for each sequence
+  paged,       ///< one pool of pages for all sequences (Kwon et al. 2023)
+  ring,        ///< S sinks and a window of the last W rows; appending evicts older ones (Xiao et al. 2023)
 };
 
-/// How the rows of a page lie.
+/// Order of the axes within a page.
 enum class PageOrder : std::uint8_t {
   hnd,  ///< [pages, Hkv, page size, D]
-  nhd,  ///< [pages, page size, Hkv, D]: vLLM's and FlashInfer's default
+  nhd,  ///< [pages, page size, Hkv, D]: the default of vLLM and FlashInfer
 };
 
-/// What rows are kept as. Integers and fp8 have a scale, in bf16, for each channel and group of positions of
-/// keys, and for each row and group of channels of values (KIVI: Liu and others 2024); int4 an offset, too.
-/// The last rows of a sequence are kept in f32 until their group is full.
+/// Storage format of the rows. Integers and fp8 are codes with scales in bf16; int4 also has an offset. Keys
+/// have a scale per channel and group of positions, values per row and group of channels (KIVI: Liu et al.
+/// 2024). The last rows of a sequence stay in f32 until their group is full.
 enum class CacheFormat : std::uint8_t {
   f32,
   bf16,
@@ -57,68 +56,70 @@ enum class CacheFormat : std::uint8_t {
   fp8,   ///< e4m3: codes of 1 sign, 4 exponent and 3 fraction bits
 };
 
-/// "f32", "bf16", "f16", "int8", "int4", "fp8"; "" for what is no enumerator.
+/// "f32", "bf16", "f16", "int8", "int4", "fp8"; "" for an invalid value.
 HEED_API std::string_view name_of(CacheFormat format) noexcept;
-/// "contiguous", "paged", "ring"; "" for what is no enumerator.
+/// "contiguous", "paged", "ring"; "" for an invalid value.
 HEED_API std::string_view name_of(CacheLayout layout) noexcept;
 HEED_API std::optional<CacheFormat> cache_format_named(std::string_view name) noexcept;
 HEED_API std::optional<CacheLayout> cache_layout_named(std::string_view name) noexcept;
 
 struct KvCacheOptions {
-  std::int64_t sequences = 1;  ///< empty ones, to begin with
+  std::int64_t sequences = 1;  ///< number of sequences, initially empty
   std::int64_t kv_heads = 0;   ///< 1 or more
   std::int64_t head_dim = 0;   ///< D, 1 or more
-  std::int64_t value_dim = 0;  ///< Dv; 0: as head_dim
+  std::int64_t value_dim = 0;  ///< Dv; 0: head_dim
   CacheFormat format = CacheFormat::f32;
   CacheLayout layout = CacheLayout::contiguous;
-  /// Rows there is room for: of each sequence (contiguous), or of all together (paged, up to whole pages). A
-  /// ring has room for sinks + window.
+  /// Capacity in rows: per sequence (contiguous), or in all, rounded up to whole pages (paged). A ring has
+  /// room for sinks + window.
   std::int64_t capacity = 0;
-  std::int64_t page_size = 16;  ///< rows a page, 1 to 256
+  std::int64_t page_size = 16;  ///< rows per page, 1 to 256
   PageOrder order = PageOrder::hnd;
-  std::int64_t sinks = 0;   ///< of a ring: first rows, which stay
-  std::int64_t window = 0;  ///< of a ring: last rows, 1 or more
-  std::int64_t group = 32;  ///< positions of a group of keys, and channels of a group of values; a power of
-                            ///< two from 8 to 256
-  /// Keys are kept times an orthonormal Hadamard matrix, and so are queries before they meet them: scores
-  /// stay and outliers spread over all channels (QuaRot: Ashkboos and others 2024). Of codes alone.
+  std::int64_t sinks = 0;   ///< ring only: number of first rows that stay
+  std::int64_t window = 0;  ///< ring only: number of last rows that stay, 1 or more
+  std::int64_t group =
+      32;  ///< positions per group of keys and channels per group of values; a power of two from 8 to 256
+  /// Multiplies keys by an orthonormal Hadamard matrix before storage, and queries before use. Scores stay
+  /// the same, and outliers spread over all channels (QuaRot: Ashkboos et al. 2024). Needs a format of codes.
   bool rotate = false;
 };
 
-/// What a cache is made of, in rows, pages and bytes.
+/// Size of a cache in rows, pages and bytes.
 struct KvCacheStats {
-  std::int64_t rows = 0;          ///< held, of all sequences; a row that two sequences share counts twice
-  std::int64_t capacity = 0;      ///< rows that there is room for, in all
-  std::int64_t pages = 0;         ///< of a pool; otherwise one a sequence
-  std::int64_t free_pages = 0;    ///< that no sequence holds
-  std::int64_t shared_pages = 0;  ///< that several hold
-  // Memory that the cache has, together all of it:
-  std::int64_t bytes = 0;        ///< of keys, values and scales; 0 where they are borrowed
-  std::int64_t tail_bytes = 0;   ///< of rows that wait for their group
-  std::int64_t table_bytes = 0;  ///< of tables of rows, pages and groups, with the room kept to grow, of
-                                 ///< positions, running sums and the cache itself
+  std::int64_t rows = 0;          ///< rows held by all sequences; a row shared by two counts twice
+  std::int64_t capacity = 0;      ///< rows that fit in all
+  std::int64_t pages = 0;         ///< pages of the pool; without one, one per sequence
+  std::int64_t free_pages = 0;    ///< pages that no sequence holds
+  std::int64_t shared_pages = 0;  ///< pages that several sequences hold
+  // The memory of the cache is the sum of these three:
+  std::int64_t bytes = 0;       ///< keys, values and scales; 0 for a cache over caller memory
+  std::int64_t tail_bytes = 0;  ///< f32 rows whose group is not full yet
+  std::int64_t table_bytes =
+      0;  ///< tables of rows, pages and groups with spare room, positions, running sums, and the cache object
 };
 
-/// Which sequences a call attends, and how drafted queries see one another.
+/// The sequences that a call attends, and the tree of its draft queries.
 struct CacheQuery {
-  /// Batch entry (or query segment) b attends sequence sequences[b]; empty: sequence b.
+  /// Batch entry (or query segment) b attends sequence sequences[b]; if empty, sequence b.
   std::span<const std::int64_t> sequences{};
-  /// The queries are a tree of drafts, whose keys are the last Lq rows of each sequence: query i sees its
-  /// ancestors and itself among them, and all rows before. i64 or i32 [Lq] or [B, Lq]: each node's parent,
-  /// which comes before it; -1 for a root.
+  /// Makes the queries a tree of drafts whose keys are the last Lq rows of each sequence. Query i sees
+  /// itself, its ancestors and all earlier rows. i64 or i32 [Lq] or [B, Lq]: the parent of each node, which
+  /// comes before the node; -1 for a root.
   std::optional<TensorView> tree_parents{};
-  /// The same as a matrix, bool [Lq, Lq] or [B, Lq, Lq]: whether query i sees draft j. Not both.
+  /// The tree as a matrix, bool [Lq, Lq] or [B, Lq, Lq]: whether query i sees draft j. Set at most one of the
+  /// two.
   std::optional<TensorView> tree_mask{};
 };
 
 class HEED_API KvCache {
  public:
-  /// A cache with memory of its own. Throws Error (invalid_argument) where an option is wrong, out_of_memory
-  /// where memory cannot be had.
+  /// Creates a cache with its own memory. Throws Error (invalid_argument) for an invalid option,
+  /// out_of_memory if the allocation fails.
   explicit KvCache(const KvCacheOptions& options);
 
-  /// Caches over memory of the caller, which must outlive them; nothing is copied. Views are of one floating
-  /// dtype, their last axis without gaps. Rows can be appended where views are mutable and there is room.
+  /// Creates a cache over caller memory, which must outlive it; nothing is copied. All views have one
+  /// floating dtype and a last axis of stride 1. Rows can be appended if the views are mutable and there is
+  /// room.
   ///
   /// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths i64 or i32 [B].
   [[nodiscard]] static KvCache over(const TensorView& key, const TensorView& value,
@@ -128,10 +129,10 @@ class HEED_API KvCache {
   [[nodiscard]] static KvCache over(Tensor& key, Tensor& value, const TensorView& lengths) {
     return over(key.mutable_view(), value.mutable_view(), lengths);
   }
-  /// vLLM's block table: pools [pages, page size, Hkv, D] (nhd) or [pages, Hkv, page size, D] (hnd),
-  /// block_table i64 or i32 [B, most pages], lengths [B]. Entries beyond a sequence's length are room to
-  /// append to, up to the first one that is negative or that the table has elsewhere, too: a table may be
-  /// filled up with -1 or with any page.
+  /// Takes vLLM's block table. Pools are [pages, page size, Hkv, D] (nhd) or [pages, Hkv, page size, D]
+  /// (hnd); block_table is i64 or i32 [B, most pages]; lengths is [B]. Table entries past the length of a
+  /// sequence are room to append. That room ends at the first entry that is negative or occurs elsewhere in
+  /// the table. A table may thus be padded with -1 or with any page.
   [[nodiscard]] static KvCache over_block_table(const TensorView& key_pool, const TensorView& value_pool,
                                                 const TensorView& block_table, const TensorView& lengths,
                                                 PageOrder order = PageOrder::nhd);
@@ -144,8 +145,8 @@ class HEED_API KvCache {
                                                 PageOrder order = PageOrder::nhd) {
     return over_block_table(key_pool.mutable_view(), value_pool.mutable_view(), block_table, lengths, order);
   }
-  /// FlashInfer's page table: sequence b has pages indices[indptr[b], indptr[b + 1]), the last of which holds
-  /// last_page_len[b] rows. What is left of a page that two sequences have is room of neither.
+  /// Takes FlashInfer's page table. Sequence b has pages indices[indptr[b], indptr[b + 1]); its last page
+  /// holds last_page_len[b] rows. If two sequences share a page, neither can append to the rest of it.
   [[nodiscard]] static KvCache over_page_indices(const TensorView& key_pool, const TensorView& value_pool,
                                                  const TensorView& indptr, const TensorView& indices,
                                                  const TensorView& last_page_len,
@@ -176,40 +177,38 @@ class HEED_API KvCache {
   KvCache& operator=(KvCache&& other) noexcept;
   ~KvCache();
 
-  // What changes a cache happens whole or, where it throws, not at all.
+  // Functions that change a cache complete, or throw and leave it unchanged.
 
   /// Appends L rows to every sequence: key [B, Hkv, L, D], value [B, Hkv, L, Dv], of any floating dtype but
-  /// f64. A cache of codes takes finite numbers only.
+  /// f64. A cache of codes accepts only finite numbers.
   void append(const TensorView& key, const TensorView& value);
-  /// The same for a ragged batch: key [1, Hkv, T, D]; rows [offsets[b], offsets[b + 1]) go to sequence
-  /// sequences[b], or to sequence b where `sequences` is empty. offsets: i64 or i32, from 0 to T.
+  /// The same for a ragged batch: key [1, Hkv, T, D]. Rows [offsets[b], offsets[b + 1]) go to sequence
+  /// sequences[b], or to sequence b if `sequences` is empty. offsets: i64 or i32, from 0 to T.
   void append(const TensorView& key, const TensorView& value, const TensorView& offsets,
               std::span<const std::int64_t> sequences = {});
-  /// Takes back the last rows, so that `length` positions are left. A cache of codes is then as it was before
-  /// they came, bit for bit, up to `group` rows back; further back, rows of the last group that is not full
-  /// keep the values that they were attended with.
+  /// Removes the last rows so that `length` positions remain. A cache of codes returns to its earlier state
+  /// bit for bit, up to `group` rows back. Further back, rows of the last incomplete group keep their
+  /// quantised values.
   void truncate(std::int64_t sequence, std::int64_t length);
-  /// A new sequence with the rows of another; returns its number, which is one that was released where there
-  /// is any. Pages are shared until they are written to. Other layouts copy.
+  /// Creates a sequence with the rows of another and returns its number, reusing a released one if possible.
+  /// Pages are shared until written to. Other layouts copy.
   std::int64_t fork(std::int64_t sequence);
-  /// Gives a sequence away, with its room, and its number to a fork to come. Until then it has no rows and
-  /// cannot be changed or attended, so that calls over all sequences are refused; those that name others go
-  /// on.
+  /// Releases a sequence and its room. A later fork may reuse its number. Until then it has no rows and
+  /// cannot be changed or attended. Calls over all sequences then fail; calls that name other sequences work.
   void release(std::int64_t sequence);
-  /// Empties a sequence; its next row stands at position 0.
+  /// Empties a sequence; its next row is at position 0.
   void clear(std::int64_t sequence);
-  /// Gives the rows at these positions away, which must be held and ascend. Nothing moves; their room is for
-  /// rows to come. In a cache of codes, room is had again when no row of a group's page is held.
+  /// Evicts the rows at these positions, which must be held and ascending. Nothing moves; new rows reuse the
+  /// room. In a cache of codes, a page is freed once all rows of its group are evicted.
   void evict(std::int64_t sequence, std::span<const std::int64_t> positions);
-  /// Makes room for `rows` rows: of each sequence (contiguous), or of all (paged). Never less than there is.
+  /// Reserves room for `rows` rows: per sequence (contiguous) or in all (paged). Never shrinks.
   void reserve(std::int64_t rows);
-  /// Adds what rows received to sums that stay with them: sum = decay * sum + received. `received` as a call
-  /// with Need::received returns it, floating, [B, H, Lk]; heads of one key head are added up. decay in [0,
-  /// 1].
+  /// Updates the running sum of each row: sum = decay * sum + received. `received` is the Need::received
+  /// result of a call, floating, [B, H, Lk]; query heads of one key head are added up. decay in [0, 1].
   void add_received(const TensorView& received, double decay = 1,
                     std::span<const std::int64_t> sequences = {});
 
-  /// How many, with those that are released.
+  /// Number of sequences, including released ones.
   [[nodiscard]] std::int64_t sequences() const noexcept;
   [[nodiscard]] std::int64_t kv_heads() const noexcept;
   [[nodiscard]] std::int64_t head_dim() const noexcept;
@@ -220,19 +219,19 @@ class HEED_API KvCache {
   [[nodiscard]] bool rotates() const noexcept;
   /// The position of the next row of a sequence.
   [[nodiscard]] std::int64_t length(std::int64_t sequence) const;
-  /// How many rows it holds.
+  /// The number of rows that a sequence holds.
   [[nodiscard]] std::int64_t rows(std::int64_t sequence) const;
-  /// Where they stand, ascending.
+  /// The positions of its rows, ascending.
   [[nodiscard]] std::vector<std::int64_t> positions(std::int64_t sequence) const;
-  /// The rows as they are attended, f32 [Hkv, rows, D] and [Hkv, rows, Dv]: codes as numbers, keys in the
-  /// rotated basis where the cache rotates.
+  /// The rows as attention reads them, f32 [Hkv, rows, D] and [Hkv, rows, Dv]: codes are decoded; keys of a
+  /// rotating cache stay rotated.
   [[nodiscard]] Tensor keys(std::int64_t sequence) const;
   [[nodiscard]] Tensor values(std::int64_t sequence) const;
-  /// The running sums of add_received, f32 [Hkv, rows]; 0 for rows that came since.
+  /// The running sums of add_received, f32 [Hkv, rows]; 0 for rows appended since.
   [[nodiscard]] Tensor received(std::int64_t sequence) const;
   [[nodiscard]] KvCacheStats stats() const;
 
-  /// For the library itself.
+  /// For internal use.
   [[nodiscard]] const detail::CacheState& state() const noexcept { return *state_; }
 
  private:
@@ -240,12 +239,12 @@ class HEED_API KvCache {
   std::unique_ptr<detail::CacheState> state_;
 };
 
-/// query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment a sequence; f32, f16 or
-/// bf16. Results are those of attention() with Lk the most rows of a sequence, or with segments the rows of
-/// all sequences one after the other; indices of top_k are positions. Queries stand at the last positions of
-/// their sequence, whatever options.align says, unless options.query_offset says otherwise.
-/// options.kv_lengths and key_segments are the cache's own, and refused. attention_into refuses outputs in
-/// the memory that a cache lies over, also where it holds no row.
+/// Attention over a cache. query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment per
+/// sequence; f32, f16 or bf16. Results are those of attention(); indices of top_k are positions. Lk is the
+/// number of rows of the longest sequence; with segments, the rows of all sequences one after the other.
+/// Queries are at the last positions of their sequence, unless options.query_offset is set; options.align is
+/// ignored. options.kv_lengths and key_segments come from the cache and are refused. attention_into refuses
+/// outputs in the memory of a cache over caller memory, even in its unused rows.
 [[nodiscard]] HEED_API AttentionResult attention(const TensorView& query, const KvCache& cache,
                                                  const AttentionOptions& options = {},
                                                  const CacheQuery& which = {});
@@ -253,8 +252,8 @@ HEED_API AttentionRun attention_into(const TensorView& query, const KvCache& cac
                                      const AttentionOptions& options, const AttentionOutputs& outputs,
                                      const CacheQuery& which = {});
 
-/// x [.., D] times the orthonormal Hadamard matrix of the largest power of two that divides D, block by
-/// block: its own inverse. What a cache that rotates does to keys and queries; f32.
+/// Multiplies x [.., D], block by block, by the orthonormal Hadamard matrix of the largest power of two that
+/// divides D; f32. Its own inverse. Rotating caches apply it to keys and queries.
 [[nodiscard]] HEED_API Tensor hadamard(const TensorView& x);
 
 }  // namespace heed

@@ -1,5 +1,5 @@
-// A page that holds a trained model and computes with it: one HTML file, in which one types words and sees
-// every step of the model change. It needs nothing else, no network either.
+// A page that contains a trained model and runs it: one self-contained HTML file, which needs no network.
+// Readers type words and see every step of the model change.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 namespace heed {
 
 struct LivingPage {
-  std::string name;  ///< of the model: "induction"
-  std::string text;  ///< that the page opens with; empty: one that the model can read
+  std::string name;  ///< name of the model: "induction"
+  std::string text;  ///< text that the page starts with; empty: one that the model can read
 };
 
-/// The most that a page computes anew at every letter.
+/// Limits for the model, which the page runs again at every keystroke.
 inline constexpr std::int64_t kMostLivingParameters = 500'000;
 inline constexpr std::int64_t kMostLivingContext = 256;
 
-/// Writes the page, whole or not at all; its numbers take 16 / 3 bytes a parameter. Throws Error:
-/// invalid_argument for a larger model, or a text that it cannot read (the message begins with "the text");
-/// io where the file cannot be written.
+/// Writes the page atomically; its numbers take 16 / 3 bytes per parameter. Throws Error: invalid_argument
+/// for a model beyond the limits, or for a text that the model cannot read (message starts with "the text");
+/// io if the file cannot be written.
 HEED_API void write_living_page(const std::string& path, const TrainedModel& trained, const LivingPage& page);
 
 }  // namespace heed

@@ -1,4 +1,4 @@
-// A mask as a function of batch entry, head, query and key, compiled (FlexAttention's mask_mod).
+// A mask given as a compiled function of batch entry, head, query and key (FlexAttention's mask_mod).
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace heed {
 
-/// visible[k] becomes 0 where query i may not see key key_begin + k; else it stays.
+/// Sets visible[k] to 0 if query i may not see key key_begin + k; other entries stay.
 using RestrictRow = void (*)(const void* function, std::int64_t b, std::int64_t h, std::int64_t i,
                              std::int64_t key_begin, std::int64_t key_end, std::uint8_t* visible);
 
-/// For those who write the loop over keys themselves. Throws Error (invalid_argument) for a size that is no
+/// A mask from a function that loops over the keys itself. Throws Error (invalid_argument) for an invalid
 /// size.
 [[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function,
                                                 RestrictRow restrict_row, std::int64_t batch,
                                                 std::int64_t heads, std::int64_t query_length,
                                                 std::int64_t key_length);
 
-/// What f(b, h, i, j) allows, all four std::int64_t. It is asked about each pair anew in every call, by
-/// several threads at once, and of no tile it is known beforehand that all or nothing is allowed: add what is
-/// known so by &, as SparseMask::expression("j <= i", …). b counts to `batch` and h to `heads`; 1 serves all.
+/// A mask of the pairs for which f(b, h, i, j) returns true; all four arguments are std::int64_t. Every call
+/// evaluates f for each pair again, from several threads at once. No tile is known in advance to be empty or
+/// full; to skip tiles, combine with a known mask by &, such as SparseMask::expression("j <= i", …). b runs
+/// to `batch` and h to `heads`; a size of 1 serves all.
 template <class F>
 [[nodiscard]] SparseMask mask_mod(F f, std::int64_t batch, std::int64_t heads, std::int64_t query_length,
                                   std::int64_t key_length) {

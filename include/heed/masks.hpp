@@ -1,8 +1,7 @@
-// Masks in O(L) memory: which keys each query may attend, without an Lq x Lk matrix. They combine by AND with
-// one another and with all other masks of a call (heed/attention.hpp). Rows and keys count within the
-// tensors, in packed sequences too, as those of a boolean mask do. A mask in one form and the same mask as a
-// boolean give the same bits; tiles of it that are empty cost nothing, and full ones are computed as without
-// a mask.
+// Masks in O(L) memory, without an Lq x Lk matrix. They combine with one another and with all other masks of
+// a call by AND (heed/attention.hpp). Rows and keys are tensor indices, in packed sequences too, as in a
+// boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty tiles are skipped; full
+// tiles cost the same as without a mask.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +25,11 @@ class MaskPart;
 struct MaskSource;
 }  // namespace detail
 
-/// Which pairs of a slice are allowed (the four types of slices of MagiAttention, Tao and Huang 2025).
+/// The allowed pairs of a slice (the four slice types of MagiAttention, Tao and Huang 2025).
 enum class SliceKind : std::int64_t {
   full,            ///< all
   causal,          ///< j - key_end <= i - query_end: the last query sees the last key
-  inverse_causal,  ///< j - key_begin >= i - query_begin: the first query sees from the first key on
+  inverse_causal,  ///< j - key_begin >= i - query_begin: the first query sees all keys of the slice
   both_causal,     ///< both
 };
 
@@ -43,75 +42,78 @@ struct MaskSlice {
   SliceKind kind = SliceKind::full;
 };
 
-/// Blocks of query_block x key_block pairs, as FlexAttention's BlockMask lists them: of block row r the first
-/// kv_num_blocks[r] of kv_indices[r]. What is allowed of a listed block is in `partial`, or all of it; of the
-/// full blocks all is allowed. Tensors are i64 or i32; B and H may be missing or 1.
+/// A block mask in the layout of FlexAttention's BlockMask, with blocks of query_block x key_block pairs.
+/// Block row r lists the first kv_num_blocks[r] entries of kv_indices[r]. `partial` says which pairs of a
+/// listed block are allowed; without it, all are. All pairs of a full block are allowed. Tensors are i64 or
+/// i32; the axes B and H may be missing or 1.
 struct BlockMaskView {
   TensorView kv_num_blocks;                        ///< [B, H, R], R = ceil(Lq / query_block)
   TensorView kv_indices;                           ///< [B, H, R, C]
   std::optional<TensorView> full_kv_num_blocks{};  ///< [B, H, R]; both or neither
   std::optional<TensorView> full_kv_indices{};     ///< [B, H, R, C]
-  /// bool [N, query_block, key_block]: the listed blocks (not the full ones) in the order of B, H, R and the
-  /// list.
+  /// bool [N, query_block, key_block]: the listed blocks (not the full ones), ordered by B, H, R and list
+  /// position.
   std::optional<TensorView> partial{};
   std::int64_t query_block = 128;
   std::int64_t key_block = 128;
 };
 
-/// A set of allowed (batch entry, head, query, key). A value: it does not change, and copies share their
-/// memory. Its batch size and head count may be 1, and serve all; its head count may divide the query's, as
-/// key heads do.
+/// An immutable set of allowed (batch entry, head, query, key). Copies share memory. A batch size or head
+/// count of 1 serves all. The head count may divide the query's, like key heads.
 class HEED_API SparseMask {
  public:
-  /// Allows everything, of any shape.
+  /// Allows everything; fits any shape.
   SparseMask() = default;
 
-  /// Row i may see keys [begin, end) of each of its n intervals: `intervals` [Lq, n, 2], or with [B, H] or
-  /// [H] before, i64 or i32, 0 <= begin, end <= key_length; begin >= end is an empty one.
+  /// Row i may see keys [begin, end) of each of its n intervals. `intervals` is [Lq, n, 2], optionally with
+  /// leading axes [B, H] or [H]; i64 or i32; 0 <= begin, end <= key_length. An interval with begin >= end is
+  /// empty.
   [[nodiscard]] static SparseMask row_intervals(const TensorView& intervals, std::int64_t key_length);
-  /// Key j is forbidden to rows [begin, end): `intervals` [Lk, n], or with [B, H] or [H] before, i64 or i32,
-  /// n = 1 (begin; the end is query_length), 2 (begin, end) or 4 (two such). 0 <= begin, end <= query_length
-  /// < 2^31.
+  /// Key j is forbidden to rows [begin, end). `intervals` is [Lk, n], optionally with leading axes [B, H] or
+  /// [H]; i64 or i32. n = 1: begin, with query_length as the end; n = 2: begin, end; n = 4: two intervals. 0
+  /// <= begin, end <= query_length < 2^31.
   [[nodiscard]] static SparseMask column_intervals(const TensorView& intervals, std::int64_t query_length);
   /// The union of the slices.
   [[nodiscard]] static SparseMask slices(std::span<const MaskSlice> slices, std::int64_t query_length,
                                          std::int64_t key_length);
-  /// Block sparse rows: block row r has the block columns indices[offsets[r]] … indices[offsets[r + 1] - 1].
+  /// Block sparse rows: block row r has block columns indices[offsets[r]] … indices[offsets[r + 1] - 1].
   /// `offsets` [R + 1], `indices` [N], i64 or i32.
   [[nodiscard]] static SparseMask blocks(const TensorView& offsets, const TensorView& indices,
                                          std::int64_t query_block, std::int64_t key_block,
                                          std::int64_t query_length, std::int64_t key_length);
   [[nodiscard]] static SparseMask from_block_mask(const BlockMaskView& mask, std::int64_t query_length,
                                                   std::int64_t key_length);
-  /// FlashMask's startend_row_indices [B, H, Lk, n] (Wang et al. 2024): with `causal` rows from n = 1 on, or
-  /// between n = 2, are forbidden, and keys after the row; without, n = 2 forbids rows from the first on and
-  /// before the second, n = 4 rows between the first two and the last two.
+  /// FlashMask's startend_row_indices [B, H, Lk, n] (Wang et al. 2024). With `causal`, keys after the row are
+  /// forbidden too; n = 1 forbids rows from the entry on, n = 2 rows between the two entries. Without
+  /// `causal`, n = 2 forbids rows from the first entry on and rows before the second. n = 4 forbids rows
+  /// between the first two entries and between the last two.
   [[nodiscard]] static SparseMask from_flash_mask(const TensorView& startend_row_indices, bool causal,
                                                   std::int64_t query_length);
-  /// A condition on b, h, i and j, as `j <= i && doc[i] == doc[j]` (docs/masks.md has the language). `arrays`
-  /// are its names: [n] numbers or bools of any dtype, copied. Throws Error (invalid_argument) that quotes
-  /// the place of a mistake.
+  /// A condition on b, h, i and j, such as `j <= i && doc[i] == doc[j]` (language: docs/masks.md). `arrays`
+  /// holds the arrays that it names: [n] numbers or bools of any dtype, copied. Throws Error
+  /// (invalid_argument) that quotes the position of a mistake.
   [[nodiscard]] static SparseMask expression(std::string_view text, std::int64_t query_length,
                                              std::int64_t key_length,
                                              std::span<const std::pair<std::string, TensorView>> arrays = {});
 
-  /// What both allow. Throws Error (invalid_argument) where the lengths, or batch sizes or head counts other
-  /// than 1, differ.
+  /// The intersection of both masks. Throws Error (invalid_argument) if the lengths differ, or if batch sizes
+  /// or head counts differ and neither is 1.
   friend SparseMask operator&(const SparseMask& a, const SparseMask& b);
 
-  /// Whether it allows everything, of any shape.
+  /// Whether the mask allows everything and fits any shape.
   [[nodiscard]] bool is_empty() const noexcept { return parts_.empty(); }
-  [[nodiscard]] std::int64_t batch() const noexcept;  ///< 1 where all batch entries have the same
-  [[nodiscard]] std::int64_t heads() const noexcept;  ///< 1 where all heads have the same
+  [[nodiscard]] std::int64_t batch() const noexcept;  ///< 1 if all batch entries share one mask
+  [[nodiscard]] std::int64_t heads() const noexcept;  ///< 1 if all heads share one mask
   [[nodiscard]] std::int64_t query_length() const noexcept;
   [[nodiscard]] std::int64_t key_length() const noexcept;
-  /// Memory that it keeps.
+  /// Memory that the mask uses.
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Whether query i may see key j. Throws Error (invalid_argument) outside of it.
+  /// Whether query i may see key j. Throws Error (invalid_argument) if an index is out of range.
   [[nodiscard]] bool allows(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
-  /// As a boolean [batch, heads, Lq, Lk], for small ones.
+  /// The mask as a boolean [batch, heads, Lq, Lk]; meant for small masks.
   [[nodiscard]] Tensor dense() const;
-  /// The keys that row i may see, as runs [begin, end). Throws Error (invalid_argument) outside of it.
+  /// The keys that row i may see, as runs [begin, end). Throws Error (invalid_argument) if an index is out of
+  /// range.
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> runs(std::int64_t batch, std::int64_t head,
                                                                         std::int64_t i) const;
 
@@ -127,13 +129,14 @@ class HEED_API SparseMask {
 
 [[nodiscard]] HEED_API SparseMask operator&(const SparseMask& a, const SparseMask& b);
 
-/// Masks by what they mean.
+/// Common masks.
 namespace masks {
 
-/// Keys before `prefix` are seen by all, the others causally.
+/// Every query sees the keys before `prefix`; the other keys are causal.
 [[nodiscard]] HEED_API SparseMask prefix_lm(std::int64_t prefix, std::int64_t query_length,
                                             std::int64_t key_length);
-/// Documents of these lengths, one after the other; a token sees those of its document. They sum to `length`.
+/// Documents of these lengths, one after the other; their sum is both Lq and Lk. A token sees only tokens of
+/// its own document.
 [[nodiscard]] HEED_API SparseMask documents(std::span<const std::int64_t> lengths, bool causal);
 /// Keys i - left <= j <= i + right; -1 leaves a side open.
 [[nodiscard]] HEED_API SparseMask sliding_window(std::int64_t left, std::int64_t right,
@@ -144,12 +147,13 @@ namespace masks {
 /// Keys j = i + k * step for whole |k| <= reach (Longformer's dilated window, Beltagy et al. 2020).
 [[nodiscard]] HEED_API SparseMask dilated(std::int64_t reach, std::int64_t step, std::int64_t query_length,
                                           std::int64_t key_length);
-/// A question of `question` tokens and answers of these lengths after it: all causal, and no answer sees
+/// A question of `question` tokens, followed by answers of these lengths. All is causal; no answer sees
 /// another.
 [[nodiscard]] HEED_API SparseMask shared_question(std::int64_t question,
                                                   std::span<const std::int64_t> answers);
-/// Blocks of `block`: the first and last `global` rows and columns of blocks, `window` blocks around the
-/// diagonal and `random` of the others in each row, drawn from `seed` (BigBird, Zaheer et al. 2020).
+/// BigBird (Zaheer et al. 2020) in blocks of size `block`. Allows the first and last `global` rows and
+/// columns of blocks, and `window` blocks around the diagonal. Each row also gets `random` other blocks,
+/// drawn from `seed`.
 [[nodiscard]] HEED_API SparseMask bigbird(std::int64_t block, std::int64_t global, std::int64_t window,
                                           std::int64_t random, std::uint64_t seed, std::int64_t query_length,
                                           std::int64_t key_length);

@@ -1,4 +1,4 @@
-// A model that writes on, token by token, and what its heads attended to meanwhile.
+// Text generation, token by token, with the attention of the heads on the way.
 #pragma once
 
 #include <cstdint>
@@ -14,68 +14,70 @@
 
 namespace heed {
 
-/// Tokens are drawn from softmax(logits / temperature), of which top_k is left first, then top_p.
+/// Sampling options. Tokens are drawn from softmax(logits / temperature), restricted first by top_k, then by
+/// top_p.
 struct GenerateOptions {
-  std::int64_t tokens = 200;  ///< to write at most, 1 or more
-  double temperature = 1;     ///< at least 0, which takes the largest logit
-  std::int64_t top_k = 0;     ///< draws among the K likeliest only; 0: all
-  double top_p = 1;           ///< among the fewest that have this share together (Holtzman et al. 2020)
-  std::uint64_t seed = 1;     ///< of a Generator
-  CacheFormat cache = CacheFormat::f32;  ///< what the keys and values of tokens that were read are kept as
-  std::int64_t watch = 0;                ///< attended tokens to tell of with each that is written; 0: none
-  std::optional<ModelHead> head{};       ///< whose; none: those of any head
-  int threads = 0;                       ///< 0: what the machine has
+  std::int64_t tokens = 200;  ///< most tokens to generate, 1 or more
+  double temperature = 1;     ///< 0 or more; 0 takes the largest logit
+  std::int64_t top_k = 0;     ///< draws only among the K likeliest tokens; 0: all
+  double top_p = 1;  ///< draws among the fewest tokens with this total probability (Holtzman et al. 2020)
+  std::uint64_t seed = 1;                ///< seed of the Generator
+  CacheFormat cache = CacheFormat::f32;  ///< storage format of the KV cache
+  std::int64_t watch = 0;                ///< attended tokens to report per generated token; 0: none
+  std::optional<ModelHead> head{};       ///< the head to report; default: any head
+  int threads = 0;                       ///< 0: all processors
 };
 
-/// That a head attended to a token while the next one was chosen.
+/// A token that a head attended to when the next one was chosen.
 struct WatchedPair {
   ModelHead head;
-  std::int64_t place = 0;  ///< of the token, in the prompt and what was written, from 0
+  std::int64_t place = 0;  ///< index of the token in prompt and generated text, from 0
   std::string token;       ///< as people read it
   double weight = 0;
 };
 
 struct GeneratedToken {
   std::int64_t id = 0;
-  /// What the text grows by: whole letters only. Of tokens that spell a letter together the last one has it.
+  /// The text that this token adds: whole characters only. If several tokens spell a character, the last one
+  /// has it.
   std::string text;
-  double probability = 0;  ///< that the model gave it among all tokens, at temperature 1
-  /// The heaviest first. Of one head: its heaviest tokens. Of any: each token once, with the head that
-  /// attended to it most, without the first token of the text, at which heads look that have nothing to look
-  /// for.
+  double probability = 0;  ///< probability among all tokens, at temperature 1
+  /// Attended tokens by falling weight. For one head: its top tokens. For any head: each token once, with the
+  /// head that attends to it most. The first token of the text is then left out, because idle heads attend to
+  /// it.
   std::vector<WatchedPair> watched;
 };
 
 using AddToken = std::function<void(const GeneratedToken& token)>;
 
-/// Goes on from the prompt's tokens, up to a token that ends the model's texts (ModelInfo::end_tokens), which
-/// is the last one given. Without any it begins with ModelInfo::begin_token. Of a model with a fixed context
-/// it sees as many of the last tokens as that holds: until it is full, a token costs a step over a
-/// ModelCache; from then on the whole context, whose positions move. Each token is given to `add` at once.
+/// Continues the prompt until an EOS token (ModelInfo::end_tokens), which is the last token returned. An
+/// empty prompt starts with ModelInfo::begin_token. A model with a fixed context sees the last tokens that
+/// fit. Until it is full, each token costs one step over a ModelCache; after that a run over the whole
+/// context, because positions shift. Passes each token to `add` at once.
 ///
-/// Throws Error: invalid_argument, for a wrong option, a model that is not causal or does not predict, a
-/// cache format that does not fit the heads, and no token to begin with; internal where a logit is not a
-/// number.
+/// Throws Error. invalid_argument: an invalid option, a model that is not causal or does not predict, a cache
+/// format that does not fit the heads, or no token to start with. internal: a logit is NaN.
 HEED_API std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
                                               const GenerateOptions& options = {}, const AddToken& add = {});
-/// The same for a text, and the text behind it. Throws as Model::tokenize(), too; the message begins with
+/// The same for a text; returns the generated text. Also throws as Model::tokenize(); messages start with
 /// `source`.
 HEED_API std::string generate(const Model& model, std::string_view prompt,
                               const GenerateOptions& options = {}, const AddToken& add = {},
                               const std::string& source = "the prompt");
 
-/// The tokens of a text to go on from: none for an empty one, where the model has a token to begin with.
-/// Throws as Model::tokenize(), and for a model of symbols without any word to repeat.
+/// The tokens of a prompt. Empty for an empty prompt if the model has a token to start with. Throws as
+/// Model::tokenize(), and for a model of symbols if the prompt has no word to repeat.
 [[nodiscard]] HEED_API ModelTokens tokens_of_prompt(const Model& model, std::string_view prompt,
                                                     const std::string& source = "the prompt");
 
-/// A token that may come next, and its probability.
+/// A possible next token and its probability.
 struct Expectation {
   std::string token;  ///< as people read it
   double probability = 0;
 };
 
-/// The `count` likeliest tokens of a row of logits [vocabulary], the likeliest first. `beside` is the text.
+/// The `count` likeliest tokens of a row of logits [vocabulary], by falling probability. `beside` is the
+/// text.
 [[nodiscard]] HEED_API std::vector<Expectation> expected(const Model& model, const TensorView& logits,
                                                          const ModelTokens& beside, std::int64_t count);
 

@@ -1,5 +1,5 @@
-// One token on its way through a model: what each layer adds to it, what its heads attend to, and what would
-// be predicted there.
+// The path of one token through a model: what each layer adds, what its heads attend to, and what it would
+// predict.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 namespace heed {
 
 struct WalkedLayer {
-  double stream = 0;     ///< length |x| of the token's residual stream before the layer
-  double attention = 0;  ///< of what the heads add, behind W_O
-  double rest = 0;  ///< of what else the layer changes: the MLP, and norms that lie along the stream (BERT)
-  /// As GeneratedToken::watched, of this layer's heads: each token once, with the head that attends to it
+  double stream = 0;     ///< norm |x| of the token's residual stream before the layer
+  double attention = 0;  ///< norm of what the heads add, after W_O
+  double rest = 0;       ///< norm of all other changes by the layer: the MLP, and norms on the stream (BERT)
+  /// Like GeneratedToken::watched for this layer's heads: each token once, with the head that attends to it
   /// most.
   std::vector<WatchedPair> attended;
   std::vector<Expectation>
-      predicted;  ///< behind the layer, the likeliest first; none where the model has no head
+      predicted;  ///< after the layer, the likeliest first; empty if the model does not predict
 };
 
 struct Walk {
   std::int64_t row = 0;
   std::vector<WalkedLayer> layers;
-  double stream = 0;                  ///< |x| behind the last layer, before the last norm
-  std::vector<Expectation> embedded;  ///< what the embedding alone would predict
+  double stream = 0;                  ///< |x| after the last layer, before the final norm
+  std::vector<Expectation> embedded;  ///< prediction from the embedding alone
 };
 
-/// The token at `row` of a text; `count` tokens are named of what heads attend to and of what is predicted.
-/// Throws Error as hidden_states() does, and invalid_argument for a row that there is not.
+/// Follows the token at `row` of a text. Lists `count` attended tokens and `count` predicted tokens per
+/// layer. Throws Error as hidden_states() does, and invalid_argument for a row out of range.
 [[nodiscard]] HEED_API Walk walk(const Model& model, const ModelTokens& text, std::int64_t row,
                                  std::int64_t count = 3, int threads = 0);
 

@@ -1,4 +1,4 @@
-// One T for each result that a call of attention() can return: tensors, views of them, names of files.
+// One T for each result that attention() can return; T is a tensor, a view or a file name, for example.
 #pragma once
 
 namespace heed {
@@ -13,8 +13,8 @@ struct ResultSet {
   T entropy{};    ///< [B, H, Lq]
   T distance{};   ///< [B, H, Lq]
   T dropped{};    ///< [B, H, Lq]
-  /// [B, H, Lq, K], i64, the largest weight first, equal weights by the lower index. Beyond the allowed keys:
-  /// index -1, weight 0. In a row whose weights are NaN: index -1, weight NaN.
+  /// [B, H, Lq, K], i64, sorted by falling weight; ties by rising index. Past the last allowed key: index -1,
+  /// weight 0. In a row with NaN weights: index -1, weight NaN.
   T top_k_index{};
   T top_k_weight{};   ///< [B, H, Lq, K]
   T received{};       ///< [B, H, Lk]

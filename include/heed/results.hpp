@@ -1,6 +1,6 @@
-// The table of results: what attention() can return, one line each. Memory, checks, the C interface, Python
-// and the command go over it; a new result is a member of ResultSet and a line here (and whatever computes
-// it).
+// The table of results that attention() can return, one line each. Memory allocation, checks, the C
+// interface, Python and the command iterate over it. A new result needs a member of ResultSet, a line here,
+// and the code that computes it.
 #pragma once
 
 #include <array>
@@ -13,20 +13,20 @@
 
 namespace heed {
 
-/// What a call can return besides its output; combine with |. All speak of p_ij as heed/attention.hpp defines
-/// it: before dropout, and with a sink they sum to less than 1.
+/// Results that a call can return besides its output; combine with |. All are based on p_ij as defined in
+/// heed/attention.hpp: before dropout. With a sink, the p_ij of a row sum to less than 1.
 enum class Need : std::uint32_t {
   none = 0,
-  lse = 1u << 0,        ///< [B, H, Lq]: log of the softmax denominator, natural logarithm
+  lse = 1u << 0,        ///< [B, H, Lq]: natural logarithm of the softmax denominator
   max_score = 1u << 1,  ///< [B, H, Lq]: largest allowed score, -inf for a row with no key
   entropy = 1u << 2,    ///< [B, H, Lq]: -sum_j p_ij log p_ij, in nats
   distance = 1u << 3,   ///< [B, H, Lq]: sum_j p_ij |p_i - j|
   received = 1u << 4,   ///< [B, H, Lk]: sum_i p_ij
   weights = 1u << 5,    ///< [B, H, Lq, Lk]: p_ij before dropout
   scores = 1u << 6,     ///< [B, H, Lq, Lk]: s_ij at AttentionOptions::scores_stage
-  /// [B, H, Lq]: 1 - exp(lse_i - lse'_i), lse' without window, boolean and sparse masks: the weight of what
-  /// these forbid among all that causality, lengths and segments leave. 0 where nothing is left. One more
-  /// pass over Q and K.
+  /// [B, H, Lq]: the masked mass, 1 - exp(lse_i - lse'_i), where lse' ignores the window and the boolean and
+  /// sparse masks. It is the share of the weight that these masks remove from what causality, lengths and
+  /// segments allow. 0 if those allow no key. Costs one more pass over Q and K.
   dropped = 1u << 7,
 };
 constexpr Need operator|(Need a, Need b) {
@@ -42,28 +42,28 @@ enum class ResultShape {
   output,    ///< [Lq, Dv]
   pair,      ///< [Lq, Lk]
   row,       ///< [Lq]
-  top_k,     ///< [Lq, K], asked for by AttentionOptions::top_k
+  top_k,     ///< [Lq, K], requested by AttentionOptions::top_k
   key,       ///< [Lk]
-  key_last,  ///< [Lk], asked for by AttentionOptions::received_last
-  map,       ///< [R, C], asked for by AttentionOptions::map
+  key_last,  ///< [Lk], requested by AttentionOptions::received_last
+  map,       ///< [R, C], requested by AttentionOptions::map
 };
 
-/// Whether its third axis is that of the query rows.
+/// Whether the third axis of the result counts query rows.
 constexpr bool has_rows(ResultShape shape) { return shape <= ResultShape::top_k; }
 
 enum class ResultType {
   output,   ///< AttentionOptions::output_dtype, or the inputs' dtype
-  summary,  ///< f64 for inputs of f64, f32 for all others
+  summary,  ///< f64 for f64 inputs, otherwise f32
   index,    ///< i64
 };
 
 struct ResultEntry {
-  const char* path;  ///< how messages call the view for it: "outputs.lse"
+  const char* path;  ///< name of its view in messages: "outputs.lse"
   ResultShape shape;
   ResultType type;
-  Need need;            ///< what asks for it; none where its shape says what does
-  const char* meaning;  ///< in a line
-  /// As the member of ResultSet, and as Python calls it: "lse".
+  Need need;            ///< the flag that requests it; none if `shape` tells what requests it
+  const char* meaning;  ///< one line
+  /// The name of its ResultSet member, also used in Python: "lse".
   [[nodiscard]] constexpr std::string_view name() const {
     return std::string_view(path).substr(std::string_view("outputs.").size());
   }
@@ -121,7 +121,7 @@ inline constexpr std::size_t kResultCount = std::size(kResults<int>);
 
 constexpr const ResultEntry& result_entry(std::size_t index) { return kResults<int>[index].entry; }
 
-/// The member of a set that belongs to a line of the table.
+/// The member of `set` that line `index` of the table describes.
 template <class T>
 constexpr T& result(ResultSet<T>& set, std::size_t index) {
   return set.*kResults<T>[index].member;

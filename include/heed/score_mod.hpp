@@ -1,5 +1,5 @@
-// What becomes of scores, in words or as a function: s' = f(s, b, h, i, j), after scale and softcap and
-// before bias, ALiBi and masks (FlexAttention's score_mod). i and j count in the tensors.
+// Score modifications, as an expression or a function: s' = f(s, b, h, i, j), applied after scale and softcap
+// and before bias, ALiBi and masks (FlexAttention's score_mod). i and j are tensor indices.
 #pragma once
 
 #include <cmath>
@@ -20,12 +20,12 @@
 
 namespace heed {
 
-/// Some scores of a row: of keys [key_begin, key_end).
+/// The scores of one row for keys [key_begin, key_end).
 struct ScoreRow {
   std::int64_t batch, head, row, key_begin, key_end;
 };
 
-/// What a ScoreMod does. A class of your own may stand behind one.
+/// The interface behind a ScoreMod. You can implement it yourself.
 class HEED_API ScoreFunction {
  public:
   ScoreFunction() = default;
@@ -33,22 +33,23 @@ class HEED_API ScoreFunction {
   ScoreFunction(const ScoreFunction&) = delete;
   ScoreFunction& operator=(const ScoreFunction&) = delete;
 
-  /// scores[k], of key key_begin + k, becomes f(scores[k], …), and slopes[k] the derivative df/ds there;
-  /// `slopes` may be null. The slope of a key that f forbids is 0. Any number of threads may call it at once.
+  /// Replaces scores[k], the score of key key_begin + k, by f(scores[k], …), and writes the derivative df/ds
+  /// to slopes[k]. `slopes` may be null. If f forbids a key, its slope is 0. Must allow concurrent calls.
   virtual void apply(const ScoreRow& where, float* scores, float* slopes) const = 0;
   virtual void apply(const ScoreRow& where, double* scores, double* slopes) const = 0;
-  /// Throws Error (invalid_argument) where f cannot be applied to scores of these sizes. Once before a call.
+  /// Throws Error (invalid_argument) if f cannot be applied to scores of these sizes. Runs once before a
+  /// call.
   virtual void check(std::int64_t batch, std::int64_t heads, std::int64_t query_length,
                      std::int64_t key_length) const;
-  /// The expression and its arrays, for files; a compiled function has none.
+  /// The expression and its arrays, for writing to files; empty for a compiled function.
   [[nodiscard]] virtual std::string_view text() const;
   [[nodiscard]] virtual std::vector<std::pair<std::string, Tensor>> arrays() const;
 };
 
 namespace detail {
 
-/// A number and its derivative by the score. What is made of both by + - * / and the functions below has the
-/// right derivative; comparisons look at the number. T is float or double.
+/// A number and its derivative with respect to the score. The operators + - * / and the functions below
+/// propagate the derivative; comparisons use the number. T is float or double.
 template <class T>
 struct Dual {
   T value = 0;
@@ -125,28 +126,30 @@ class FunctionScoreMod final : public ScoreFunction {
 
 }  // namespace detail
 
-/// What becomes of a score. A value: copies share what it holds. One that results in -inf forbids the key.
+/// A function applied to every score. Copies share its state. A result of -inf forbids the key.
 class HEED_API ScoreMod {
  public:
   /// Leaves scores as they are.
   ScoreMod() = default;
 
-  /// A number of s, b, h, i and j, as `s + bias[j - i + 127]` (docs/masks.md has the language). `arrays` are
-  /// its names: [n] numbers or bools of any dtype, copied. Throws Error (invalid_argument) that quotes the
-  /// place of a mistake; that an index can leave its array shows when lengths are known.
+  /// An expression of s, b, h, i and j, such as `s + bias[j - i + 127]` (language: docs/masks.md). `arrays`
+  /// holds the arrays that it names: [n] numbers or bools of any dtype, copied. Throws Error
+  /// (invalid_argument) that quotes the position of a mistake. Array indices out of range are found later,
+  /// when the lengths are known.
   [[nodiscard]] static ScoreMod expression(std::string_view text,
                                            std::span<const std::pair<std::string, TensorView>> arrays = {});
 
-  /// f(s, b, h, i, j), compiled where this is called, and called by several threads at once. s is a float or
-  /// double, and where a derivative is needed a detail::Dual of it; f is a template, or a lambda of `auto`:
+  /// A compiled function f(s, b, h, i, j), called from several threads at once. s is a float or double; where
+  /// a derivative is needed, it is a detail::Dual of that type. f is a template or a lambda with an `auto`
+  /// parameter:
   ///
   ///   ScoreMod::function([](auto s, std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
   ///     using std::tanh;
   ///     return i - j < 64 ? s : 20 * tanh(s / 20);
   ///   });
   ///
-  /// Both sides of ?: have one type where each comes from s; else write decltype(s)(…) around a constant. Of
-  /// functions there are abs, min, max, floor, sqrt, exp, log and tanh.
+  /// Both sides of ?: must have the same type; wrap a constant in decltype(s)(…). Available functions: abs,
+  /// min, max, floor, sqrt, exp, log and tanh.
   template <class F>
   [[nodiscard]] static ScoreMod function(F f) {
     static_assert(

@@ -1,6 +1,5 @@
-// Attention over keys and values that arrive range by range, in a buffer that holds one range: the rows have
-// the bits that attention() gives them over all keys at once. So keys can come from other machines, or from a
-// file.
+// Attention over keys and values that arrive range by range, in a buffer of one range. The results have the
+// same bits as attention() over all keys at once. Keys can thus come from other machines or from a file.
 #pragma once
 
 #include <cstddef>
@@ -17,68 +16,69 @@
 
 namespace heed {
 
-/// The sizes of keys and values that come later: key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv].
+/// Shapes of the keys and values that arrive later: key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv].
 struct KeyShape {
-  std::int64_t kv_heads = 1;   ///< Hkv; of the part
+  std::int64_t kv_heads = 1;   ///< Hkv of the part
   std::int64_t length = 0;     ///< Lk
   std::int64_t value_dim = 0;  ///< Dv
 };
 
-/// A row of a part's query; batch and head are 0 where query has no such axis.
+/// A row of a part's query; batch and head are 0 if query lacks that axis.
 struct PartRow {
   std::int64_t batch = 0, head = 0, row = 0;
   friend bool operator==(const PartRow&, const PartRow&) = default;
 };
 
-/// The running softmax of query rows (Milakov and Gimelshein 2018) between ranges of keys. Bits are those of
-/// attention() where each head's keys, and values, lie row after row.
+/// The running softmax of query rows between ranges of keys (Milakov and Gimelshein 2018). The bits equal
+/// those of attention() on keys and values that lie row after row in each head.
 ///
-/// Keys are cut at spans of 3072, counted within their sequence. A range begins and ends at such cuts. Ranges
-/// come in rising order, each once, by attend() or by fold(). One that needs() does not ask for may be left
-/// out.
+/// Keys are processed in spans of 3072, counted from the start of their sequence. A range must begin and end
+/// at span boundaries. Ranges come in ascending order, each once, through attend() or fold(). Ranges for
+/// which needs() is false may be skipped.
 ///
-/// Memory: of a row Dv floats, at most some 350 bytes, and 8 bytes for each of top_k (bytes()). Where the
-/// fused kernel does not take the call (f64, Kernel::reference, head dimensions above 1024) all keys and
-/// values are kept until finish().
+/// Memory per row: Dv floats, at most about 350 bytes, and 8 bytes for each of top_k (bytes()). All keys and
+/// values are kept until finish() if the fused kernel does not support the call (f64, Kernel::reference, head
+/// dimensions above 1024).
 ///
-/// All functions throw Error (invalid_argument) where an argument is wrong. Not from two threads at once.
+/// All functions throw Error (invalid_argument) for a wrong argument. Not for concurrent use.
 class HEED_API StreamedAttention {
  public:
-  /// As attention_part_into(), but that keys come later; `outputs` may have what needs no weights once more:
-  /// output, lse, max_score, entropy, distance and top_k. query, outputs and the tensors of `options` must
-  /// last until finish(); mask and bias have columns for all keys.
+  /// Takes the arguments of attention_part_into(), but keys come later. `outputs` may have the results that
+  /// need no second pass over the weights: output, lse, max_score, entropy, distance and top_k. query,
+  /// outputs and the tensors of `options` must live until finish(). mask and bias have columns for all keys.
   StreamedAttention(const TensorView& query, const KeyShape& keys, const AttentionOptions& options,
                     const CallPart& part, const AttentionOutputs& outputs);
   StreamedAttention(StreamedAttention&&) noexcept;
   StreamedAttention& operator=(StreamedAttention&&) noexcept;
   ~StreamedAttention();
 
-  /// All keys in rising ranges of at most `keys` >= 1 keys, or of one span where that is more. They depend on
-  /// the whole call alone: all parts have the same.
+  /// All keys as ascending ranges of at most `keys` >= 1 keys, but at least one span each. They depend only
+  /// on the whole call, so all parts get the same ranges.
   [[nodiscard]] std::vector<PositionRange> ranges(std::int64_t keys) const;
-  /// Whether some row may see a key of the range, as far as causality, window, lengths, segments and the
-  /// sparse mask tell. The range may begin and end anywhere.
+  /// Whether some row may see a key of the range, judged by causality, window, lengths, segments and the
+  /// sparse mask. The range need not lie on span boundaries.
   [[nodiscard]] bool needs(const PositionRange& range) const;
 
-  /// The next range: key [B, Hkv, n, D] and value [B, Hkv, n, Dv], which are not read later.
+  /// Adds the next range: key [B, Hkv, n, D] and value [B, Hkv, n, Dv]. Neither is read after the call.
   void attend(const PositionRange& range, const TensorView& key, const TensorView& value);
 
-  /// What attend() would add, as bytes for fold() in another object of the same call and part, in a process
-  /// of the same build and instruction set. Any range, in any order; bytes.size() is state_bytes(range).
+  /// Computes the partial result that attend() would add, as bytes for fold(). The receiver must be an object
+  /// of the same call and part, in a process of the same build and instruction set. Takes any range, in any
+  /// order; bytes.size() must be state_bytes(range).
   void states(const PositionRange& range, const TensorView& key, const TensorView& value,
               std::span<std::byte> bytes);
-  /// As attend(), from the bytes of states().
+  /// Merges a partial result of states(), as attend() would do with the range itself.
   void fold(const PositionRange& range, std::span<const std::byte> bytes);
   [[nodiscard]] std::size_t state_bytes(const PositionRange& range) const;
 
-  /// After the last range, once: writes the results of all rows but those of left_out(). recomputed_rows is
-  /// 0.
+  /// Writes the results of all rows except left_out(). Call once, after the last range. recomputed_rows is 0.
   AttentionRun finish();
-  /// After finish(): rows whose numbers f32 cannot hold, or that need their keys once more (top_k beside a
-  /// score_mod). What was written of them means nothing: attention_part_into() computes them.
+  /// The rows without a valid result, known after finish(): f32 cannot represent their numbers, or they need
+  /// their keys again (top_k with a score_mod). Compute them with attention_part_into(); their outputs are
+  /// undefined.
   [[nodiscard]] std::span<const PartRow> left_out() const;
 
-  /// Memory for what is kept between ranges.
+  /// Memory in bytes of the state kept between ranges.
   [[nodiscard]] std::size_t bytes() const;
 
  private:

@@ -1,7 +1,7 @@
-// Tensors: a view that owns nothing, and a Tensor that owns aligned memory.
+// Tensors: non-owning views, and Tensor, which owns aligned memory.
 //
-// Sizes and strides are std::int64_t and count elements, never bytes. Every product of sizes is checked: a
-// size that does not fit throws Error (out_of_memory) instead of wrapping.
+// Sizes and strides are std::int64_t and count elements, never bytes. Every product of sizes is checked for
+// overflow, which throws Error (out_of_memory).
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace heed {
 
 inline constexpr int kMaxRank = 5;
 
-/// Up to kMaxRank numbers, one an axis: a shape or strides. Does not allocate.
+/// Up to kMaxRank numbers, one per axis: a shape or strides. Does not allocate memory.
 class HEED_API Dims {
  public:
   Dims() = default;
@@ -53,9 +53,8 @@ HEED_API std::int64_t element_count(const Dims& shape);
 /// Row-major strides: the last axis has stride 1.
 HEED_API Dims contiguous_strides(const Dims& shape);
 
-/// A strided view of memory that somebody else owns. Strides may be 0 (an axis that repeats) or negative.
-/// `Void` is `const void` for a view that reads (TensorView) and `void` for one that writes
-/// (MutableTensorView).
+/// A strided view of memory owned elsewhere. Strides may be 0 (a repeated axis) or negative. `Void` is `const
+/// void` for a read-only view (TensorView) and `void` for a writable one (MutableTensorView).
 template <class Void>
 class HEED_API BasicTensorView {
   static_assert(std::is_void_v<Void>);
@@ -67,7 +66,7 @@ class HEED_API BasicTensorView {
   BasicTensorView() = default;
   /// Row-major data.
   BasicTensorView(Void* data, DType dtype, const Dims& shape);
-  /// `data` points at the element of index (0, …, 0). Throws where shape and strides differ in length.
+  /// `data` points at element (0, …, 0). Throws if shape and strides differ in length.
   BasicTensorView(Void* data, DType dtype, const Dims& shape, const Dims& strides);
   template <class T>
   requires requires { dtype_of<std::remove_const_t<T>>::value; }
@@ -77,14 +76,14 @@ class HEED_API BasicTensorView {
   requires requires { dtype_of<std::remove_const_t<T>>::value; }
   BasicTensorView(T* data, const Dims& shape, const Dims& strides)
       : BasicTensorView(static_cast<Void*>(data), dtype_of_v<std::remove_const_t<T>>, shape, strides) {}
-  /// What can be written can be read.
+  /// A writable view converts to a read-only one.
   operator BasicTensorView<const void>() const  // NOLINT(google-explicit-constructor)
       requires(!std::is_const_v<Void>) {
     return {data_, dtype_, shape_, strides_};
   }
 
   [[nodiscard]] Void* data() const noexcept { return data_; }
-  /// Typed pointer to element (0, …, 0). Throws invalid_argument where T is not the view's dtype.
+  /// Typed pointer to element (0, …, 0). Throws invalid_argument if T is not the view's dtype.
   template <class T>
   [[nodiscard]] Qualified<T>* data_as() const {
     require_dtype(dtype_of_v<T>);
@@ -94,27 +93,26 @@ class HEED_API BasicTensorView {
   [[nodiscard]] const Dims& shape() const noexcept { return shape_; }
   [[nodiscard]] const Dims& strides() const noexcept { return strides_; }
   [[nodiscard]] int rank() const noexcept { return shape_.size(); }
-  /// Size of an axis; negative axes count from the end. Throws where the axis is out of range.
+  /// Size of an axis; negative axes count from the end. Throws if the axis is out of range.
   [[nodiscard]] std::int64_t size(int axis) const;
   [[nodiscard]] std::int64_t count() const { return element_count(shape_); }
   [[nodiscard]] bool is_contiguous() const noexcept;
 
-  /// Checked access to one element: throws for a wrong dtype, a wrong number of indices, or one out of range.
+  /// Checked access to one element. Throws if the dtype, the number of indices or an index is wrong.
   template <class T, class... Index>
   [[nodiscard]] Qualified<T>& at(Index... index) const {
     return data_as<T>()[offset_of({static_cast<std::int64_t>(index)...})];
   }
 
-  /// All of these give a view of the same memory, and throw invalid_argument where an axis or index is out of
-  /// range.
-  [[nodiscard]] BasicTensorView select(int axis, std::int64_t index) const;  ///< drops the axis
+  /// Each returns a view of the same memory. Throws invalid_argument if an axis or index is out of range.
+  [[nodiscard]] BasicTensorView select(int axis, std::int64_t index) const;  ///< removes the axis
   [[nodiscard]] BasicTensorView narrow(int axis, std::int64_t begin, std::int64_t length) const;
   [[nodiscard]] BasicTensorView transpose(int axis_a, int axis_b) const;
   [[nodiscard]] BasicTensorView permute(std::initializer_list<int> axes) const;
   [[nodiscard]] BasicTensorView unsqueeze(int axis) const;  ///< a new axis of size 1 before `axis`
   [[nodiscard]] BasicTensorView expand(
       const Dims& shape) const;  ///< NumPy broadcasting; new axes have stride 0
-  /// Row-major order kept. Throws where the strides do not allow it without a copy.
+  /// Keeps the row-major order of the elements. Throws if the strides would require a copy.
   [[nodiscard]] BasicTensorView reshape(const Dims& shape) const;
 
  private:
@@ -138,14 +136,14 @@ class HEED_API Tensor {
  public:
   /// Shape [0], f32.
   Tensor() = default;
-  /// Zeros. Throws invalid_argument for a negative size, out_of_memory where memory cannot be had.
+  /// Zeros. Throws invalid_argument for a negative size, out_of_memory if the allocation fails.
   explicit Tensor(const Dims& shape, DType dtype = DType::f32);
-  /// Elements left as they are in memory, for a caller that writes them all.
+  /// A tensor with uninitialised elements, for a caller that writes all of them.
   [[nodiscard]] static Tensor uninitialized(const Dims& shape, DType dtype);
-  /// A row-major copy of what the view shows, in its dtype or converted to `dtype` (see convert()).
+  /// A row-major copy of the view, in its own dtype or converted to `dtype` (see copy()).
   [[nodiscard]] static Tensor copy_of(const TensorView& view);
   [[nodiscard]] static Tensor copy_of(const TensorView& view, DType dtype);
-  /// Values in row-major order. Throws where their number does not fit the shape.
+  /// A tensor of `values` in row-major order. Throws if their number does not fit the shape.
   template <class T>
   [[nodiscard]] static Tensor from(std::initializer_list<T> values, const Dims& shape) {
     return from(std::span<const T>(values.begin(), values.size()), shape);
@@ -171,8 +169,8 @@ class HEED_API Tensor {
   [[nodiscard]] int rank() const noexcept { return shape_.size(); }
   [[nodiscard]] std::int64_t size(int axis) const { return view().size(axis); }
   [[nodiscard]] std::int64_t count() const { return element_count(shape_); }
-  /// All elements in row-major order. Throws invalid_argument where T is not the tensor's dtype. Not of a
-  /// temporary: `for (float x : attention(q, k, v).output.values<float>())` would read what is gone.
+  /// All elements in row-major order. Throws invalid_argument if T is not the tensor's dtype. Deleted for
+  /// temporaries: `for (float x : attention(q, k, v).output.values<float>())` would read freed memory.
   template <class T>
   [[nodiscard]] std::span<const T> values() const& {
     return {view().data_as<T>(), static_cast<std::size_t>(count())};
@@ -191,12 +189,12 @@ class HEED_API Tensor {
   [[nodiscard]] T& at(Index... index) {
     return mutable_view().at<T>(index...);
   }
-  /// The same elements under another shape. Throws where the counts differ.
+  /// The same elements under another shape. Throws if the counts differ.
   [[nodiscard]] Tensor reshaped(const Dims& shape) &&;
 
  private:
   struct Free {
-    std::size_t bytes;  // of the block, which may be more than the tensor's
+    std::size_t bytes;  // size of the block, which may exceed the tensor's
     void operator()(std::byte* memory) const noexcept;
   };
   [[nodiscard]] static Tensor from_bytes(std::span<const std::byte> bytes, DType dtype, const Dims& shape);
@@ -206,9 +204,9 @@ class HEED_API Tensor {
   Dims shape_{0};
 };
 
-/// Copies element by element into a view of the same shape, converting between dtypes: to a float by rounding
-/// to nearest; from a float to an integer by truncation (NaN and values out of range: the nearest end, NaN
-/// gives 0); to bool by "is not zero". Throws where the shapes differ.
+/// Copies element by element into a view of the same shape and converts between dtypes. To a float: rounds to
+/// nearest. From a float to an integer: truncates, clamps values out of range, and maps NaN to 0. To bool:
+/// true if not zero. Throws if the shapes differ.
 HEED_API void copy(const TensorView& from, const MutableTensorView& to);
 
 }  // namespace heed

@@ -1,5 +1,4 @@
-// The processes that make a training together (heed/train.hpp): each has the whole state, and makes the same
-// steps.
+// The processes of a joint training (heed/train.hpp). Each holds the whole state and makes the same steps.
 #pragma once
 
 #include <functional>
@@ -13,8 +12,8 @@ namespace heed {
 struct TrainOptions;
 struct TrainState;
 
-/// What a training asks of its processes. This class is a process alone; heed/distributed_train.hpp has ranks
-/// of MPI. All ranks call the same functions in the same order.
+/// Interface from a training to its processes. This base class is a single process;
+/// heed/distributed_train.hpp has MPI ranks. All ranks call the same functions in the same order.
 class HEED_API TrainRanks {
  public:
   TrainRanks() = default;
@@ -22,17 +21,17 @@ class HEED_API TrainRanks {
   TrainRanks(const TrainRanks&) = delete;
   TrainRanks& operator=(const TrainRanks&) = delete;
 
-  /// What each rank does by itself. Throws on all where it throws on one.
+  /// Runs `work` on each rank. If it throws on one rank, this throws on all.
   virtual void each(const std::function<void()>& work) const;
-  /// What one rank does for all: it writes the files. Throws on all where it throws.
+  /// Runs `work`, which writes files, on one rank. If it throws, this throws on all ranks.
   virtual void once(const std::function<void()>& work) const;
-  /// Whether it is so on any rank.
+  /// Whether `own` is true on any rank.
   [[nodiscard]] virtual bool any(bool own) const;
-  /// Throws on all ranks where they have different states, or options that all steps go by.
+  /// Throws on all ranks if their states, or options that affect the steps, differ.
   virtual void require_same(TrainState& state) const;
   virtual void require_same(const TrainOptions& options) const;
-  /// LanguageModel::loss_and_gradients() of a batch that every rank has: the work is shared out, and the
-  /// result has the same bits on all ranks.
+  /// LanguageModel::loss_and_gradients() of a batch that every rank has. The work is split; the result has
+  /// the same bits on all ranks.
   [[nodiscard]] virtual double loss_and_gradients(const nn::LanguageModel& model, const TensorView& tokens,
                                                   const TensorView& targets, nn::LanguageModel& gradients,
                                                   int threads) const;

@@ -1,5 +1,5 @@
-// A small language model that heed trains (docs/training.md): its settings, its tokens, its layers, and its
-// folder. heed/model.hpp reads the folder as it reads that of any GPT-2; it runs the model and looks into it.
+// A small language model trained by heed (docs/training.md): settings, tokenizer, layers and folder.
+// heed/model.hpp reads the folder like that of any GPT-2, and runs and inspects the model.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 namespace heed {
 
 enum class Task {
-  text,       ///< the next character of a text
-  induction,  ///< random symbols that repeat: what followed them the last time
+  text,       ///< predict the next character of a text
+  induction,  ///< predict repeating random symbols: what followed at their last occurrence
 };
 /// "text", "induction".
 [[nodiscard]] HEED_API std::string_view name_of(Task task) noexcept;
 
-/// All that decides what a training does: two trainings of the same settings on the same text end with the
-/// same bits.
+/// All settings that determine a training. Two trainings with the same settings and text end with the same
+/// bits.
 struct TrainSettings {
   Task task = Task::text;
   std::int64_t layers = 2;
@@ -32,7 +32,7 @@ struct TrainSettings {
   std::int64_t model_dim = 64;  ///< a multiple of heads
   std::int64_t context = 64;
   bool attention_only = false;
-  std::int64_t symbols = 64;  ///< of the induction task
+  std::int64_t symbols = 64;  ///< size of the alphabet, induction task only
   std::int64_t batch = 16;
   std::int64_t steps = 1000;
   double learning_rate = 3e-3;
@@ -42,7 +42,7 @@ struct TrainSettings {
   std::int64_t seed = 1;
 };
 
-/// The settings that are numbers, by name: whole ones in [least, most], and others above 0 or from 0 on.
+/// Numeric settings by name: integers in [least, most], and reals that are > 0, or >= 0 if zero_allowed.
 struct IntegerSetting {
   const char* name;
   std::int64_t TrainSettings::*value;
@@ -57,7 +57,7 @@ struct RealSetting {
 };
 [[nodiscard]] HEED_API std::span<const IntegerSetting> integer_settings() noexcept;
 [[nodiscard]] HEED_API std::span<const RealSetting> real_settings() noexcept;
-/// Throws Error (invalid_argument) that names the first setting that is out of range.
+/// Throws Error (invalid_argument) that names the first setting out of range.
 HEED_API void check(const TrainSettings& settings);
 
 struct TrainedModel {
@@ -66,16 +66,16 @@ struct TrainedModel {
   nn::LanguageModel model;
 };
 
-/// Reads a folder of save_model(), by its name (model_folder()): model.safetensors, config.json,
-/// vocabulary.json. Files are hostile until checked: what does not fit together throws Error (io) that names
-/// the file, before memory is taken for what a file only claims to hold.
+/// Reads a folder of save_model() by its name (model_folder()): model.safetensors, config.json,
+/// vocabulary.json. All files are checked as untrusted input. Inconsistent contents throw Error (io) that
+/// names the file, before memory is allocated for sizes that a file only claims.
 [[nodiscard]] HEED_API TrainedModel load_trained_model(const std::string& name);
 
-/// The mean loss of the steps since the step before it in the list.
+/// Pairs of a step and the mean loss since the previous listed step.
 using LossMarks = std::vector<std::pair<std::int64_t, double>>;
 
-/// Writes the model into a folder that is there, each file whole or not at all: as a GPT-2 that transformers
-/// opens, too (docs/training.md). config.json also tells what the losses were.
+/// Writes the model into an existing folder, each file atomically. The result is a GPT-2 that transformers
+/// can also open (docs/training.md). config.json also records the losses.
 HEED_API void save_model(const std::string& folder, TrainedModel& trained, const LossMarks& losses = {});
 
 }  // namespace heed

@@ -12,35 +12,33 @@
 
 namespace heed {
 
-/// How a model cuts text into tokens and numbers them. Tokens are either the characters (Unicode code points)
-/// of the text that the model learned from, numbered as a Vocabulary, or symbols without a meaning of their
-/// own, which the words of any text are numbered onto as they first appear.
+/// Splits text into tokens and numbers them. Tokens are the characters (Unicode code points) of the training
+/// text, numbered as in a Vocabulary. Or they are symbols without meaning: the words of any text get numbers
+/// in order of first appearance.
 ///
-/// Where text is not UTF-8, or has what the model does not know, Error (invalid_argument) begins with
-/// `source`.
+/// Throws Error (invalid_argument), starting with `source`, for text that is not UTF-8 or has unknown tokens.
 class HEED_API Tokenizer {
  public:
-  static constexpr std::int64_t kMost = 1'000'000;  ///< characters or symbols
+  static constexpr std::int64_t kMost = 1'000'000;  ///< upper limit for the number of characters or symbols
 
-  /// The characters that are in the text.
+  /// A tokenizer of the characters that occur in the text.
   [[nodiscard]] static Tokenizer of_characters(std::string_view text, const std::string& source = "the text");
   [[nodiscard]] static Tokenizer of_characters(Vocabulary characters);
-  /// From 1 to kMost of them.
+  /// A tokenizer of `count` symbols, 1 to kMost.
   [[nodiscard]] static Tokenizer of_symbols(std::int64_t count);
 
   [[nodiscard]] std::int64_t size() const noexcept { return is_symbols() ? symbols_ : characters_.size(); }
   [[nodiscard]] bool is_symbols() const noexcept { return characters_.size() == 0; }
-  /// None where tokens are symbols.
+  /// The characters; empty if tokens are symbols.
   [[nodiscard]] const Vocabulary& characters() const noexcept { return characters_; }
-  /// The tokens of a text as they are shown: its characters, or its words (split_words()).
+  /// The tokens of a text in readable form: its characters, or its words (split_words()).
   [[nodiscard]] std::vector<std::string> tokens_of(std::string_view text,
                                                    const std::string& source = "the text") const;
-  /// Their numbers, i64 [L].
+  /// The ids of the tokens, i64 [L].
   [[nodiscard]] Tensor encode(const std::vector<std::string>& tokens,
                               const std::string& source = "the text") const;
-  /// What token `id` stands for beside a text of these tokens: a character; a word of the text; for a symbol
-  /// that none of its words took, "#17". Throws Error (invalid_argument) for an id that is not in [0,
-  /// size()).
+  /// The text of token `id` beside a text with these tokens: a character, or a word of the text. A symbol
+  /// that no word uses reads "#17". Throws Error (invalid_argument) for an id outside [0, size()).
   [[nodiscard]] std::string text_of(std::int64_t id, const std::vector<std::string>& tokens) const;
 
  private:

@@ -1,10 +1,10 @@
-// What a small language model is made of besides attention, and the model itself (GPT-2's shape: Radford et
-// al. 2019). Every forward() returns what its backward() needs; there is no automatic differentiation. The
-// formulas of each backward stand in docs/training.md.
+// The layers of a small language model besides attention, and the model itself (GPT-2's architecture: Radford
+// et al. 2019). Every forward() returns what its backward() needs; there is no automatic differentiation.
+// docs/training.md has the formulas of each backward().
 //
-// Tensors are f32 or f64, all of one call alike; any strides. Gradients are added to `grads`, a layer like
-// the one that learns (zeros_like() in nn.hpp). All throw Error (invalid_argument) before anything is
-// computed where shapes, dtypes or sizes do not fit.
+// Tensors are f32 or f64, the same dtype within a call, with any strides. Gradients are added to `grads`, a
+// layer of the same shape (zeros_like() in nn.hpp). All functions throw Error (invalid_argument) before
+// computing anything if shapes, dtypes or sizes do not fit.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct LayerNormResult {
   Tensor inverse_deviation;  ///< [...]: 1 / sqrt(variance + epsilon)
 };
 
-/// torch.nn.LayerNorm over the last axis (Ba, Kiros, Hinton 2016): weight * (x - mean) / sqrt(variance +
-/// epsilon) + bias, with the variance of the D numbers themselves (divided by D).
+/// Layer normalisation over the last axis, like torch.nn.LayerNorm (Ba, Kiros, Hinton 2016): weight * (x -
+/// mean) / sqrt(variance + epsilon) + bias. The variance is the biased one (divided by D).
 class HEED_API LayerNorm {
  public:
-  /// weight 1, bias 0. epsilon > 0.
+  /// Starts with weight 1 and bias 0. epsilon > 0.
   explicit LayerNorm(std::int64_t dim, DType dtype = DType::f32, double epsilon = 1e-5);
   /// x [..., D].
   [[nodiscard]] LayerNormResult forward(const TensorView& x) const;
@@ -42,10 +42,10 @@ class HEED_API LayerNorm {
   double epsilon;
 };
 
-/// x Phi(x), Phi the normal distribution's: the exact GELU with erf (Hendrycks and Gimpel 2016), not the one
-/// with tanh.
+/// x Phi(x), where Phi is the normal distribution function: the exact GELU with erf (Hendrycks and Gimpel
+/// 2016), not the tanh approximation.
 [[nodiscard]] HEED_API Tensor gelu(const TensorView& x);
-/// grad_output (Phi(x) + x phi(x)), phi the normal density.
+/// grad_output (Phi(x) + x phi(x)), where phi is the normal density.
 [[nodiscard]] HEED_API Tensor gelu_backward(const TensorView& grad_output, const TensorView& x);
 
 struct MlpResult {
@@ -54,10 +54,10 @@ struct MlpResult {
   Tensor activated;  ///< [..., F]: gelu(up(x))
 };
 
-/// down(gelu(up(x))).
+/// An MLP: down(gelu(up(x))).
 class HEED_API Mlp {
  public:
-  /// up [F, D] and down [D, F], both with biases, drawn as Linear.
+  /// up [F, D] and down [D, F], both with biases, initialised as Linear.
   Mlp(std::int64_t dim, std::int64_t hidden, Generator& generator, DType dtype = DType::f32);
   [[nodiscard]] MlpResult forward(const TensorView& x) const;
   [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, const MlpResult& result,
@@ -68,15 +68,15 @@ class HEED_API Mlp {
   Linear up, down;
 };
 
-/// A table with a vector for each place in the context, added to what stands there.
+/// Learned position embeddings: a table with one vector per position, added to the input.
 class HEED_API LearnedPositions {
  public:
   /// Drawn from N(0, 0.02^2).
   LearnedPositions(std::int64_t context, std::int64_t dim, Generator& generator, DType dtype = DType::f32);
-  /// x [L, D] or [B, L, D] → x + the rows of the table at `places`, one for each of L; empty: the first L.
-  /// Each is less than the context.
+  /// x [L, D] or [B, L, D] → x + the rows of the table at `places`: one position, below the context, for each
+  /// of L. If empty, the first L.
   [[nodiscard]] Tensor forward(const TensorView& x, std::span<const std::int64_t> places = {}) const;
-  /// The gradient of x is grad_output itself.
+  /// The gradient by x is grad_output itself.
   void backward(const TensorView& grad_output, LearnedPositions& grads,
                 std::span<const std::int64_t> places = {}) const;
   /// "weight".
@@ -86,15 +86,15 @@ class HEED_API LearnedPositions {
 };
 
 struct CrossEntropyResult {
-  double loss = 0;         ///< mean over the targets that count, in nats; 0 where there are none
-  std::int64_t count = 0;  ///< of them
+  double loss = 0;         ///< mean over the counted targets, in nats; 0 if there are none
+  std::int64_t count = 0;  ///< number of counted targets
 };
 
-/// The mean of -log softmax(logits)[target]. logits [..., V]; targets [...] i64 or i32, each in [0, V) or
-/// ignore_index, whose rows are left out. Any finite logits give a finite loss.
+/// The mean of -log softmax(logits)[target]. logits [..., V]; targets [...], i64 or i32, each in [0, V) or
+/// ignore_index. Rows with ignore_index are skipped. Finite logits always give a finite loss.
 [[nodiscard]] HEED_API CrossEntropyResult cross_entropy(const TensorView& logits, const TensorView& targets,
                                                         std::optional<std::int64_t> ignore_index = {});
-/// The gradient of the logits, times grad_loss; zero in rows that are left out.
+/// The gradient by the logits, times grad_loss; zero in skipped rows.
 [[nodiscard]] HEED_API Tensor cross_entropy_backward(double grad_loss, const TensorView& logits,
                                                      const TensorView& targets,
                                                      const CrossEntropyResult& result,
@@ -104,18 +104,18 @@ struct BlockResult {
   Tensor output;
   LayerNormResult attention_norm;
   LayerResult attention;
-  Tensor middle;  ///< x + attention; empty where there is no MLP
+  Tensor middle;  ///< x + attention; empty without an MLP
   LayerNormResult mlp_norm;
   MlpResult mlp;
 };
 
-/// A Transformer block with the norms before its parts: x + attention(norm(x)), then + mlp(norm(·)). Causal.
+/// A causal pre-norm Transformer block: x + attention(norm(x)), then + mlp(norm(·)).
 class HEED_API TransformerBlock {
  public:
-  /// mlp_dim 0: attention only. dim is a multiple of heads.
+  /// mlp_dim 0 means attention only. dim is a multiple of heads.
   TransformerBlock(std::int64_t dim, std::int64_t heads, std::int64_t mlp_dim, Generator& generator,
                    DType dtype = DType::f32);
-  /// x [L, D] or [B, L, D]. Of the options need, kernel and threads are read; the rest is the block's own.
+  /// x [L, D] or [B, L, D]. Only need, kernel and threads of `options` are read; the block sets the others.
   [[nodiscard]] BlockResult forward(const TensorView& x, const AttentionOptions& options = {},
                                     const AttentionFunctions& functions = {}) const;
   [[nodiscard]] Tensor backward(const TensorView& grad_output, const BlockResult& result,
@@ -136,17 +136,18 @@ struct LanguageModelConfig {
   std::int64_t layers = 2;
   std::int64_t heads = 4;
   std::int64_t model_dim = 64;  ///< a multiple of heads
-  bool attention_only = false;  ///< else each block has an MLP of 4 model_dim
+  bool attention_only = false;  ///< false: each block has an MLP of 4 model_dim
 };
-/// Throws invalid_argument that names the first size that is out of range.
+/// Throws invalid_argument that names the first size out of range.
 HEED_API void check(const LanguageModelConfig& config);
-/// How many numbers a model of these sizes has.
+/// The number of parameters of a model of these sizes.
 [[nodiscard]] HEED_API std::int64_t parameter_count(const LanguageModelConfig& config);
 
-/// Some places of each sequence, where the others are elsewhere (heed/distributed_train.hpp).
+/// The positions of each sequence that this process holds; other processes hold the rest
+/// (heed/distributed_train.hpp).
 struct SequenceShare {
-  std::vector<std::int64_t> places;  ///< [L], rising: where the tokens stand; empty: 0 … L - 1
-  AttentionFunctions attention;      ///< sees the others
+  std::vector<std::int64_t> places;  ///< [L], ascending: positions of the tokens; empty: 0 … L - 1
+  AttentionFunctions attention;      ///< attention over the positions of all processes
 };
 
 struct LossPiece;
@@ -158,38 +159,38 @@ struct LanguageModelResult {
   LayerNormResult norm;
 };
 
-/// Tokens to logits of the next token: embedding, learned positions, blocks, a last norm, unembedding (a
-/// Linear of its own, without bias).
+/// A language model from tokens to logits of the next token: embedding, learned positions, blocks, a final
+/// norm, unembedding (an untied Linear without bias).
 class HEED_API LanguageModel {
  public:
-  /// Drawn as GPT-2: weights from N(0, 0.02^2), those that lead back into the residual stream divided by
-  /// sqrt(2 layers), biases 0.
+  /// Initialised as GPT-2: weights from N(0, 0.02^2), biases 0. Weights that write to the residual stream are
+  /// divided by sqrt(2 layers).
   LanguageModel(const LanguageModelConfig& config, Generator& generator, DType dtype = DType::f32);
-  /// tokens [L] or [B, L], i64 or i32, L at most config.context. options as for TransformerBlock.
+  /// tokens [L] or [B, L], i64 or i32, L at most config.context. `options` as for TransformerBlock.
   [[nodiscard]] LanguageModelResult forward(const TensorView& tokens, const AttentionOptions& options = {},
                                             const SequenceShare& share = {}) const;
   /// grad_logits [B, L, vocabulary].
   void backward(const TensorView& grad_logits, const TensorView& tokens, const LanguageModelResult& result,
                 LanguageModel& grads, const SequenceShare& share = {}) const;
-  /// The mean loss over the targets [B, L] that are not `ignore_index`, whose gradients it writes to grads
-  /// (what they held is lost). The batch is computed in at most kShards pieces, on at most `threads` threads
-  /// (0: what the machine has); sums run over pieces in order, so that the bits do not depend on the number
-  /// of threads.
+  /// Returns the mean loss over the targets [B, L] that are not kIgnore, and overwrites `grads` with its
+  /// gradients. Computes the batch in at most kShards pieces, on at most `threads` threads (0: all
+  /// processors). Sums run over pieces in order, so the bits do not depend on the number of threads.
   [[nodiscard]] double loss_and_gradients(const TensorView& tokens, const TensorView& targets,
                                           LanguageModel& grads, int threads = 0) const;
-  /// Pieces [begin, end) of the `pieces` that the batch is cut into, none of them empty: their sum in order
-  /// is loss_and_gradients(), which takes min(B, kShards).
+  /// Pieces [begin, end) of the batch cut into `pieces` pieces, none of them empty. Their sum in order is
+  /// loss_and_gradients(), which uses min(B, kShards) pieces.
   [[nodiscard]] std::vector<LossPiece> loss_pieces(const TensorView& tokens, const TensorView& targets,
                                                    std::int64_t pieces, std::int64_t begin, std::int64_t end,
                                                    int threads = 0) const;
-  /// What these tokens add to the mean loss over `count` targets, which are theirs and others'.
+  /// The contribution of these tokens to the mean loss over `count` targets, which include targets of other
+  /// tokens.
   [[nodiscard]] LossPiece loss_piece(const TensorView& tokens, const TensorView& targets, std::int64_t count,
                                      const SequenceShare& share = {}) const;
   /// "token_embedding.weight", "positions.weight", "blocks.0.…", …, "norm.…", "unembedding.weight".
   [[nodiscard]] std::vector<NamedParameter> parameters();
 
   static constexpr std::int64_t kShards = 8;
-  static constexpr std::int64_t kIgnore = -1;  ///< of targets: this place is not learnt from
+  static constexpr std::int64_t kIgnore = -1;  ///< target of a position without a loss
 
   LanguageModelConfig config;
   Embedding token_embedding;
@@ -199,12 +200,12 @@ class HEED_API LanguageModel {
   Linear unembedding;
 };
 
-/// What a part of a batch adds to the whole.
+/// The contribution of a part of a batch.
 struct LossPiece {
   double loss = 0;
   LanguageModel gradients;
 };
-/// Of [...] targets those that are not LanguageModel::kIgnore.
+/// The number of targets [...] that are not LanguageModel::kIgnore.
 [[nodiscard]] HEED_API std::int64_t count_targets(const TensorView& targets);
 
 }  // namespace heed::nn
