@@ -18,21 +18,21 @@ namespace heed {
 /// top_p.
 struct GenerateOptions {
   std::int64_t tokens = 200;  ///< most tokens to generate, 1 or more
-  double temperature = 1;  ///< 0 or more; 0 takes the largest logit
-  std::int64_t top_k = 0;  ///< draws only among the K likeliest tokens; 0: all
+  double temperature = 1;     ///< 0 or more; 0 takes the largest logit
+  std::int64_t top_k = 0;     ///< draws only among the K likeliest tokens; 0: all
   double top_p = 1;  ///< draws among the fewest tokens with this total probability (Holtzman et al. 2020)
-  std::uint64_t seed = 1;  ///< seed of the Generator
+  std::uint64_t seed = 1;                ///< seed of the Generator
   CacheFormat cache = CacheFormat::f32;  ///< storage format of the KV cache
-  std::int64_t watch = 0;  ///< attended tokens to report per generated token; 0: none
-  std::optional<ModelHead> head{};  ///< the head to report; default: any head
-  int threads = 0;  ///< 0: all processors
+  std::int64_t watch = 0;                ///< attended tokens to report per generated token; 0: none
+  std::optional<ModelHead> head{};       ///< the head to report; default: any head
+  int threads = 0;                       ///< 0: all processors
 };
 
 /// A token that a head attended to when the next one was chosen.
 struct WatchedPair {
   ModelHead head;
   std::int64_t place = 0;  ///< index of the token in prompt and generated text, from 0
-  std::string token;       ///< as people read it
+  std::string token;       ///< readable form
   double weight = 0;
 };
 
@@ -72,7 +72,7 @@ HEED_API std::string generate(const Model& model, std::string_view prompt,
 
 /// A possible next token and its probability.
 struct Expectation {
-  std::string token;  ///< as people read it
+  std::string token;  ///< readable form
   double probability = 0;
 };
 
