@@ -56,7 +56,7 @@ using AddToken = std::function<void(const GeneratedToken& token)>;
 /// context, because positions shift. Passes each token to `add` at once.
 ///
 /// Throws Error. invalid_argument: an invalid option, a model that is not causal or does not predict, a cache
-/// format that does not fit the heads, or no token to start with. internal: a logit is NaN.
+/// format that does not fit the heads, or no token to start with. internal: a logit is not finite.
 HEED_API std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
                                               const GenerateOptions& options = {}, const AddToken& add = {});
 /// The same for a text; returns the generated text. Also throws as Model::tokenize(); messages start with

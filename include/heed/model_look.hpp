@@ -36,7 +36,7 @@ struct TextCallOptions {
 using TokenSpan = std::pair<std::int64_t, std::int64_t>;
 
 struct TextLookOptions {
-  /// As for make_report(); the tokens are those of the text. rows, tiles, cost and full_weights_cells are
+  /// Options of make_report(); the tokens come from the text. rows, tiles, cost and full_weights_cells are
   /// ignored.
   ReportOptions report{.top_k = 0, .map = {}};
   WeighedBy by = WeighedBy::attention;
