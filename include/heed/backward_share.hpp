@@ -69,8 +69,7 @@ HEED_API GradientShareRun attention_backward_share_into(const AttentionBackwardI
                                                         const GradientShareViews& gradients);
 
 /// Whether these tasks also read the keys of other splits of their rows. They do so to recompute the lse of a
-/// row that f32 holds too coarsely (few keys, or an lse beyond 16). Of the tensors' data, only the lse is
-/// read.
+/// row that f32 holds too coarsely (few keys, or an lse beyond 16). Reads only the data of lse.
 [[nodiscard]] HEED_API bool share_needs_all_keys(const AttentionBackwardInputs& inputs,
                                                  const AttentionOptions& options, const CallPart& part,
                                                  std::span<const std::int64_t> tasks);

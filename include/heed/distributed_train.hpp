@@ -1,10 +1,10 @@
 // Training over the ranks of an MPI communicator (libheed_mpi; docs/training.md). Every rank holds the whole
-// state and makes the same steps; the work of a step is shared out. Rank 0 alone writes, as heed/train.hpp
-// says; the others read the folder where a training goes on.
+// state and makes the same steps; the work of a step is split. Only rank 0 writes files, as described in
+// heed/train.hpp; the other ranks read the folder when a training resumes.
 //
-// What is wrong on one rank throws on all: the rank's own Error there, "rank 2: …" elsewhere. A rank that
-// fails within a sequence's layers (it runs out of memory) throws alone, and the others wait for it: end them
-// by MPI_Abort.
+// An error on one rank throws on all: the rank's own Error there, "rank 2: …" elsewhere. A rank that fails
+// within the layers of a sequence, by running out of memory, throws alone while the others wait for it; end
+// them with MPI_Abort.
 #pragma once
 
 #include <mpi.h>
@@ -18,29 +18,28 @@
 
 namespace heed::distributed {
 
-/// What of a batch is cut over the ranks. The result has the same bits on all ranks, and on every run on as
-/// many.
+/// How a batch is split across the ranks. The result has the same bits on all ranks, and on every run with as
+/// many ranks.
 enum class Over {
-  /// Its sequences. The sums over 1, 2, 4 or 8 ranks, or of at most 8 sequences, have the bits of one
-  /// process;
-  /// others are rounded in another order.
+  /// By sequences. Sums over 1, 2, 4 or 8 ranks, or of at most 8 sequences, have the bits of a single
+  /// process; others are rounded in another order.
   batch,
-  /// The positions of each of them, zig-zag, with attention over all ranks (heed/distributed.hpp). Sums over
+  /// By positions of each sequence, zig-zag, with attention over all ranks (heed/distributed.hpp). Sums over
   /// positions are rounded in another order than in one process.
   sequence,
 };
 /// "batch", "sequence".
 [[nodiscard]] HEED_API std::string_view name_of(Over over) noexcept;
 
-/// The ranks of `comm`, for TrainOptions::ranks. Given back before MPI_Finalize.
+/// The ranks of `comm`, for TrainOptions::ranks. Destroy it before MPI_Finalize.
 [[nodiscard]] HEED_API std::unique_ptr<TrainRanks> train_ranks(MPI_Comm comm, Over over);
 
-/// heed::train() on all ranks, with the same arguments; of the options, stop and progress are each rank's
-/// own, and where one rank is told to stop all do. Throws as it, and Error (invalid_argument) where ranks
-/// disagree.
+/// Runs heed::train() on all ranks, with the same arguments except that stop and progress are each rank's
+/// own. If one rank is told to stop, all stop. Throws as heed::train() does, and Error (invalid_argument) if
+/// ranks disagree.
 HEED_API TrainState train(MPI_Comm comm, const std::string& folder, const TrainSettings& settings,
                           const TrainData& data, const TrainOptions& options = {}, Over over = Over::batch);
-/// heed::resume_training() likewise: bit for bit as if it had never stopped, on as many ranks as before.
+/// Runs heed::resume_training() likewise: bit for bit as without a stop, if the number of ranks is the same.
 HEED_API TrainState resume_training(MPI_Comm comm, const std::string& folder, const TrainData& data,
                                     const TrainOptions& options = {}, Over over = Over::batch);
 

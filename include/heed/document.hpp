@@ -115,7 +115,7 @@ struct DocumentCheck {
   std::int64_t lost_rows = 0;  ///< other rows, whose scores are too large to compare after rounding
   std::int64_t keys = 0;       ///< keys whose received weight was compared
   std::int64_t bins = 0;       ///< bins of the map that were compared
-  /// Pairs (batch entry, head) none of whose rows could be compared.
+  /// Heads without a comparable row, as pairs (batch entry, head).
   std::vector<std::pair<std::int64_t, std::int64_t>> bare_heads;
   bool output = true;  ///< whether weights times values were compared with the output
   std::vector<CheckLine> lines;

@@ -58,7 +58,7 @@ struct EvictionPolicy {
                                                                     std::int64_t sequence,
                                                                     const EvictionPolicy& policy);
 
-/// What a policy would have evicted during a call, and the effect.
+/// Simulated evictions of a policy during a call, and their effect.
 struct EvictionTrace {
   Tensor gone;     ///< [B, Lk], i64: the first query row without key j; Lq if it stays
   Tensor dropped;  ///< [B, H, Lq]: share of row i's weights, as the call computes them, on evicted keys; f64

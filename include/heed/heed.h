@@ -1,6 +1,5 @@
-// heed for C (C99), and for every language that calls C: scaled dot-product attention that can show its
-// weights. What it computes, and what every option means, is written in heed/attention.hpp; this is the same
-// call.
+// heed for C (C99), and for every language that calls C: scaled dot-product attention that can also return
+// its weights. heed/attention.hpp explains what it computes and what every option means.
 //
 //   heed_tensor q, k, v, out;                                  // [B, H, L, D], row-major
 //   heed_tensor_init(&q, queries, HEED_F32, 4, (const int64_t[]){1, 8, 128, 64});
@@ -13,8 +12,9 @@
 //   outputs.output = &out;
 //   if (heed_attention(&q, &k, &v, &options, &outputs) != HEED_OK) puts(heed_last_error());
 //
-// Functions may be called from several threads at once; those that change a heed_kv_cache, one at a time and
-// alone with it. None keeps a pointer that it was given, but for caches over the caller's memory.
+// Functions may be called from several threads at once, but a call that changes a heed_kv_cache needs
+// exclusive access to it. No function keeps a pointer that it was given, except for caches over the caller's
+// memory.
 #ifndef HEED_HEED_H_
 #define HEED_HEED_H_
 
@@ -31,13 +31,13 @@
 extern "C" {
 #endif
 
-/// What a function returns.
+/// Result of a function.
 typedef enum heed_status {
   HEED_OK = 0,
   HEED_INVALID_ARGUMENT = 1,  ///< the call is wrong; nothing was written
   HEED_IO = 2,                ///< a file is missing, unreadable or broken
   HEED_OUT_OF_MEMORY = 3,
-  HEED_INTERNAL = 4  ///< a fault of heed itself
+  HEED_INTERNAL = 4  ///< a bug in heed
 } heed_status;
 
 typedef enum heed_dtype {
@@ -65,22 +65,21 @@ typedef enum heed_kernel {
 
 #define HEED_MAX_RANK 5
 
-/// A view of memory that the caller owns. Inputs are only read, though `data` is not const.
+/// A view of caller memory. Inputs are only read, although `data` is not const.
 typedef struct heed_tensor {
-  void* data;                    ///< the element of index (0, ..., 0); may be NULL where there is no element
-  int32_t dtype;                 ///< a heed_dtype
-  int32_t rank;                  ///< 1 to HEED_MAX_RANK
-  int64_t shape[HEED_MAX_RANK];  ///< the first `rank` are read
-  int64_t strides[HEED_MAX_RANK];  ///< in elements; 0 and below are fine, but for results 0 is not
+  void* data;                      ///< element (0, ..., 0); may be NULL if there are no elements
+  int32_t dtype;                   ///< a heed_dtype
+  int32_t rank;                    ///< 1 to HEED_MAX_RANK
+  int64_t shape[HEED_MAX_RANK];    ///< the first `rank` are read
+  int64_t strides[HEED_MAX_RANK];  ///< in elements; may be negative, and 0 for inputs only
 } heed_tensor;
 
-/// Fills `tensor` in, with the strides of row-major memory. `dtype` is a heed_dtype, `shape` has `rank`
-/// sizes.
+/// Fills in `tensor` with row-major strides. `dtype` is a heed_dtype, `shape` has `rank` sizes.
 HEED_C_API heed_status heed_tensor_init(heed_tensor* tensor, void* data, int32_t dtype, int32_t rank,
                                         const int64_t* shape);
 
-/// Which keys each query may attend, in O(L) memory (heed/masks.hpp), made by the functions heed_mask_…
-/// below. It does not change; any number of calls may use it at once.
+/// A mask in O(L) memory (heed/masks.hpp), made by the functions heed_mask_… below. Immutable; any number of
+/// calls may use it at once.
 typedef struct heed_mask heed_mask;
 
 typedef enum heed_slice_kind {
@@ -96,7 +95,7 @@ typedef struct heed_mask_slice {
   int64_t kind;  ///< a heed_slice_kind
 } heed_mask_slice;
 
-/// FlexAttention's BlockMask by its tensors (heed::BlockMaskView); the last three may be NULL.
+/// The tensors of FlexAttention's BlockMask (heed::BlockMaskView); the last three may be NULL.
 typedef struct heed_block_mask {
   int64_t query_block, key_block;
   const heed_tensor* kv_num_blocks;       ///< [B, H, R]
@@ -106,12 +105,12 @@ typedef struct heed_block_mask {
   const heed_tensor* partial;             ///< HEED_BOOL [N, query_block, key_block]
 } heed_block_mask;
 
-/// What becomes of scores (heed/score_mod.hpp).
+/// A score modification (heed/score_mod.hpp).
 typedef struct heed_score_mod heed_score_mod;
 
-/// Made by heed_attention_options_init, then changed. A struct from an older heed.h (smaller) has the
-/// defaults for what it lacks; one from a newer heed.h (larger) is refused where it asks for what this
-/// library does not know. A tensor that is NULL is not given. Flags are 0 or 1.
+/// Options; fill with heed_attention_options_init, then change. A struct from an older heed.h (smaller) gets
+/// the defaults for missing members. One from a newer heed.h (larger) is refused if it requests something
+/// that this library does not know. A NULL tensor is not given. Flags are 0 or 1.
 typedef struct heed_attention_options {
   size_t struct_size;        ///< sizeof(heed_attention_options)
   int32_t causal;            ///< allow j <= p_i only
@@ -135,23 +134,23 @@ typedef struct heed_attention_options {
   uint64_t dropout_offset;
   int32_t scores_stage;             ///< a heed_scores_stage; default HEED_SCORES_BIAS
   int32_t kernel;                   ///< a heed_kernel; default HEED_KERNEL_AUTOMATIC
-  int64_t received_last;            ///< how many last rows outputs.received_last sums over
-  int32_t threads;                  ///< at most this many; 0: what the machine has
+  int64_t received_last;            ///< number of last rows that outputs.received_last sums over
+  int32_t threads;                  ///< upper limit; 0: all processors
   int32_t reserved;                 ///< 0
   const heed_mask* sparse_mask;     ///< NULL: none
   const heed_score_mod* score_mod;  ///< NULL: none
 } heed_attention_options;
 
-/// Which implementation a call took.
+/// How a call was run.
 typedef struct heed_attention_run {
   int32_t kernel;   ///< a heed_kernel
-  int32_t threads;  ///< how many it used
-  char isa[32];     ///< its instruction set, a string
+  int32_t threads;  ///< number of threads used
+  char isa[32];     ///< instruction set of the kernel, a string
 } heed_attention_run;
 
-/// Where results go; what is NULL is not computed. Summaries (all but `output` and `top_k_index`) are
-/// HEED_F64 for inputs of HEED_F64 and HEED_F32 for all others. Inputs of rank 2 or 3 have results without
-/// the axes B, H or B.
+/// Destinations of results; NULL ones are not computed. Summaries (all but `output` and `top_k_index`) are
+/// HEED_F64 for HEED_F64 inputs, otherwise HEED_F32. Inputs of rank 3 or 2 give results without the axes B,
+/// or B and H.
 typedef struct heed_attention_outputs {
   size_t struct_size;                ///< sizeof(heed_attention_outputs)
   const heed_tensor* output;         ///< [B, H, Lq, Dv], of the inputs' dtype or HEED_F32
@@ -167,47 +166,50 @@ typedef struct heed_attention_outputs {
   const heed_tensor* received_last;  ///< [B, H, Lk]
   const heed_tensor* map;            ///< [B, H, R, C]
   heed_attention_run* run;
-  int64_t* recomputed_rows;  ///< how many rows f32 could not hold (NaN, scores beyond 2^19): computed in f64
-  const heed_tensor* dropped;  ///< [B, H, Lq]: the weight that masks take away
+  int64_t* recomputed_rows;  ///< number of rows that f32 cannot represent (NaN, scores beyond 2^19), computed
+                             ///< in f64
+  const heed_tensor* dropped;  ///< [B, H, Lq]: masked mass, the weight that masks remove
 } heed_attention_outputs;
 
-/// What the backward pass is computed from (heed/backward.hpp): the forward call's tensors, what it returned,
-/// and the gradients of that. The last two may be NULL.
+/// Inputs of the backward pass (heed/backward.hpp): the tensors of the forward call, its results, and their
+/// gradients. The last two members may be NULL.
 typedef struct heed_attention_backward_inputs {
   size_t struct_size;               ///< sizeof(heed_attention_backward_inputs)
   const heed_tensor* query;         ///< [B, H, Lq, D]
   const heed_tensor* key;           ///< [B, Hkv, Lk, D]
   const heed_tensor* value;         ///< [B, Hkv, Lk, Dv]
   const heed_tensor* output;        ///< [B, H, Lq, Dv], of the inputs' dtype or HEED_F32
-  const heed_tensor* lse;           ///< [B, H, Lq], HEED_F64 for inputs of HEED_F64, HEED_F32 for all others
-  const heed_tensor* grad_output;   ///< as output
-  const heed_tensor* grad_lse;      ///< as lse
+  const heed_tensor* lse;           ///< [B, H, Lq], HEED_F64 for HEED_F64 inputs, otherwise HEED_F32
+  const heed_tensor* grad_output;   ///< like output
+  const heed_tensor* grad_lse;      ///< like lse
   const heed_tensor* grad_weights;  ///< [B, H, Lq, Lk], of lse's dtype
 } heed_attention_backward_inputs;
 
-/// Where gradients go, each of its tensor's dtype; what is NULL is not computed.
+/// Destinations of gradients, each in the dtype of its tensor; NULL ones are not computed.
 typedef struct heed_attention_gradients {
   size_t struct_size;        ///< sizeof(heed_attention_gradients)
   const heed_tensor* query;  ///< [B, H, Lq, D]
   const heed_tensor* key;    ///< [B, Hkv, Lk, D]
   const heed_tensor* value;  ///< [B, Hkv, Lk, Dv]
-  const heed_tensor* bias;   ///< as options.bias; any shape that broadcasts to [B, H, Lq, Lk]: summed to it
-  const heed_tensor* sinks;  ///< as options.sinks; any shape that broadcasts to [H]: summed to it
+  const heed_tensor*
+      bias;  ///< like options.bias, or any shape that broadcasts to [B, H, Lq, Lk]; summed to that shape
+  const heed_tensor*
+      sinks;  ///< like options.sinks, or any shape that broadcasts to [H]; summed to that shape
   heed_attention_run* run;
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
 
-/// Which rank of a parallel computation holds which positions of a sequence (heed/sharding.hpp), made by the
-/// functions heed_sharding_… below. It does not change; any number of calls may use it at once.
+/// The assignment of positions of a sequence to ranks (heed/sharding.hpp), made by the functions
+/// heed_sharding_… below. Immutable; any number of calls may use it at once.
 typedef struct heed_sharding heed_sharding;
 
-/// Positions [begin, end), which lie on a rank.
+/// Positions [begin, end) on one rank.
 typedef struct heed_sharding_range {
   int64_t begin, end;
   int64_t rank;
 } heed_sharding_range;
 
-/// Keys and values for decoding (heed/kv_cache.hpp): rows that are computed once and attended from then on.
+/// A KV cache for decoding (heed/kv_cache.hpp).
 typedef struct heed_kv_cache heed_kv_cache;
 
 typedef enum heed_cache_format {
@@ -228,51 +230,53 @@ typedef enum heed_page_order {
   HEED_PAGES_NHD = 1   ///< [pages, page size, Hkv, D]
 } heed_page_order;
 
-/// Made by heed_kv_cache_options_init, then changed; heed::KvCacheOptions says what each means.
+/// Options of a cache; fill with heed_kv_cache_options_init, then change. heed::KvCacheOptions explains each
+/// member.
 typedef struct heed_kv_cache_options {
   size_t struct_size;  ///< sizeof(heed_kv_cache_options)
   int64_t sequences;   ///< default 1
   int64_t kv_heads;    ///< 1 or more
   int64_t head_dim;    ///< D, 1 or more
-  int64_t value_dim;   ///< Dv; 0: as head_dim
+  int64_t value_dim;   ///< Dv; 0: head_dim
   int32_t format;      ///< a heed_cache_format; default HEED_CACHE_F32
   int32_t layout;      ///< a heed_cache_layout; default HEED_CACHE_CONTIGUOUS
-  int64_t capacity;    ///< rows: of each sequence (contiguous) or of all (paged); 0 for a ring
-  int64_t page_size;   ///< rows a page, 1 to 256; default 16
+  int64_t capacity;    ///< rows per sequence (contiguous) or in all (paged); 0 for a ring
+  int64_t page_size;   ///< rows per page, 1 to 256; default 16
   int32_t order;       ///< a heed_page_order; default HEED_PAGES_HND
-  int32_t rotate;      ///< 0 or 1; of codes alone
-  int64_t sinks;       ///< of a ring: first rows, which stay
-  int64_t window;      ///< of a ring: last rows, 1 or more
-  int64_t group;       ///< of codes: a power of two from 8 to 256; default 32
+  int32_t rotate;      ///< 0 or 1; 1 needs a format of codes
+  int64_t sinks;       ///< ring only: number of first rows that stay
+  int64_t window;      ///< ring only: number of last rows that stay, 1 or more
+  int64_t group;       ///< formats of codes only: a power of two from 8 to 256; default 32
 } heed_kv_cache_options;
 
-/// What a cache is made of; heed::KvCacheStats says what each counts.
+/// Size of a cache; heed::KvCacheStats explains each member.
 typedef struct heed_kv_cache_stats {
   size_t struct_size;
   int64_t rows, capacity, pages, free_pages, shared_pages;
   int64_t bytes, tail_bytes, table_bytes;
 } heed_kv_cache_stats;
 
-/// Which sequences a call attends, and how drafted queries see one another (heed::CacheQuery).
+/// The sequences that a call attends, and the tree of its draft queries (heed::CacheQuery).
 typedef struct heed_cache_query {
   size_t struct_size;               ///< sizeof(heed_cache_query)
-  const int64_t* sequences;         ///< of each batch entry or query segment; NULL: sequence b
-  int64_t sequence_count;           ///< how many those are
+  const int64_t* sequences;         ///< one per batch entry or query segment b; NULL: sequence b
+  int64_t sequence_count;           ///< length of `sequences`
   const heed_tensor* tree_parents;  ///< HEED_I64 or HEED_I32, [Lq] or [B, Lq]; NULL: no tree
   const heed_tensor* tree_mask;     ///< HEED_BOOL, [Lq, Lq] or [B, Lq, Lq]; NULL: no tree
 } heed_cache_query;
 
-/// A target of the fused kernel: what it is compiled for.
+/// A target of the fused kernel, that is an instruction set.
 typedef struct heed_target {
   char name[32];          ///< "avx512bf16", as the environment variable HEED_ISA takes it
   char description[128];  ///< one line
-  char required[128];     ///< features of a processor that it needs, with spaces between them
-  int32_t available;      ///< 1 where this processor has all of them
-  int32_t chosen;         ///< 1 where calls take it
-  char why[128];          ///< why it is chosen or not: "the processor has no amx_tile"
+  char required[128];     ///< required processor features, separated by spaces
+  int32_t available;      ///< 1 if this machine supports all of them
+  int32_t chosen;         ///< 1 if calls use it
+  char why[128];          ///< reason for `chosen`: "the processor has no amx_tile"
 } heed_target;
 
-/// Write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
+/// These functions write the defaults into a struct of `struct_size` bytes: the sizeof that the caller was
+/// compiled with.
 HEED_C_API heed_status heed_attention_options_init_sized(heed_attention_options* options, size_t struct_size);
 HEED_C_API heed_status heed_attention_outputs_init_sized(heed_attention_outputs* outputs, size_t struct_size);
 HEED_C_API heed_status heed_attention_backward_inputs_init_sized(heed_attention_backward_inputs* inputs,
@@ -307,14 +311,14 @@ HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tenso
                                       const heed_tensor* value, const heed_attention_options* options,
                                       const heed_attention_outputs* outputs);
 
-/// The gradients of a loss by what heed_attention was given, from those by what it returned. `options` are
+/// Computes gradients of a loss by the inputs of heed_attention from gradients by its results. `options` are
 /// those of the forward call; NULL: the defaults.
 HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs,
                                                const heed_attention_options* options,
                                                const heed_attention_gradients* gradients);
 
-/// Masks in O(L) memory; *mask gets one that heed_mask_free ends, or NULL where the call fails. Tensors are
-/// HEED_I64 or HEED_I32, and are copied. heed/masks.hpp says what each means.
+/// Create masks in O(L) memory. *mask receives the mask, to be freed by heed_mask_free, or NULL if the call
+/// fails. Tensors are HEED_I64 or HEED_I32, and are copied. heed/masks.hpp explains each mask.
 HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int64_t key_length,
                                                heed_mask** mask);
 HEED_C_API heed_status heed_mask_column_intervals(const heed_tensor* intervals, int64_t query_length,
@@ -328,7 +332,7 @@ HEED_C_API heed_status heed_mask_from_block_mask(const heed_block_mask* from, in
                                                  int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, int32_t causal,
                                                  int64_t query_length, heed_mask** mask);
-/// `names` and `arrays` have `count` entries each, and may be NULL where that is 0.
+/// `names` and `arrays` have `count` entries each; they may be NULL if it is 0.
 HEED_C_API heed_status heed_mask_expression(const char* text, int64_t query_length, int64_t key_length,
                                             size_t count, const char* const* names,
                                             const heed_tensor* const* arrays, heed_mask** mask);
@@ -347,119 +351,120 @@ HEED_C_API heed_status heed_mask_shared_question(int64_t question, const int64_t
 HEED_C_API heed_status heed_mask_bigbird(int64_t block, int64_t global, int64_t window, int64_t random,
                                          uint64_t seed, int64_t query_length, int64_t key_length,
                                          heed_mask** mask);
-/// What both allow.
+/// The intersection of both masks.
 HEED_C_API heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask);
-HEED_C_API void heed_mask_free(heed_mask* mask);  ///< NULL is no harm
+HEED_C_API void heed_mask_free(heed_mask* mask);  ///< NULL is allowed
 
 HEED_C_API heed_status heed_score_mod_expression(const char* text, size_t count, const char* const* names,
                                                  const heed_tensor* const* arrays, heed_score_mod** mod);
 HEED_C_API void heed_score_mod_free(heed_score_mod* mod);
 
-/// Shardings; *sharding gets one that heed_sharding_free ends, or NULL where the call fails.
+/// Create shardings. *sharding receives the sharding, to be freed by heed_sharding_free, or NULL if the call
+/// fails.
 HEED_C_API heed_status heed_sharding_contiguous(int64_t length, int32_t ranks, heed_sharding** sharding);
 HEED_C_API heed_status heed_sharding_zigzag(int64_t length, int32_t ranks, heed_sharding** sharding);
 HEED_C_API heed_status heed_sharding_striped(int64_t length, int32_t ranks, int64_t stripe,
                                              heed_sharding** sharding);
-/// In any order; every position lies in one of them, and the last one ends the sequence.
+/// `ranges` come in any order and cover every position exactly once; the last position ends the sequence.
 HEED_C_API heed_status heed_sharding_from_ranges(const heed_sharding_range* ranges, size_t count,
                                                  int32_t ranks, heed_sharding** sharding);
-HEED_C_API void heed_sharding_free(heed_sharding* sharding);  ///< NULL is no harm
+HEED_C_API void heed_sharding_free(heed_sharding* sharding);  ///< NULL is allowed
 
-/// How many rows a rank has; the position of one of them; the rank and the row of a position.
+/// Return the number of rows of a rank, the position of a row, and the rank and row of a position.
 HEED_C_API heed_status heed_sharding_rows(const heed_sharding* sharding, int32_t rank, int64_t* rows);
 HEED_C_API heed_status heed_sharding_position(const heed_sharding* sharding, int32_t rank, int64_t row,
                                               int64_t* position);
 HEED_C_API heed_status heed_sharding_row(const heed_sharding* sharding, int64_t position, int32_t* rank,
                                          int64_t* row);
 
-/// Caches; *cache gets one that heed_kv_cache_free ends, or NULL where the call fails.
+/// Create caches. *cache receives the cache, to be freed by heed_kv_cache_free, or NULL if the call fails.
 HEED_C_API heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_cache** cache);
-/// Caches over memory of the caller, which must outlive them; tables are copied, rows are not. `writable`: 1
-/// where rows may be appended to that memory, 0 where it is only read.
+/// Create caches over caller memory, which must outlive them. Tables are copied, rows are not. `writable`: 1
+/// if rows may be appended to that memory, 0 if it is only read.
 ///
 /// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths HEED_I64 or HEED_I32 [B].
 HEED_C_API heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value,
                                           const heed_tensor* lengths, int32_t writable,
                                           heed_kv_cache** cache);
-/// vLLM's block table: pools of pages in `order`, a heed_page_order; block_table [B, most pages], lengths
-/// [B].
+/// Takes vLLM's block table: pools of pages in `order`, a heed_page_order; block_table [B, most pages],
+/// lengths [B].
 HEED_C_API heed_status heed_kv_cache_over_block_table(const heed_tensor* key_pool,
                                                       const heed_tensor* value_pool,
                                                       const heed_tensor* block_table,
                                                       const heed_tensor* lengths, int32_t order,
                                                       int32_t writable, heed_kv_cache** cache);
-/// FlashInfer's page table: indptr [B + 1], indices [pages in use], last_page_len [B].
+/// Takes FlashInfer's page table: indptr [B + 1], indices [pages in use], last_page_len [B].
 HEED_C_API heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_pool,
                                                        const heed_tensor* value_pool,
                                                        const heed_tensor* indptr, const heed_tensor* indices,
                                                        const heed_tensor* last_page_len, int32_t order,
                                                        int32_t writable, heed_kv_cache** cache);
-HEED_C_API void heed_kv_cache_free(heed_kv_cache* cache);  ///< NULL is no harm
+HEED_C_API void heed_kv_cache_free(heed_kv_cache* cache);  ///< NULL is allowed
 
-/// What changes a cache happens whole or, where it fails, not at all.
+/// Functions that change a cache complete, or fail and leave it unchanged.
 ///
-/// offsets NULL: L rows to every sequence, key [B, Hkv, L, D], value [B, Hkv, L, Dv]. Otherwise a ragged
-/// batch, key [1, Hkv, T, D]: rows [offsets[b], offsets[b + 1]) go to sequence sequences[b], or to sequence b
-/// where `sequences` is NULL and `count` 0; offsets HEED_I64 or HEED_I32.
+/// Appends rows. If `offsets` is NULL: L rows to every sequence, key [B, Hkv, L, D], value [B, Hkv, L, Dv].
+/// Otherwise a ragged batch, key [1, Hkv, T, D]: rows [offsets[b], offsets[b + 1]) go to sequence
+/// sequences[b], or to sequence b if `sequences` is NULL and `count` 0. `offsets` is HEED_I64 or HEED_I32.
 HEED_C_API heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key,
                                             const heed_tensor* value, const heed_tensor* offsets,
                                             const int64_t* sequences, size_t count);
 HEED_C_API heed_status heed_kv_cache_truncate(heed_kv_cache* cache, int64_t sequence, int64_t length);
-/// *number gets the new sequence's.
+/// *number receives the number of the new sequence.
 HEED_C_API heed_status heed_kv_cache_fork(heed_kv_cache* cache, int64_t sequence, int64_t* number);
-/// Gives a sequence away, and its number to a fork to come; until then it cannot be changed or attended.
+/// Releases a sequence. A later fork may reuse its number; until then it cannot be changed or attended.
 HEED_C_API heed_status heed_kv_cache_release(heed_kv_cache* cache, int64_t sequence);
 HEED_C_API heed_status heed_kv_cache_clear(heed_kv_cache* cache, int64_t sequence);
 HEED_C_API heed_status heed_kv_cache_evict(heed_kv_cache* cache, int64_t sequence, const int64_t* positions,
                                            size_t count);
 HEED_C_API heed_status heed_kv_cache_reserve(heed_kv_cache* cache, int64_t rows);
-/// received [B, H, Lk]; sequences as in heed_kv_cache_append.
+/// received [B, H, Lk]; `sequences` as in heed_kv_cache_append.
 HEED_C_API heed_status heed_kv_cache_add_received(heed_kv_cache* cache, const heed_tensor* received,
                                                   double decay, const int64_t* sequences, size_t count);
 
-/// What a cache holds: how many sequences; of one, the position of its next row, how many rows it holds, and
-/// where they stand, ascending. `count` is the number of rows.
+/// Return the contents of a cache: the number of sequences; and for one sequence the position of its next
+/// row, its number of rows, and their positions, ascending. `count` must be the number of rows.
 HEED_C_API heed_status heed_kv_cache_sequences(const heed_kv_cache* cache, int64_t* sequences);
 HEED_C_API heed_status heed_kv_cache_length(const heed_kv_cache* cache, int64_t sequence, int64_t* length);
 HEED_C_API heed_status heed_kv_cache_rows(const heed_kv_cache* cache, int64_t sequence, int64_t* rows);
 HEED_C_API heed_status heed_kv_cache_positions(const heed_kv_cache* cache, int64_t sequence,
                                                int64_t* positions, size_t count);
-/// The rows as they are attended, to HEED_F32 [Hkv, rows, D] and [Hkv, rows, Dv], and the running sums of
-/// heed_kv_cache_add_received, to HEED_F32 [Hkv, rows].
+/// Copy the rows as attention reads them into HEED_F32 [Hkv, rows, D] and [Hkv, rows, Dv], and the running
+/// sums of heed_kv_cache_add_received into HEED_F32 [Hkv, rows].
 HEED_C_API heed_status heed_kv_cache_keys(const heed_kv_cache* cache, int64_t sequence,
                                           const heed_tensor* keys);
 HEED_C_API heed_status heed_kv_cache_values(const heed_kv_cache* cache, int64_t sequence,
                                             const heed_tensor* values);
 HEED_C_API heed_status heed_kv_cache_received(const heed_kv_cache* cache, int64_t sequence,
                                               const heed_tensor* received);
-/// Into a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
+/// Fills a struct of `struct_size` bytes: the sizeof that the caller was compiled with.
 HEED_C_API heed_status heed_kv_cache_get_stats_sized(const heed_kv_cache* cache, heed_kv_cache_stats* stats,
                                                      size_t struct_size);
 static inline heed_status heed_kv_cache_get_stats(const heed_kv_cache* cache, heed_kv_cache_stats* stats) {
   return heed_kv_cache_get_stats_sized(cache, stats, sizeof(heed_kv_cache_stats));
 }
 
-/// heed_attention over a cache: query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment
-/// a sequence; HEED_F32, HEED_F16 or HEED_BF16. Queries stand at the last positions of their sequence unless
-/// options.query_offset says otherwise. Lk is the most rows of a sequence, with segments the rows of all;
-/// top_k_index gets positions. `options` and `which` may be NULL: the defaults.
+/// heed_attention over a cache. query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment
+/// per sequence; HEED_F32, HEED_F16 or HEED_BF16. Queries are at the last positions of their sequence unless
+/// options.query_offset is set. Lk is the number of rows of the longest sequence; with segments, the rows of
+/// all. top_k_index receives positions. `options` and `which` may be NULL: the defaults.
 HEED_C_API heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cache* cache,
                                                const heed_attention_options* options,
                                                const heed_cache_query* which,
                                                const heed_attention_outputs* outputs);
 
-/// How many targets this build has; *count gets the number.
+/// *count receives the number of targets of this build.
 HEED_C_API heed_status heed_target_count(size_t* count);
-/// Target `index`, the best first.
+/// Target `index` of this build, the best first.
 HEED_C_API heed_status heed_get_target(size_t index, heed_target* target);
-/// Calls take this target from now on; not while calls are under way.
+/// Selects the target for all later calls. Must not run while calls are in progress.
 HEED_C_API heed_status heed_set_target(const char* name);
 
-/// One sentence on the last failure in this thread, "" where the last call succeeded. Valid until the
-/// thread's next call.
+/// One sentence on the last failure in this thread; "" if the last call succeeded. Valid until the thread's
+/// next call.
 HEED_C_API const char* heed_last_error(void);
 
-/// For libraries over this one: what heed_last_error() says in this thread from now on. Gives `status` back.
+/// For libraries built on this one: sets what heed_last_error() returns in this thread. Returns `status`.
 HEED_C_API heed_status heed_set_last_error(heed_status status, const char* message);
 
 /// "0.1.0".

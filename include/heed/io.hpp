@@ -1,7 +1,7 @@
-// Tensors in files: .npy (NumPy format versions 1 to 3) and safetensors.
+// Tensor files: .npy (NumPy format versions 1 to 3) and safetensors.
 //
-// Files are hostile until checked: a broken one throws Error (io) that names the file and the fault. Writing
-// is atomic: a temporary name, fsync, then rename; a failure leaves what was there before.
+// All files are checked as untrusted input; a broken one throws Error (io) that names the file and the fault.
+// Writing is atomic: temporary file, fsync, rename. A failed write keeps the existing file.
 #pragma once
 
 #include <cstddef>
@@ -19,35 +19,34 @@
 
 namespace heed::io {
 
-/// Reads a .npy file: f64, f32, f16, i64, i32, u8, bool, of either byte order, C or Fortran order (the result
-/// is row-major). At most kMaxRank axes; no axes at all give a tensor of shape []. "-" is standard input.
+/// Reads a .npy file of f64, f32, f16, i64, i32, u8 or bool, in either byte order, in C or Fortran order; the
+/// result is row-major. At most kMaxRank axes; a file without axes gives shape []. "-" is standard input.
 [[nodiscard]] HEED_API Tensor read_npy(const std::string& path);
-/// The same from memory; messages call it `name`.
+/// The same for bytes in memory; messages call them `name`.
 [[nodiscard]] HEED_API Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name);
-/// Writes version 1.0, little endian, C order, so that numpy.load reads it. bf16 has no .npy name and is
-/// written as f32.
+/// Writes a .npy file of version 1.0, little endian, in C order. bf16 has no .npy type and is written as f32.
 HEED_API void write_npy(const std::string& path, const TensorView& tensor);
-/// Several such files, all or none: a failure at any of them leaves all that was there before. (Where the
-/// file system cannot exchange two names, as those of networks, a failure of the renaming itself may leave
-/// some.) `progress` is told after each piece how much of all numbers is written, from above 0 to 1.
+/// Writes several .npy files, all or none: a failure keeps all existing files. On file systems that cannot
+/// exchange two names, such as network file systems, a failed rename may leave some new files. `progress`
+/// receives the share of all numbers written, above 0 to 1, after each piece.
 HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files,
                               const std::function<void(double share)>& progress = {});
 
-/// Writes text, as it is, to a file: whole or not at all.
+/// Writes text unchanged to a file, atomically.
 HEED_API void write_text(const std::string& path, std::string_view text);
 
-/// Tensors by name, in the order that they are written in, with free text beside them.
+/// Named tensors in writing order, with free-text metadata.
 struct HEED_API TensorFile {
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-/// A safetensors file: opening reads the header only; a tensor is read when it is asked for, by any number of
-/// threads at once. A file may hold types and ranks that heed has no tensors for (I16, F8_E4M3, …): it opens,
-/// and asking for such a tensor throws Error (io).
+/// Reads a safetensors file. Opening reads only the header; read() reads one tensor. Any number of threads
+/// may read at once. A file with types or ranks that heed lacks (I16, F8_E4M3, …) opens, but asking for such
+/// a tensor throws Error (io).
 class HEED_API SafetensorsReader {
  public:
-  /// Throws Error (io) where the file cannot be read or is not well-formed.
+  /// Throws Error (io) if the file cannot be read or is malformed.
   explicit SafetensorsReader(const std::string& path);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
@@ -58,7 +57,7 @@ class HEED_API SafetensorsReader {
   [[nodiscard]] bool contains(const std::string& name) const;
   [[nodiscard]] DType dtype(const std::string& name) const;
   [[nodiscard]] Dims shape(const std::string& name) const;
-  /// A copy of the tensor. Throws Error (io) that lists what the file has where the name is not in it.
+  /// A copy of the tensor. For an unknown name, throws Error (io) that lists the names in the file.
   [[nodiscard]] Tensor read(const std::string& name) const;
 
  private:
@@ -66,11 +65,11 @@ class HEED_API SafetensorsReader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The whole file, its tensors in the order of their data.
+/// Reads the whole file; the tensors are in the order of their data.
 [[nodiscard]] HEED_API TensorFile read_safetensors(const std::string& path);
-/// Widest elements first, otherwise in the order given, so that each tensor is aligned to its element size;
-/// the data begin at a multiple of 64 bytes. Throws invalid_argument for a name that stands twice, is
-/// "__metadata__" or is not UTF-8.
+/// Writes a safetensors file. The tensors with the widest elements come first, otherwise in the given order,
+/// so that each is aligned to its element size. The data start at a multiple of 64 bytes. Throws
+/// invalid_argument for a duplicate name, the name "__metadata__", or a name that is not UTF-8.
 HEED_API void write_safetensors(const std::string& path,
                                 const std::vector<std::pair<std::string, TensorView>>& tensors,
                                 const std::map<std::string, std::string>& metadata = {});

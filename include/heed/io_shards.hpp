@@ -1,5 +1,5 @@
-// Tensors in files that several processes share: each reads its shard by offset, and writes its shard of one
-// result. No process holds the whole.
+// Tensor files shared by several processes. Each process reads its shard by offset and writes its shard of a
+// common result. No process holds the whole tensor.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@
 
 namespace heed::io {
 
-/// A tensor in a file: opening reads the header only. The file is regular, for it is read at any place.
+/// A tensor in a file. Opening reads only the header. The file must be a regular file, because reads are at
+/// arbitrary offsets.
 class HEED_API TensorOnDisk {
  public:
-  /// Of FILE.npy, or of a safetensors file the tensor `name`. Throws Error (io) as read_npy() and
+  /// Opens FILE.npy, or tensor `name` of a safetensors file. Throws Error (io) as read_npy() and
   /// SafetensorsReader do.
   explicit TensorOnDisk(const std::string& path, const std::string& name = "");
   ~TensorOnDisk();
@@ -27,14 +28,13 @@ class HEED_API TensorOnDisk {
 
   [[nodiscard]] DType dtype() const noexcept;
   [[nodiscard]] const Dims& shape() const noexcept;
-  /// Positions of an axis (a negative one counts from the end), one range after the other: row-major, with
-  /// the bits that the whole has there. Throws Error (invalid_argument) for an axis or a position that is out
-  /// of range, Error (io) where the bytes cannot be read.
+  /// Reads positions of an axis (negative: from the end), one range after the other, row-major. Throws Error
+  /// (invalid_argument) for an axis or position out of range, Error (io) if the bytes cannot be read.
   [[nodiscard]] Tensor read(int axis, std::span<const PositionRange> positions) const;
-  /// All of it where it lies: pages are read when they are touched, and dropped when memory is short. As long
-  /// as this object lives. Nothing where the bytes cannot be used as they lie (of the other byte order, not
-  /// aligned). Throws Error (io) where they cannot be mapped. A file that is cut short meanwhile ends the
-  /// process (SIGBUS): only what is too large to copy is to be mapped.
+  /// Maps the whole tensor. The system loads its pages on access and drops them when memory is short. The
+  /// view is valid as long as this object lives. Returns nullopt if the bytes cannot be used in place (other
+  /// byte order, misaligned). Throws Error (io) if mapping fails. If the file is truncated while mapped,
+  /// access kills the process (SIGBUS), so map only what is too large to copy.
   [[nodiscard]] std::optional<TensorView> mapped();
 
  private:
@@ -42,8 +42,8 @@ class HEED_API TensorOnDisk {
   std::unique_ptr<Impl> impl_;
 };
 
-/// .npy files of one process, which others write to by their temporary names: all appear, or none. What is
-/// not committed is removed.
+/// .npy files that one process creates and others write to under temporary names. All appear under their
+/// final names, or none. Files that are not committed are removed.
 class HEED_API SharedNpyFiles {
  public:
   SharedNpyFiles();
@@ -51,10 +51,10 @@ class HEED_API SharedNpyFiles {
   SharedNpyFiles(SharedNpyFiles&&) noexcept;
   SharedNpyFiles& operator=(SharedNpyFiles&&) noexcept;
 
-  /// A file of zeros beside `path`, and its path from the root. bf16 is stored as f32. Throws Error (io)
-  /// where it cannot be made, or `path` is a device or a pipe.
+  /// Creates a file of zeros beside `path` and returns its absolute path. bf16 is stored as f32. Throws Error
+  /// (io) if it cannot be created, or if `path` is a device or a pipe.
   std::string add(const std::string& path, DType dtype, const Dims& shape);
-  /// As write_npy_files() ends: flushes, and renames all or none.
+  /// Flushes all files and renames them, all or none, like write_npy_files().
   void commit();
 
  private:
@@ -62,12 +62,13 @@ class HEED_API SharedNpyFiles {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Writes positions of an axis of a .npy file that is there already, row-major and of this machine's byte
-/// order, and flushes them to the disk. `shard` has them one range after the other; bf16 is written as f32.
-/// Throws Error (invalid_argument) where it does not fit the file, Error (io) where it cannot be written.
+/// Writes positions of an axis into an existing .npy file and flushes them to disk. The file must be
+/// row-major in this machine's byte order. `shard` has the positions one range after the other; bf16 is
+/// written as f32. Throws Error (invalid_argument) if `shard` does not fit the file, Error (io) if writing
+/// fails.
 HEED_API void write_npy_shard(const std::string& path, int axis, std::span<const PositionRange> positions,
                               const TensorView& shard);
-/// The same of all positions: the whole tensor.
+/// The same for the whole tensor.
 HEED_API void write_npy_shard(const std::string& path, const TensorView& whole);
 
 }  // namespace heed::io

@@ -131,7 +131,7 @@ class HEED_API KvCache {
   }
   /// Takes vLLM's block table. Pools are [pages, page size, Hkv, D] (nhd) or [pages, Hkv, page size, D]
   /// (hnd); block_table is i64 or i32 [B, most pages]; lengths is [B]. Table entries past the length of a
-  /// sequence are room to append. That room ends at the first entry that is negative or occurs elsewhere in
+  /// sequence are room to append. The room ends at the first entry that is negative or occurs elsewhere in
   /// the table. A table may thus be padded with -1 or with any page.
   [[nodiscard]] static KvCache over_block_table(const TensorView& key_pool, const TensorView& value_pool,
                                                 const TensorView& block_table, const TensorView& lengths,

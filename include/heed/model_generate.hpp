@@ -32,7 +32,7 @@ struct GenerateOptions {
 struct WatchedPair {
   ModelHead head;
   std::int64_t place = 0;  ///< index of the token in prompt and generated text, from 0
-  std::string token;       ///< as people read it
+  std::string token;       ///< readable form
   double weight = 0;
 };
 
@@ -56,7 +56,7 @@ using AddToken = std::function<void(const GeneratedToken& token)>;
 /// context, because positions shift. Passes each token to `add` at once.
 ///
 /// Throws Error. invalid_argument: an invalid option, a model that is not causal or does not predict, a cache
-/// format that does not fit the heads, or no token to start with. internal: a logit is NaN.
+/// format that does not fit the heads, or no token to start with. internal: a logit is not finite.
 HEED_API std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
                                               const GenerateOptions& options = {}, const AddToken& add = {});
 /// The same for a text; returns the generated text. Also throws as Model::tokenize(); messages start with
@@ -72,7 +72,7 @@ HEED_API std::string generate(const Model& model, std::string_view prompt,
 
 /// A possible next token and its probability.
 struct Expectation {
-  std::string token;  ///< as people read it
+  std::string token;  ///< readable form
   double probability = 0;
 };
 

@@ -17,12 +17,12 @@
 
 namespace heed {
 
-/// The kind of weight to report: p_ij, or the share w_ij that key j has in the output vectors moved to row i:
+/// The kind of weight to report: p_ij, or key j's share w_ij of the vector norms that row i receives:
 ///
 ///   w_ij = p_ij n_j / m_i,   n_j = |v_j W_O|,   m_i = sum_j p_ij n_j
 ///
 /// W_O is the head's slice of the output projection (Kobayashi et al. 2020): a key with a large weight but a
-/// small value contributes little. p_ij n_j equals w_ij m_i. A key with n_j = 0 counts as 1e-30.
+/// small value contributes little. p_ij n_j equals w_ij m_i. n_j is at least 1e-30.
 enum class WeighedBy { attention, norm };
 
 /// Covers `layer`, or all layers.
@@ -36,7 +36,7 @@ struct TextCallOptions {
 using TokenSpan = std::pair<std::int64_t, std::int64_t>;
 
 struct TextLookOptions {
-  /// As for make_report(); the tokens are those of the text. rows, tiles, cost and full_weights_cells are
+  /// Options of make_report(); the tokens come from the text. rows, tiles, cost and full_weights_cells are
   /// ignored.
   ReportOptions report{.top_k = 0, .map = {}};
   WeighedBy by = WeighedBy::attention;
@@ -53,7 +53,7 @@ struct TextLookOptions {
 struct Retrieval {
   double last = 0;        ///< weight from the last row
   double mean = 0;        ///< mean over rows outside the needle that may see its first token; NaN if none
-  std::int64_t rows = 0;  ///< those
+  std::int64_t rows = 0;  ///< number of these rows
 };
 
 struct TextLook {

@@ -1,7 +1,6 @@
-// How parameters follow their gradients: AdamW, a schedule for its rate, and a limit on the gradients'
-// length.
+// Optimisation: AdamW, a learning rate schedule, and gradient clipping.
 //
-// Sums run in the order of the parameters, on the calling thread: the same bits on every run.
+// Sums run in the order of the parameters, on the calling thread, and give the same bits on every run.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct AdamWOptions {
   double beta1 = 0.9;          ///< in [0, 1)
   double beta2 = 0.99;         ///< in [0, 1)
   double epsilon = 1e-8;       ///< > 0
-  double weight_decay = 0.01;  ///< >= 0; of matrices only: biases, norms (rank below 2) are left alone
+  double weight_decay = 0.01;  ///< >= 0; for matrices only, not for biases and norms (rank below 2)
 };
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019) and the bias correction of Kingma and Ba
@@ -28,36 +27,36 @@ struct AdamWOptions {
 ///   w -= rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 class HEED_API AdamW {
  public:
-  /// Moments of zero for parameters of f32 or f64. Throws invalid_argument for options out of range.
+  /// Starts with zero moments for f32 or f64 parameters. Throws invalid_argument for options out of range.
   AdamW(const std::vector<NamedParameter>& parameters, const AdamWOptions& options = {});
-  /// One step at `rate` (>= 0, finite). Both lists have the names and shapes of the constructor's, in its
-  /// order; else it throws invalid_argument and nothing has changed.
+  /// Takes one step at learning rate `rate` (>= 0, finite). Both lists must have the constructor's names,
+  /// shapes and order; otherwise throws invalid_argument and changes nothing.
   void step(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& gradients,
             double rate);
-  /// The moments, "NAME.m" and "NAME.v" for each parameter: what a checkpoint keeps beside steps.
+  /// The moments of each parameter, "NAME.m" and "NAME.v". A checkpoint stores them and `steps`.
   [[nodiscard]] std::vector<NamedParameter> state();
 
   AdamWOptions options;
-  std::int64_t steps = 0;  ///< done so far
+  std::int64_t steps = 0;  ///< number of steps done
 
  private:
   std::vector<std::string> names_;
   std::vector<Tensor> first_, second_;
 };
 
-/// A rate that rises linearly over `warmup` steps to `peak` and falls along half a cosine to `last` at step
-/// `steps` (Loshchilov and Hutter 2017).
+/// A learning rate that rises linearly over `warmup` steps to `peak`, then falls along half a cosine to
+/// `last` at step `steps` (Loshchilov and Hutter 2017).
 struct HEED_API Schedule {
   double peak = 1e-3;
   double last = 0;
   std::int64_t warmup = 0;
   std::int64_t steps = 1;
-  /// Of step `step`, counted from 0. After the last step it stays `last`.
+  /// The rate of step `step`, counted from 0; `last` after the final step.
   [[nodiscard]] double rate(std::int64_t step) const;
 };
 
-/// The length of all gradients as one vector (summed in f64); where it is over `most`, all are multiplied by
-/// most / length. most > 0; a length that is not finite leaves the gradients as they are.
+/// Returns the norm of all gradients as one vector (summed in f64). If it exceeds `most` > 0, scales all
+/// gradients by most / norm. A norm that is not finite leaves the gradients unchanged.
 HEED_API double clip_gradients(const std::vector<NamedParameter>& gradients, double most);
 
 }  // namespace heed::nn

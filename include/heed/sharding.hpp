@@ -1,4 +1,4 @@
-// Which rank of a parallel computation holds which positions of a sequence.
+// Sharding of a sequence: which rank of a parallel computation holds which positions.
 #pragma once
 
 #include <cstddef>
@@ -18,34 +18,34 @@ struct PositionRange {
   friend bool operator==(const PositionRange&, const PositionRange&) = default;
 };
 
-/// A map of the positions 0 … length - 1 of a sequence to ranks. Every position lies on exactly one rank, and
-/// a rank may have none. The rows of a rank are its positions in rising order. Memory grows with the number
-/// of ranges, not with the length; the lookups of a position or a row are binary searches.
+/// Maps the positions 0 … length - 1 of a sequence to ranks. Each position is on exactly one rank; a rank may
+/// have none. The rows of a rank are its positions in ascending order. Memory grows with the number of
+/// ranges, not with the length. Lookups of a position or row are binary searches.
 ///
-/// All functions throw Error (invalid_argument) that names the argument: for ranks < 1, length < 0, and for a
-/// rank, position, row or axis that is out of range.
+/// All functions throw Error (invalid_argument), naming the argument, for ranks < 1, length < 0, and a rank,
+/// position, row or axis out of range.
 class HEED_API Sharding {
  public:
-  /// Rank r holds the r-th of `ranks` consecutive ranges whose sizes differ by at most 1.
+  /// Rank r holds the r-th of `ranks` consecutive ranges. Their sizes differ by at most 1.
   [[nodiscard]] static Sharding contiguous(std::int64_t length, int ranks);
-  /// Of 2 * ranks consecutive chunks rank r holds chunks r and 2 * ranks - 1 - r. Under a causal mask all
-  /// ranks have the same work in sum (Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.2). The
-  /// ranks' numbers of rows differ by at most 1.
+  /// Cuts the sequence into 2 * ranks consecutive chunks; rank r holds chunks r and 2 * ranks - 1 - r. Under
+  /// a causal mask all ranks have the same total work (Dubey et al. 2024, The Llama 3 Herd of Models, section
+  /// 3.3.2). Numbers of rows differ by at most 1.
   [[nodiscard]] static Sharding zigzag(std::int64_t length, int ranks);
-  /// Runs of `stripe` >= 1 positions are dealt to the ranks in turn. Under a causal mask all ranks have
-  /// nearly the same work for every block of keys (Brandon et al. 2023, Striped Attention).
+  /// Deals runs of `stripe` >= 1 positions to the ranks in turn. Under a causal mask all ranks have nearly
+  /// equal work for every block of keys (Brandon et al. 2023, Striped Attention).
   [[nodiscard]] static Sharding striped(std::int64_t length, int ranks, std::int64_t stripe = 192);
-  /// ranges[r] are those of rank r, in any order; an empty one counts for nothing. Throws where a position is
-  /// missing or there twice. The length is the end of the last range.
+  /// ranges[r] are the ranges of rank r, in any order; empty ones are ignored. Throws if a position is
+  /// missing or duplicated. The length is the end of the last range.
   [[nodiscard]] static Sharding from_ranges(const std::vector<std::vector<PositionRange>>& ranges);
-  /// Position p lies on rank rank_of_position[p].
+  /// Position p is on rank rank_of_position[p].
   [[nodiscard]] static Sharding from_ranks(std::span<const int> rank_of_position, int ranks);
 
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(first_.size()) - 1; }
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
-  /// How many positions the rank holds.
+  /// The number of positions on the rank.
   [[nodiscard]] std::int64_t rows(int rank) const;
-  /// The positions of a rank: rising; none is empty, and none touches the next.
+  /// The positions of a rank as ascending ranges; none is empty, and none touches the next.
   [[nodiscard]] std::span<const PositionRange> ranges(int rank) const;
   [[nodiscard]] int rank_of(std::int64_t position) const;
   /// The row of a position on its rank.
@@ -53,10 +53,10 @@ class HEED_API Sharding {
   /// The position of a row of a rank.
   [[nodiscard]] std::int64_t position(int rank, std::int64_t row) const;
 
-  /// The rows of `rank`: a copy of `whole`, whose `axis` counts positions and has size length(). A negative
+  /// Copies the rows of `rank` from `whole`, whose `axis` counts positions and has size length(). A negative
   /// axis counts from the end.
   [[nodiscard]] Tensor shard(const TensorView& whole, int axis, int rank) const;
-  /// The inverse: shards[r] is that of rank r. Throws where their dtypes or shapes do not fit together.
+  /// Inverse of shard(); shards[r] is the shard of rank r. Throws if dtypes or shapes do not fit together.
   [[nodiscard]] Tensor join(std::span<const TensorView> shards, int axis) const;
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
@@ -65,7 +65,7 @@ class HEED_API Sharding {
   struct Run {
     PositionRange positions;
     int rank = 0;
-    std::int64_t row = 0;  // on the rank, of positions.begin
+    std::int64_t row = 0;  // row of positions.begin on the rank
     friend bool operator==(const Run&, const Run&) = default;
   };
   HEED_HIDDEN Sharding(std::span<const Run> runs, int ranks);
@@ -77,9 +77,9 @@ class HEED_API Sharding {
   std::int64_t length_ = 0;
   std::vector<Run> runs_;                // by position; neighbours have different ranks
   std::vector<PositionRange> ranges_;    // by rank, and by position within a rank
-  std::vector<std::int64_t> first_row_;  // of each of ranges_
+  std::vector<std::int64_t> first_row_;  // row of the start of each of ranges_
   std::vector<std::size_t> first_;       // rank r has ranges_[first_[r]] … ranges_[first_[r + 1] - 1]
-  std::vector<std::int64_t> rows_;       // of each rank
+  std::vector<std::int64_t> rows_;       // number of rows of each rank
 };
 
 }  // namespace heed

@@ -29,8 +29,8 @@ struct PartRow {
   friend bool operator==(const PartRow&, const PartRow&) = default;
 };
 
-/// The running softmax of query rows between ranges of keys (Milakov and Gimelshein 2018). The bits equal
-/// those of attention() on keys and values that lie row after row in each head.
+/// The running softmax of query rows between ranges of keys (Milakov and Gimelshein 2018). The results have
+/// the same bits as attention() on keys and values that lie row after row in each head.
 ///
 /// Keys are processed in spans of 3072, counted from the start of their sequence. A range must begin and end
 /// at span boundaries. Ranges come in ascending order, each once, through attend() or fold(). Ranges for

@@ -1,4 +1,4 @@
-// The targets that the fused kernel is compiled for, one an instruction set, and which of them calls take.
+// The targets of the fused kernel, one per instruction set, and the choice between them.
 #pragma once
 
 #include <string>
@@ -9,29 +9,29 @@
 
 namespace heed {
 
-/// What a target multiplies tensors of a dtype in.
+/// The format in which a target multiplies tensors of a dtype.
 struct TargetFormat {
   std::string dtype;    ///< "f32"
   std::string format;   ///< "three bf16 parts by matrix tiles"
-  std::string because;  ///< the figure that decided it; empty where nothing had to be decided
+  std::string because;  ///< the measurement that decided it; empty if there was no choice
 };
 
 struct Target {
   std::string name;                   ///< "avx512bf16", as the environment variable HEED_ISA takes it
   std::string description;            ///< one line
-  std::vector<std::string> required;  ///< features of a processor that it needs: "avx2", "fma", …
-  bool available = false;             ///< whether this processor, and the system, has all of them
-  bool chosen = false;                ///< whether calls take it
-  std::string why;                    ///< why it is chosen or not: "the processor has no amx_tile"
-  std::vector<TargetFormat> formats;  ///< of f32, bf16 and f16
+  std::vector<std::string> required;  ///< required processor features: "avx2", "fma", …
+  bool available = false;             ///< whether processor and system support all of them
+  bool chosen = false;                ///< whether calls use it
+  std::string why;                    ///< reason for `chosen`: "the processor has no amx_tile"
+  std::vector<TargetFormat> formats;  ///< formats of f32, bf16 and f16
 };
 
-/// All targets of this build, the best first. The first available one is chosen, unless HEED_ISA names
-/// another. Throws Error (invalid_argument) where HEED_ISA names what this machine does not have.
+/// All targets of this build, the best first. The first available one is chosen unless HEED_ISA names
+/// another. Throws Error (invalid_argument) if HEED_ISA names a target that this machine lacks.
 [[nodiscard]] HEED_API std::vector<Target> targets();
 
-/// Calls take this target from now on; not while calls are under way. Throws Error (invalid_argument) where
-/// this build does not have it or this machine cannot run it.
+/// Selects the target for all later calls. Must not run while calls are in progress. Throws Error
+/// (invalid_argument) if this build lacks the target or this machine cannot run it.
 HEED_API void set_target(std::string_view name);
 
 }  // namespace heed

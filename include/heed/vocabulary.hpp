@@ -1,4 +1,4 @@
-// Words and their numbers, as in the notebooks.
+// Vocabularies of words, as in the notebooks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace heed {
 
-/// The words of a sentence: what stands between white space and commas.
+/// Splits a sentence at white space and commas.
 [[nodiscard]] HEED_API std::vector<std::string> split_words(std::string_view sentence);
 
 /// The distinct words of a sentence, sorted by their bytes and numbered from 0 without gaps.
@@ -23,10 +23,10 @@ class HEED_API Vocabulary {
 
   [[nodiscard]] std::int64_t size() const noexcept { return static_cast<std::int64_t>(words_.size()); }
   [[nodiscard]] const std::vector<std::string>& words() const noexcept { return words_; }
-  /// Throws invalid_argument for a number that is not in [0, size()).
+  /// The word of an id. Throws invalid_argument for an id outside [0, size()).
   [[nodiscard]] const std::string& word(std::int64_t id) const;
   [[nodiscard]] bool contains(const std::string& word) const;
-  /// Throws invalid_argument for a word that is not in the vocabulary.
+  /// The id of a word. Throws invalid_argument for an unknown word.
   [[nodiscard]] std::int64_t id(const std::string& word) const;
   /// Ids of the words, i64 [L]. Throws as id() does.
   [[nodiscard]] Tensor encode(const std::vector<std::string>& words) const;

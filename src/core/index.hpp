@@ -5,7 +5,7 @@
 
 namespace heed::detail {
 
-/// A size or position of heed's as an index of a standard container.
+/// Converts a size or position of heed to the index type of standard containers.
 inline std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// UTF-8, one code point at a time.
+// UTF-8 decoding, one code point at a time.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ struct CodePoint {
   bool valid = false;
 };
 
-/// The first of a text that is not empty. Overlong forms, surrogates and values past U+10FFFF are not valid.
+/// The first code point of a non-empty text. Overlong forms, surrogates and values past U+10FFFF are invalid.
 inline CodePoint decode_utf8(std::string_view text) {
   const std::uint32_t lead = static_cast<unsigned char>(text[0]);
   if (lead < 0x80) return {lead, 1, true};

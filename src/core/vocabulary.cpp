@@ -8,7 +8,7 @@
 namespace heed {
 namespace {
 
-// A comma, or the white space of ASCII, whatever the locale: bytes of UTF-8 above 127 are never part of it.
+// A comma or ASCII white space, independent of the locale. UTF-8 bytes above 127 never count.
 constexpr bool is_between_words(char c) { return c == ',' || c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace

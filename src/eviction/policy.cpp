@@ -1,4 +1,4 @@
-// Which rows of a cache exceed a policy's budget.
+// Selection of the rows to evict.
 #include "eviction/policy.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kKinds{"streaming", "h2o", "snapkv"};
 
-// [rows]: what all heads gave a row.
+// [rows]: the weight that each row received from all heads.
 std::vector<double> sums_of(const KvCache& cache, std::int64_t sequence) {
   const Tensor received = cache.received(sequence);
   std::vector<double> sums(static_cast<std::size_t>(received.size(1)));
@@ -27,8 +27,8 @@ std::vector<double> sums_of(const KvCache& cache, std::int64_t sequence) {
   return sums;
 }
 
-// Sums over windows of `pool` rows, those beyond the ends being 0: the mean pooling of SnapKV, times `pool`.
-// A neighbour's votes carry the words around a winner along.
+// Sums over windows of `pool` rows, with zeros beyond the ends: SnapKV's mean pooling times `pool`. It keeps
+// the neighbours of a winner, too.
 std::vector<double> pooled(const std::vector<double>& votes, std::int64_t pool) {
   const auto rows = static_cast<std::int64_t>(votes.size());
   const std::int64_t reach = std::min(pool / 2, rows);
@@ -41,7 +41,7 @@ std::vector<double> pooled(const std::vector<double>& votes, std::int64_t pool) 
   return sums;
 }
 
-// What the first `count` rows are ranked by; the largest stay.
+// Ranking keys of the first `count` rows; the largest stay.
 std::vector<double> ranks_of(const KvCache& cache, std::int64_t sequence, const EvictionPolicy& policy,
                              std::int64_t count) {
   std::vector<double> ranks(static_cast<std::size_t>(count));

@@ -4,7 +4,7 @@
 
 namespace heed::detail {
 
-/// Throws Error (invalid_argument) where a member is out of its range.
+/// Throws Error (invalid_argument) if a member is out of range.
 void check(const EvictionPolicy& policy);
 
 }  // namespace heed::detail

@@ -1,4 +1,4 @@
-// A saved call, decoded once more with a policy that evicts.
+// Simulation of a saved call as decoding with an eviction policy.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 using detail::refuse;
 
-// Values play no part: one zero stands for all of them.
+// Values do not matter, so a single zero serves as all of them.
 TensorView no_values(DType dtype, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
   static constexpr double kZero = 0;
   return {&kZero, dtype, {batch, heads, rows, 1}, {0, 0, 0, 0}};
@@ -51,7 +51,7 @@ void check_prompt(std::int64_t queries, const EvictionPolicy& policy, std::int64
            least > 0 ? ", as the last of them vote" : "");
 }
 
-// The rules of the call, and none of the results that it asks for.
+// The rules of the call without its requested results.
 AttentionOptions rules_of(const AttentionOptions& options) {
   AttentionOptions rules = options;
   rules.dropout = {};
@@ -66,7 +66,7 @@ CacheFormat format_of(DType dtype) {
   return dtype == DType::bf16 ? CacheFormat::bf16 : dtype == DType::f16 ? CacheFormat::f16 : CacheFormat::f32;
 }
 
-// Decoding with a cache that is brought down to the budget at each row.
+// Decodes row by row and evicts down to the budget at each row.
 class Decoding {
  public:
   Decoding(TensorView query, TensorView key, const AttentionOptions& options, const EvictionPolicy& policy,
@@ -84,7 +84,7 @@ class Decoding {
                 .value_dim = 1,
                 .format = format_of(key_.dtype()),
                 .capacity = most_rows()}) {
-    options_.query_offset.reset();  // a cache knows where its rows stand
+    options_.query_offset.reset();  // a cache knows the positions of its rows
     std::fill(gone_.values<std::int64_t>().begin(), gone_.values<std::int64_t>().end(), query_.size(2));
   }
 
@@ -105,7 +105,7 @@ class Decoding {
   }
 
  private:
-  // The prompt's, or those of the budget and one that comes.
+  // The rows of the prompt or of the budget, plus one new row.
   [[nodiscard]] std::int64_t most_rows() const {
     const std::int64_t keys = key_.size(2);
     const std::int64_t budget = std::min(policy_.chosen, keys) + std::min(policy_.recent, keys);
@@ -140,8 +140,8 @@ class Decoding {
   KvCache cache_;
 };
 
-// Of each row the share of its weights on keys that were gone: exp(lse of those alone - lse of all). A small
-// share keeps all of its digits, which 1 - (the share of what stayed) would lose.
+// The share of each row's weights on evicted keys: exp(lse of those alone - lse of all). This keeps all
+// digits of a small share, unlike 1 - (share of the remaining keys).
 Tensor dropped_shares(const TensorView& query, const TensorView& key, const AttentionOptions& call,
                       const Tensor& gone) {
   const std::int64_t batch = key.size(0), keys = key.size(2);
@@ -153,7 +153,7 @@ Tensor dropped_shares(const TensorView& query, const TensorView& key, const Atte
   options.need = Need::lse;
   const Tensor whole = attention(query, key, value, options).lse;
   options.sparse_mask = SparseMask::column_intervals(until, query.size(2));
-  options.sinks.reset();  // which no key that was gone has a part in
+  options.sinks.reset();  // sinks take no part in the lse of the evicted keys
   Tensor dropped = attention(query, key, value, options).lse;
   const auto share = [](auto to, auto of) {
     for (std::size_t i = 0; i < to.size(); ++i)
@@ -176,11 +176,11 @@ EvictionTrace trace_eviction(const TensorView& query, const TensorView& key, con
     detail::check(policy);
     check_tensors(query, key);
     check_rules(query, key, options);
-    // A row of no keys: attention() says best what else is wrong.
+    // A call without query rows, so that attention() reports all other errors.
     (void)attention(query.narrow(2, 0, 0), key.narrow(2, 0, 0),
                     no_values(key.dtype(), key.size(0), key.size(1), 0), rules_of(options));
     check_prompt(query.size(2), policy, prompt);
-    const bool wide = key.dtype() == DType::f64;  // which caches do not keep
+    const bool wide = key.dtype() == DType::f64;  // caches do not store f64
     const Tensor narrow_query = wide ? Tensor::copy_of(query, DType::f32) : Tensor();
     const Tensor narrow_key = wide ? Tensor::copy_of(key, DType::f32) : Tensor();
     EvictionTrace trace;

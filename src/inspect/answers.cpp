@@ -1,4 +1,4 @@
-// What a document says of a row, and of the whole matrix in bins.
+// Queries on a document: single rows, and the whole matrix in bins.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ void require_index(const char* name, std::int64_t index, std::int64_t count) {
   if (index < 0 || index >= count) detail::refuse(name, " is ", index, "; 0 to ", count - 1, " is expected");
 }
 
-// The row itself, and its heaviest keys.
+// Fills in the row's weights and its heaviest keys.
 void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& row) {
   const AttentionReport& report = document.report;
   const WeightTile tile =
@@ -72,7 +72,7 @@ Tensor attention_map(const Document& document, const MapSize& wanted) {
     return map_in_bins(report.map[0], size);
   AttentionOptions options = document.options;
   options.map = size;
-  // The map needs no values: one column of the keys stands in.
+  // The map does not use values; one column of the keys serves as them.
   const TensorView value = document.key.narrow(3, 0, 1);
   return Tensor::copy_of(attention(document.query, document.key, value, options).map, DType::f64);
 }

@@ -1,4 +1,4 @@
-// check_document: rows, keys and bins of the map computed again, plainly (inspect/plain_head.hpp).
+// check_document(): recomputes rows, keys and bins of the map in a simple way (inspect/plain_head.hpp).
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -13,10 +13,10 @@ namespace detail {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kCellsOfBins = 64;  // for each row or key, that bins of the map may hold together
-constexpr double kLost = 0.5;              // a weight that may be half as large again is none
+constexpr std::int64_t kCellsOfBins = 64;  // limit of the recomputed bins: cells per row or key
+constexpr double kLost = 0.5;              // a weight with a larger relative error counts as lost
 
-// `count` of 0 … all - 1, the first and the last among them, evenly.
+// `count` evenly spaced numbers of 0 … all - 1, including the first and the last.
 std::vector<std::int64_t> spread(std::int64_t count, std::int64_t all) {
   std::vector<std::int64_t> places;
   count = std::min(count, all);
@@ -57,8 +57,9 @@ class HeadCheck {
     return all;
   }
 
-  // Relative error of a weight of a row: the scores', at most u (D + 3) |scale| |q| |k| each (Cauchy and
-  // Schwarz), twice with the lse's, and 1e-5 for all sums. The kernel's bias and ALiBi round with the lse.
+  // Relative error of a row's weight. Each score has an error of at most u (D + 3) |scale| |q| |k| (Cauchy
+  // and Schwarz); the lse adds the same again, and all sums 1e-5. The kernel's bias and ALiBi round like the
+  // lse.
   double tolerance(double size) const {
     const double sums = report_.dtype == DType::f64 ? 1e-11 : 1e-5;
     return sums + 4 * unit() * (static_cast<double>(report_.head_dim) + 3) * size;
@@ -98,7 +99,7 @@ class HeadCheck {
     ++check_.rows;
     const double largest =
         row.weights.empty() ? 0 : *std::max_element(row.weights.begin(), row.weights.end());
-    // A weight is compared beside the largest of its row: below a thousandth of that it is too small to see.
+    // A weight is compared relative to the row's largest weight; below a thousandth of that it is negligible.
     const double least = 1e-3 * largest;
     compare("lse", number_at(report_.lse, {b_, h_, i}), row.lse, allowed, 1);
     compare("max score", number_at(report_.max_score, {b_, h_, i}), row.max_score, allowed, 1);
@@ -154,7 +155,7 @@ class HeadCheck {
     if (report_.induction.rank() == 3) check("induction", report_.induction, induction(i, row), least);
   }
 
-  // By ids where rows and keys have them.
+  // Compares ids if rows and keys have them.
   bool holds_token_of(std::int64_t i, std::int64_t j) const {
     const auto row = static_cast<std::size_t>(i), key = static_cast<std::size_t>(j);
     if (report_.query_token_ids.empty() || report_.key_token_ids.empty())
@@ -162,7 +163,7 @@ class HeadCheck {
     return report_.query_token_ids[row] == report_.key_token_ids[key];
   }
 
-  // Weight on the keys before the row that follow an earlier copy of its token; NaN where there is none.
+  // Weight on the keys before the row that follow an earlier copy of its token; NaN if there are none.
   double induction(std::int64_t i, const PlainRow& row) const {
     const Range& keys = row.place.segment;
     double sum = 0;
@@ -176,7 +177,8 @@ class HeadCheck {
     return any ? sum : std::nan("");
   }
 
-  // Each of the K has the weight that is told, none stands twice, and none left out is heavier.
+  // Checks that each of the K keys has the reported weight, that none is repeated, and that no other key is
+  // heavier.
   void check_top_k(std::int64_t i, const PlainRow& row, double allowed, double least) {
     if (report_.top_k_index.rank() != 4) return;
     std::vector<double> heaviest;
@@ -196,13 +198,13 @@ class HeadCheck {
     }
   }
 
-  // sum_j p_ij v_j, its deviation beside sum_j p_ij |v_j|.
+  // Checks sum_j p_ij v_j; the deviation is relative to sum_j p_ij |v_j|.
   void check_output(std::int64_t i, const PlainRow& row, double allowed) {
     std::vector<double> sums, sizes;
     plain_.output(row, sums, sizes);
     const Tensor output =
         Tensor::copy_of(report_.output.view().select(0, b_).select(0, h_).select(0, i), DType::f64);
-    // The output is rounded to its own dtype, and weights of bf16 before they meet the values.
+    // The output is rounded to its dtype; bf16 weights are also rounded before they multiply the values.
     const double stored = report_.dtype == DType::f16 ? 0x1p-11 : report_.dtype == DType::bf16 ? 0x1p-7 : 0;
     constexpr double kLargestF16 = 65504;
     for (std::size_t c = 0; c < sums.size(); ++c) {
@@ -215,7 +217,7 @@ class HeadCheck {
     }
   }
 
-  // The means of the summary over rows that see a key and hold numbers.
+  // Checks the means of the summary over rows that see a key and have no NaN weights.
   void check_means() {
     const auto summary = std::find_if(report_.summaries.begin(), report_.summaries.end(),
                                       [&](const HeadSummary& s) { return s.batch == b_ && s.head == h_; });
@@ -263,7 +265,7 @@ class HeadCheck {
     }
   }
 
-  // Sums over rows: errors of the weights, and 1e-4 for f32 sums of any length.
+  // Tolerance of sums over rows: the error of the weights, plus 1e-4 for f32 sums of any length.
   double tolerance_of_sums() const {
     double size = 0;
     for (const double lse : lse_)
@@ -271,7 +273,7 @@ class HeadCheck {
     return tolerance(size + plain_.size()) + (report_.dtype == DType::f64 ? 1e-9 : 1e-4);
   }
 
-  // Each key beside what keys received on average: a thousandth of that is too small to see.
+  // Compares each key relative to the mean received weight; a thousandth of that is negligible.
   void check_received() {
     const double allowed = tolerance_of_sums();
     const double least = 1e-3 * static_cast<double>(report_.queries) /
@@ -286,7 +288,7 @@ class HeadCheck {
     compare("received sums to the rows", sum, rows_given(), allowed, 1);
   }
 
-  // What all rows of the head give to keys: 1 for each row with a key, but for the sink's share.
+  // The total weight that the head's rows give to keys: 1 per row with a key, less the sink's share.
   double rows_given() {
     const std::vector<double> scores = numbers_of(report_.max_score);
     double rows = 0;
@@ -295,7 +297,7 @@ class HeadCheck {
     return rows;
   }
 
-  // All, or by turns some of the diagonal and some of what a causal mask leaves beside it.
+  // All bins, or alternately bins on the diagonal and bins below it that a causal mask allows.
   std::vector<std::pair<std::int64_t, std::int64_t>> some_bins(std::int64_t rows,
                                                                std::int64_t columns) const {
     std::vector<std::pair<std::int64_t, std::int64_t>> bins;
@@ -308,7 +310,7 @@ class HeadCheck {
     return bins;
   }
 
-  // Where bins are too large to be summed again, the sum of all must do.
+  // If the bins are too large to be recomputed, checks only their total.
   void check_map() {
     const Tensor& map = report_.map[0];
     const std::int64_t rows = map.size(2), columns = map.size(3);

@@ -11,19 +11,19 @@
 namespace heed::detail {
 namespace {
 
-// A call with more multiply-adds than `worth` is timed by a sample: of that many over kSampleShare, and of a
-// block of rows a thread.
+// A call with more than `worth` multiply-adds is timed by a sample. The sample has `worth` / kSampleShare
+// multiply-adds, and a block of rows per thread.
 struct Sampling {
   double worth;
-  std::int64_t least_rows, most_rows;  ///< of a block
+  std::int64_t least_rows, most_rows;  ///< rows of a block
 };
 constexpr Sampling kFused = {1e9, 128,
-                             768};  // some tens of milliseconds; 768: rows that the kernel takes at once
+                             768};  // some tens of milliseconds; the kernel processes 768 rows at once
 constexpr Sampling kReference = {1e7, 1, 16};
 constexpr double kSampleShare = 5;
 constexpr int kLeastTurns = 4;
 constexpr int kMostTurns = 24;
-constexpr double kWorthRepeating = 0.2;  // seconds, of all turns together
+constexpr double kWorthRepeating = 0.2;  // seconds, all turns together
 
 double seconds_of(const Problem& p, const Plan& plan) {
   const auto begin = std::chrono::steady_clock::now();
@@ -37,7 +37,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The sample holds every thread's work for a block of rows, but no more than about an eighth of the call.
+// The sample has a block of rows for every thread, but at most about an eighth of the call.
 Problem sample_for(const Problem& p, const Plan& plan, double work) {
   const Sampling& sampling = plan.name == Kernel::fused ? kFused : kReference;
   const std::int64_t threads = plan.name == Kernel::fused ? p.threads : 1;

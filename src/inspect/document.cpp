@@ -33,7 +33,7 @@ class DocumentReader {
     const auto format = file_.metadata().find("format");
     const std::string text = format == file_.metadata().end() ? "" : format->second;
     if (text == kExplainFormat) return read_explanation();
-    // What frameworks write beside parameters.
+    // Written by frameworks into parameter files.
     if (text == "pt" || text == "tf" || text == "flax" || text == "np")
       fail(
           "holds the parameters of a model, not a call of attention; heed look --model FOLDER WORDS looks at "
@@ -48,7 +48,7 @@ class DocumentReader {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
 
-  // Null, which nothing here may be, where it holds more than the limits.
+  // A null value, which is never valid here, if a limit is exceeded.
   [[nodiscard]] Json metadata(const std::string& name, const JsonLimits& limits = {}) const {
     const auto found = file_.metadata().find(name);
     if (found == file_.metadata().end()) fail("has no '" + name + "' in its metadata");
@@ -57,7 +57,8 @@ class DocumentReader {
     return std::move(*json);
   }
 
-  // Calls work for what a list holds, in all of its pieces; false where one is no list, or beyond the limits.
+  // Calls work for each element of a list, over all of its pieces. Returns false if a piece is no list or
+  // exceeds the limits.
   template <class Work>
   bool each_in_list(const std::string& name, const JsonLimits& limits, Work work) const {
     for (std::size_t piece = 1;; ++piece) {
@@ -83,14 +84,14 @@ class DocumentReader {
     return words;
   }
 
-  // None in documents that were written before there were ids.
+  // Missing in older documents, written before token ids existed.
   std::vector<std::int64_t> token_ids(const char* name, std::int64_t expected) const {
     if (!file_.contains(name)) return {};
     const Tensor ids = saved_tensor(name, {expected}, true);
     return {ids.values<std::int64_t>().begin(), ids.values<std::int64_t>().end()};
   }
 
-  // A tensor of the file as [B, H, L, D].
+  // Reads a tensor of the file as [B, H, L, D].
   TensorView main_tensor(const char* name, Document& document) const {
     Tensor tensor = file_.read(name);
     if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
@@ -141,7 +142,7 @@ class DocumentReader {
     return document;
   }
 
-  // Documents of one call have none.
+  // Documents of a single call have no layers.
   void read_layers(AttentionReport& report) const {
     if (file_.metadata().count("layers") == 0) return;
     std::int64_t left = report.heads;
@@ -161,7 +162,7 @@ class DocumentReader {
       fail("has layers whose heads are not its " + std::to_string(report.heads) + " together");
   }
 
-  // Where a value has another type than work takes it for, nlohmann throws.
+  // nlohmann throws if a value has another type than work expects.
   template <class Work>
   void expecting(const char* name, Work work) const {
     try {
@@ -215,7 +216,7 @@ class DocumentReader {
     });
   }
 
-  // nlohmann would turn 1.5 or 2^63 into some whole number.
+  // Checked, because nlohmann would convert 1.5 or 2^63 to some integer.
   [[nodiscard]] std::int64_t whole(const Json& json) const {
     if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX))
       fail("has a number in its metadata that is no whole one of 64 bits");
@@ -259,7 +260,7 @@ class DocumentReader {
     report.map = pool_map(saved_tensor("map", {report.batch, report.heads, map[2], map[3]}, false));
   }
 
-  // What says where rows and keys are, is used as an index, and counted from.
+  // Checks positions and key ranges, because they are used as indices.
   void check_places(const AttentionReport& report) const {
     const auto position = report.position.values<std::int64_t>();
     const auto begin = report.key_begin.values<std::int64_t>();
@@ -319,7 +320,7 @@ class DocumentReader {
     }
   }
 
-  // Five scores by all weights, from before there were others: rows that back them are not told.
+  // Reads the five scores of older documents, by all weights; these lack the number of rows.
   void read_older_scores(const Json& scores, HeadSummary& head) const {
     constexpr std::array kOlder = {HeadPattern::previous_token, HeadPattern::induction,
                                    HeadPattern::first_token_sink, HeadPattern::local, HeadPattern::uniform};

@@ -1,4 +1,4 @@
-// What a document of heed look holds, for its reader and its writer: a safetensors file.
+// The format of a document of heed look, shared by reader and writer: a safetensors file.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace heed::detail {
 inline constexpr const char* kLookFormat = "heed look 1";
 inline constexpr const char* kExplainFormat = "heed explain 1";
 
-// Tensors of i64, where ids are known; the texts are in the metadata.
+// i64 tensors, present if ids are known; the texts are in the metadata.
 inline constexpr const char* kTokenIds = "token_ids";
 inline constexpr const char* kKeyTokenIds = "key_token_ids";
 
@@ -23,7 +23,7 @@ enum class Axis { row, key, place };
 struct SavedTensor {
   const char* name;
   Tensor AttentionReport::*tensor;
-  Axis axis;  // [B, H, Lq], [B, H, Lk], or [B, Lq] of i64
+  Axis axis;  // [B, H, Lq], [B, H, Lk], or i64 [B, Lq]
   bool needed;
 };
 
@@ -75,7 +75,7 @@ inline constexpr std::array<SummaryField, 8> kSummaryFields = {{
     {"induction", &HeadSummary::induction},
 }};
 
-/// A long list lies in pieces: "tokens", "tokens 2", "tokens 3" …
+/// A long list is stored in pieces: "tokens", "tokens 2", "tokens 3" …
 inline std::string piece_name(const std::string& name, std::size_t piece) {
   return piece == 1 ? name : name + " " + std::to_string(piece);
 }

@@ -1,4 +1,4 @@
-// Work on single weights of every row.
+// A loop over rows for code that computes single weights.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace heed::detail {
 
 inline constexpr std::int64_t kRowsAtOnce = 256, kRowsAhead = 6;
 
-/// [B, H, Lq] to write to.
+/// A write target for a tensor [B, H, Lq].
 inline Target target_rows(Tensor& tensor) {
   const MutableTensorView view = tensor.mutable_view();
   return {view.data(), view.dtype(), {view.strides()[0], view.strides()[1], view.strides()[2], 0}};
@@ -23,8 +23,8 @@ inline Tensor row_tensor(const Problem& p) {
   return Tensor({p.batch, p.heads, p.query_length}, p.dtype == DType::f64 ? DType::f64 : DType::f32);
 }
 
-/// visit(segment, row, row_weights) for every row of every head that `wanted(batch, i)`, the row_weights set
-/// to it.
+/// Calls visit(segment, row, row_weights) for every row of every head for which wanted(batch, i); row_weights
+/// is set to that row.
 template <class Wanted, class Visit>
 void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wanted wanted, Visit visit) {
   std::atomic<std::int64_t> done{0};

@@ -1,4 +1,4 @@
-// document_of_weights: what there is to say about weights that were computed elsewhere.
+// document_of_weights(): a document from weights that were computed elsewhere.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -18,12 +18,12 @@ namespace heed {
 namespace detail {
 namespace {
 
-// The score of an allowed key that weighs 0: finite, as -inf would forbid it, and exp() of it is 0.
+// The score of an allowed key of weight 0. It is finite, because -inf would forbid the key; its exp() is 0.
 constexpr double kScoreOfZero = -1e4;
-// Rows may sum to a little more than 1, as weights in bf16 do.
+// Rows may sum to slightly more than 1, like weights in bf16.
 constexpr double kMostSum = 1.02;
 
-// Of one row, its allowed keys.
+// Numbers of one row over its allowed keys.
 struct Found {
   double sum = 0, largest = 0, entropy = 0, distance = 0;
 };
@@ -79,7 +79,7 @@ class WeightsReader {
         }
   }
 
-  // Whether what lies above the diagonal that ends in the last key is 0, exactly and everywhere.
+  // Whether all weights above the diagonal that ends in the last key are exactly 0.
   [[nodiscard]] bool is_causal() const {
     const Dims& shape = weights_.shape();
     const std::int64_t offset = shape[3] - shape[2];
@@ -92,7 +92,7 @@ class WeightsReader {
     return true;
   }
 
-  // A call whose scores are the logarithms of the weights: where lse is 0, its weights are these.
+  // Makes a call whose scores are the logarithms of the weights; with lse 0 its weights are the given ones.
   void make_call(const std::optional<TensorView>& allowed) {
     const Dims& shape = weights_.shape();
     document_.tensors.reserve(4);

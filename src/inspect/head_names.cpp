@@ -1,4 +1,4 @@
-// The names that heads earn by their scores (docs/heads.md).
+// Naming of heads by their scores (docs/heads.md).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 struct Rule {
   std::string_view name;
   double threshold;
-  bool is_shape;  // of the whole row, which a set of keys explains better
+  bool is_shape;  // a pattern of the whole row; a pattern of a set of keys explains more
 };
 
 constexpr std::array<Rule, kHeadPatterns> kRules = {{{"previous-token", 0.3, false},
@@ -26,7 +26,7 @@ constexpr std::array<Rule, kHeadPatterns> kRules = {{{"previous-token", 0.3, fal
                                                      {"vertical", 0.6, true},
                                                      {"uniform", 0.7, true}}};
 
-// A runner-up that has not earned its name is at least so near to its threshold.
+// An unearned runner-up needs at least this share of its threshold.
 constexpr double kNear = 0.5;
 
 const Rule& rule_of(HeadPattern pattern) { return kRules[static_cast<std::size_t>(pattern)]; }
@@ -42,7 +42,7 @@ bool is_copy(HeadPattern pattern) {
   return pattern == HeadPattern::duplicate_token || pattern == HeadPattern::same_token;
 }
 
-// Whoever looks at the key before is local, and whoever looks at commas has columns there.
+// A head on the previous key is also local; a head on separators is also vertical.
 bool implies(HeadPattern better, HeadPattern other) {
   if (better == other || (is_copy(better) && is_copy(other))) return true;
   if (is_place(better)) return other == HeadPattern::local;
@@ -54,7 +54,8 @@ bool is_implied(const std::vector<HeadName>& names, HeadPattern pattern) {
                      [&](const HeadName& name) { return implies(name.pattern, pattern); });
 }
 
-// Names of one look, of sets of keys or of shapes, those furthest above their thresholds first.
+// Adds the names of one kind (sets of keys or shapes) for one of the two scores, those furthest above their
+// thresholds first.
 void add_names(const HeadSummary& head, bool of_rest, bool shapes, std::vector<HeadName>& names) {
   std::vector<HeadName> earned;
   for (const PatternScore& one : head.patterns) {

@@ -1,4 +1,4 @@
-// Summaries of heads.
+// Computation of head summaries.
 #include "inspect/heads.hpp"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class Summary {
     return {tensor, summary_.batch, summary_.head};
   }
 
-  // Over rows that have a number there.
+  // Mean over rows that are not NaN.
   [[nodiscard]] double mean(const Tensor& tensor) const {
     Mean mean;
     if (tensor.rank() != 3) return mean.value();
@@ -83,10 +83,10 @@ class Summary {
   const AttentionReport& report_;
   const TokenSets& sets_;
   HeadSummary summary_;
-  std::vector<std::int64_t> rows_;  // that see a key and hold numbers
+  std::vector<std::int64_t> rows_;  // rows that see a key and are not NaN
 };
 
-// Equal sums by the lower index; NaN last.
+// Sorts by falling sum, ties by rising index, NaN last.
 void find_most_received(const Tensor& received, std::int64_t count, HeadSummary& summary) {
   const RowReader value(received, summary.batch, summary.head);
   std::vector<double> sums(static_cast<std::size_t>(received.size(2)));

@@ -1,4 +1,4 @@
-// What is said of a head as a whole.
+// Head summaries.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace heed::detail {
 
-/// report.summaries from its row figures and the sets of keys. `most_received` keys are named where
-/// report.received is there.
+/// Fills report.summaries from its row results and the sets of keys. Lists `most_received` keys if
+/// report.received exists.
 void fill_summaries(const Problem& problem, std::int64_t most_received, const TokenSets& sets,
                     AttentionReport& report);
 

@@ -1,4 +1,4 @@
-// make_report: one call of attention with all that is asked for, then what single weights add to it.
+// make_report(): one attention call with all requested results, then the results that need single weights.
 #include "heed/inspect.hpp"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Seconds of a plain forward from which on others are told as multiples of it.
+// Shortest plain forward, in seconds, for which other costs are given as multiples of it.
 constexpr double kComparable = 1e-3;
 
 double bytes_of(const Tensor& tensor) {
   return static_cast<double>(tensor.count()) * static_cast<double>(size_of(tensor.dtype()));
 }
 
-// Hands on what kernels say of their progress, in steps of a thousandth and one at a time.
+// Forwards the progress of kernels in steps of a thousandth, one call at a time.
 class Progress {
  public:
   explicit Progress(const ReportOptions& wanted) : tell_(wanted.progress) {}
@@ -45,11 +45,11 @@ class Progress {
     const bool same = what == last_what_;
     if (!tell_ || (same && share < 1 && share < last_share_ + 0.001)) return;
     last_what_ = what;
-    last_share_ = same ? std::max(share, last_share_) : share;  // threads may tell in another order
+    last_share_ = same ? std::max(share, last_share_) : share;  // threads may report out of order
     tell_(what, last_share_);
   }
 
-  /// When the forward pass came to its end.
+  /// End time of the forward pass.
   [[nodiscard]] Clock::time_point forward_end() const { return forward_end_; }
   [[nodiscard]] bool has_weights_pass() const { return has_weights_pass_; }
 
@@ -70,7 +70,7 @@ class ReportBuilder {
     options_.need = Need::none;
     options_.top_k = options_.received_last = 0;
     options_.map = {};
-    (void)check_call(query, key, value, options_);  // messages speak of the shapes that were given
+    (void)check_call(query, key, value, options_);  // messages should name the given shapes
     query_ = lifted(query);
     key_ = lifted(key);
     value_ = lifted(value);
@@ -149,7 +149,7 @@ class ReportBuilder {
       take_results(plan.name, plan.isa);
       return;
     }
-    // Dropout draws by a row's number, so that its output needs the rows in their places.
+    // Dropout depends on the row number, so then the rows must keep their places.
     const bool alone = options_.dropout.probability == 0;
     CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, {}, problem_};
     result_ = allocate_results(call.problem, options_, 4);
@@ -175,12 +175,12 @@ class ReportBuilder {
     return plan;
   }
 
-  // Results of the rows, which hold them side by side or (where not alone) in their places, become those of
-  // the call: NaN in all other rows, and -1 where they are keys.
+  // Expands results of the requested rows to the whole call. They are stored side by side, or (if not
+  // `alone`) in their places. All other rows become NaN, or -1 for key indices.
   void put_in_place(bool alone) {
     for (std::size_t i = 0; i < kResultCount; ++i) {
       Tensor* tensor = &heed::result<Tensor>(result_, i);
-      if (!has_rows(result_entry(i).shape) || tensor->rank() < 3) continue;  // not asked for
+      if (!has_rows(result_entry(i).shape) || tensor->rank() < 3) continue;  // not requested
       Dims shape = tensor->shape();
       shape[2] = problem_.query_length;
       Tensor whole(shape, tensor->dtype());
@@ -209,7 +209,7 @@ class ReportBuilder {
     fill_max_weight();
   }
 
-  // The first of the top k where there are some: it was not rounded by way of two logarithms.
+  // Takes the first of the top k if available, because it avoids rounding by two logarithms.
   void fill_max_weight() {
     report_.max_weight = Tensor::copy_of(report_.max_score, DType::f64);
     const auto weights = report_.max_weight.values<double>();
@@ -295,7 +295,7 @@ class ReportBuilder {
   Problem problem_;
   AttentionResult result_;
   AttentionReport report_;
-  TokenSets sets_;  // until heads are named
+  TokenSets sets_;  // kept until heads are named
   Progress progress_;
 };
 

@@ -1,10 +1,10 @@
-// A row with n keys in its run costs n dot products and exponentials; over all rows that may be a good part
-// of the whole matrix. But rows beside each other share most of their runs: what a block of rows shares is a
-// smaller call of its own, of gathered rows and keys. With lse' the logsumexp of that call,
+// A row with n keys in its run costs n dot products and exponentials. Over all rows that may be a large part
+// of the whole matrix. But neighbouring rows share most of their runs. The shared keys of a block of rows
+// form a smaller attention call of gathered rows and keys. Let lse' be the logsumexp of that call:
 //
 //     sum_j p_ij = sum_j exp(s_ij - lse_i) = exp(lse'_i - lse_i)
 //
-// so that the fused kernel computes it at its own speed. What a row has beside that is summed one by one.
+// So the fused kernel computes the sum at full speed. The remaining keys of a row are summed one by one.
 #include "inspect/key_runs.hpp"
 
 #include <algorithm>
@@ -22,16 +22,16 @@ namespace heed::detail {
 namespace {
 
 constexpr std::int64_t kBlockRows = 64;
-constexpr std::int64_t kCallRows = 8192;  // of a gathered call, whatever the length
+constexpr std::int64_t kCallRows = 8192;  // rows of a gathered call, for any length
 
-// Rows [heads, D] of a tensor at these places, as [1, heads, places, D].
+// Gathers the rows [heads, D] at these places into [1, heads, places, D].
 Tensor gathered_rows(const Problem& p, const Operand& from, std::int64_t batch, std::int64_t heads,
                      const std::int64_t* begin, const std::int64_t* end) {
   Tensor rows({1, heads, end - begin, p.head_dim}, from.dtype);
   const auto width = static_cast<std::int64_t>(size_of(from.dtype));
   const auto* data = static_cast<const std::byte*>(from.data);
   auto* to = static_cast<std::byte*>(rows.mutable_view().data());
-  // Elements beside each other are copied together.
+  // Contiguous elements are copied together.
   const std::int64_t together = from.stride[3] == 1 ? p.head_dim : 1;
   for (std::int64_t h = 0; h < heads; ++h)
     for (const std::int64_t* place = begin; place != end; ++place)
@@ -67,13 +67,13 @@ class RunSums {
  private:
   [[nodiscard]] KeyRange run_of(std::int64_t a) const { return runs_.runs[static_cast<std::size_t>(a)]; }
 
-  // The keys that rows [begin, end) share; none where they are too few for a call.
+  // The keys that rows [begin, end) share; empty if they are too few for a call.
   [[nodiscard]] KeyRange shared(std::int64_t begin, std::int64_t end) const {
     const KeyRange run = {run_of(end - 1).begin, run_of(begin).end};
     return run.end - run.begin >= static_cast<std::int64_t>(kWorthGathering) ? run : KeyRange{};
   }
 
-  // A batch entry each: the kernel may keep packed keys of one for the next segment of the same entry.
+  // One batch entry each, because the kernel may reuse packed keys for the next segment of an entry.
   [[nodiscard]] std::vector<Segment> blocks_of(std::int64_t begin, std::int64_t end) const {
     std::vector<Segment> blocks;
     for (std::int64_t a = begin; a < end; a += kBlockRows) {
@@ -83,7 +83,7 @@ class RunSums {
     return blocks;
   }
 
-  // lse' of rows [begin, end), [1, H, rows]; the last block is filled up with its last row.
+  // lse' of rows [begin, end), [1, H, rows]; the last block is padded with its last row.
   [[nodiscard]] Tensor attend(std::int64_t begin, std::int64_t end,
                               const std::vector<Segment>& blocks) const {
     std::vector<std::int64_t> rows(runs_.rows.begin() + begin, runs_.rows.begin() + end);
@@ -104,7 +104,7 @@ class RunSums {
     call.query.stride[0] = kBlockRows * call.query.stride[2];
     call.key = operand_of(key_);
     call.key.stride[0] = 0;
-    call.value = call.key;  // no value is asked for
+    call.value = call.key;  // values are not used
     call.scale = p_.scale;
     call.softcap = p_.softcap;
     call.segments = blocks;

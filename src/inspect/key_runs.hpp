@@ -1,4 +1,4 @@
-// The weight of rows on runs of a list of keys, at the speed of the fused kernel.
+// Weights of rows on runs of a key list, at the speed of the fused kernel.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace heed::detail {
 
-/// Of each row of `rows` (ascending, of one segment): it takes keys[begin] to keys[end - 1]. Begins ascend,
-/// and so do ends.
+/// Row rows[n] (ascending, in one segment) uses keys[begin] to keys[end - 1] of its own begin and end. Both
+/// ascend over the rows.
 struct KeyRuns {
   const Segment* segment = nullptr;
   std::vector<std::int64_t> rows;
@@ -18,14 +18,14 @@ struct KeyRuns {
   std::vector<KeyRange> runs;
 };
 
-/// Fewer rows or keys than these are quicker one by one.
+/// With fewer rows or keys than this, single weights are faster.
 inline constexpr std::size_t kWorthGathering = 64;
 
-/// Whether the fused kernel can compute runs of this call: what a mask, a bias or ALiBi says of a key would
-/// no longer be true of its place among others. (Causality and windows are in the runs.)
+/// Whether the fused kernel can compute runs of this call. A mask, a bias or ALiBi prevents it, because
+/// gathered keys have other indices. (Causality and windows are part of the runs.)
 bool can_gather(const Problem& p);
 
-/// Writes to sums [B, H, Lq] what each row gives to its run. NaN where the row's lse is.
+/// Writes to sums [B, H, Lq] the weight of each row on its run; NaN if the row's lse is NaN.
 void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Target& sums);
 
 }  // namespace heed::detail

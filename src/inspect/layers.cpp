@@ -1,4 +1,4 @@
-// Heads of several layers on one axis: their names, and their reports as one.
+// Reports of several layers joined along the head axis, and names of their heads.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -40,7 +40,7 @@ void check_alike(const Layers& layers) {
   }
 }
 
-// Along the axis of heads; empty where one of them lacks it, or has another dtype or other axes.
+// Concatenates along the head axis; empty if a layer lacks the tensor, or if dtypes or other axes differ.
 template <class Part>
 Tensor joined(const Layers& layers, Part part) {
   const Tensor& first = part(layers.front().second);
@@ -101,7 +101,7 @@ void join_weights(const Layers& layers, AttentionReport& whole) {
       joined(layers, [](const AttentionReport& report) -> const Tensor& { return report.weights.allowed; });
 }
 
-// By batch entry, then head.
+// Orders summaries by batch entry, then head.
 void join_summaries(const Layers& layers, AttentionReport& whole) {
   for (std::int64_t batch = 0; batch < whole.batch; ++batch) {
     std::int64_t before = 0;

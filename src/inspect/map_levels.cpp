@@ -1,4 +1,4 @@
-// The map in ever coarser levels, each the exact sums of the one before it.
+// Coarser levels of a map, each the exact sums of the level before.
 #include <algorithm>
 
 #include "core/message.hpp"
@@ -39,7 +39,7 @@ std::vector<Tensor> pool_map(const TensorView& finest) {
   return levels;
 }
 
-// Of R bins bin r holds the places i with floor(i R / L) = r. Where R is L, or size.rows divides R, they all
+// With R bins, bin r holds the rows i with floor(i R / L) = r. If R is L, or size.rows divides R, these all
 // go to bin floor(r size.rows / R) = floor(i size.rows / L).
 Tensor map_in_bins(const TensorView& finest, const MapSize& size) {
   check_finest(finest);

@@ -1,4 +1,4 @@
-// How much of a head's square of queries and keys its masks leave.
+// mask_picture(): the pairs that the masks of a head allow.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -53,12 +53,12 @@ class Picture {
   }
 
  private:
-  // The first index of a bin: the least i with floor(i * bins / size) = bin.
+  // The first index of a bin: the smallest i with floor(i * bins / size) = bin.
   static std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
     return (bin * size + bins - 1) / bins;
   }
 
-  // Whole numbers, whose sums in doubles do not depend on their order.
+  // Adds integers, whose sums in doubles do not depend on the order.
   void add_rows(const Segment& segment, std::int64_t begin, std::int64_t end) {
     const auto tiles = static_cast<std::size_t>((p_.key_length + kTile - 1) / kTile);
     std::vector<std::uint8_t> visible(static_cast<std::size_t>(p_.key_length));
@@ -99,7 +99,7 @@ class Picture {
   MapSize bins_;
   std::mutex adding_;
   std::vector<double> allowed_;  // [R][C]: allowed pairs
-  double tiles_ = 0;             // pairs of tiles with an allowed one
+  double tiles_ = 0;             // pairs in tiles with an allowed pair
 };
 
 }  // namespace

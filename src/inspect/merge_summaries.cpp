@@ -24,7 +24,7 @@ void check_alike(std::span<const std::vector<HeadSummary>> texts) {
   }
 }
 
-// Rows that a mean is over; of induction those with a copy to follow.
+// The number of rows behind a mean; for induction, rows with an earlier copy.
 double rows_behind(const HeadSummary& head, double HeadSummary::*mean) {
   if (std::isnan(head.*mean)) return 0;
   const auto induction = static_cast<std::size_t>(HeadPattern::induction);

@@ -1,4 +1,4 @@
-// heads_by_pair: which heads let a row attend to a key, from single weights.
+// heads_by_pair(): which heads make a row attend to a key, from single weights.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -24,9 +24,9 @@ void check_places(const char* name, std::span<const std::int64_t> places, std::i
       detail::refuse(name, " holds ", place, "; 0 to ", count - 1, " is expected");
 }
 
-// Whether a goes before b, of the same head.
+// Whether a sorts before b, both of the same head.
 bool is_heavier(const PairWeight& a, const PairWeight& b) {
-  if (a.rank == 0 || b.rank == 0) return a.rank > b.rank;  // 0: not seen at all
+  if (a.rank == 0 || b.rank == 0) return a.rank > b.rank;  // rank 0: not seen
   if (a.weight != b.weight) return a.weight > b.weight;
   return a.row != b.row ? a.row < b.row : a.key < b.key;
 }

@@ -16,7 +16,8 @@ double cells_of_row(const Problem& p, const Segment& segment, std::int64_t i) {
   return static_cast<double>(keys.end - keys.begin);
 }
 
-// Rows of [B, H, Lq, C], side by side, and the operand that reads them so. An axis that broadcasts stays one.
+// Copies the given rows of [B, H, Lq, C] side by side and points the operand at the copy. A broadcast axis
+// stays a single entry.
 Tensor gathered(Operand& operand, const Problem& p, std::int64_t columns,
                 const std::vector<std::int64_t>& rows) {
   if (!operand || operand.stride[2] == 0) return Tensor();
@@ -40,7 +41,7 @@ Tensor gathered(Operand& operand, const Problem& p, std::int64_t columns,
   return copy;
 }
 
-// Runs of neighbouring rows of each segment, numbered by their places in `rows`.
+// Runs of consecutive rows of each segment, as ranges of indices into `rows`.
 std::vector<Segment> runs_of(const Problem& p, const std::vector<std::int64_t>& rows) {
   std::vector<Segment> runs;
   for (const Segment& whole : p.segments) {
@@ -73,12 +74,13 @@ struct Span {
   std::int64_t begin, count;
 };
 
-// `count` of `all`, with `middle` among them and in the middle where there is room.
+// A span of `count` out of `all` that contains `middle`, centred if possible.
 Span around(std::int64_t middle, std::int64_t count, std::int64_t all) {
   return {std::clamp<std::int64_t>(middle - count / 2, 0, all - count), count};
 }
 
-// The first heads of some batch entries, and some rows. (Targets that are no row's begin where they did.)
+// A problem with the first heads of some batch entries, and some rows. (Targets without a row axis do not
+// move.)
 Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span rows) {
   Problem p = whole;
   p.batch = batch.count;
@@ -107,7 +109,7 @@ Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span ro
   return p;
 }
 
-// The batch entry and the row before which half of the cells lie.
+// The batch entry and row where half of the cells come before.
 std::pair<std::int64_t, std::int64_t> middle_of(const Problem& p) {
   const double half = cells_of(p) / 2;
   double cells = 0;
@@ -153,7 +155,7 @@ Problem sample_of(const Problem& whole, std::int64_t blocks, std::int64_t block_
   const std::int64_t rows = std::min(length, blocks_a_head * block_rows);
   const auto [batch, row] = middle_of(whole);
   Problem p = part_of(whole, around(batch, entries, whole.batch), kv_heads, around(row, rows, length));
-  // A thread computes all rows of a bin: none has more than a block.
+  // One thread computes all rows of a bin, so a bin has at most one block.
   p.map_size.rows =
       std::min(whole.map_size.rows, std::max(blocks_a_head, ceil_of(rows * whole.map_size.rows, length)));
   return p;

@@ -1,4 +1,4 @@
-// Parts of a call as calls of their own, whose segments cover all of their rows.
+// Parts of a call as separate calls, whose segments cover all of their rows.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace heed::detail {
 
-/// Chosen rows of every batch entry, side by side. They keep their positions and their keys.
+/// Chosen rows of every batch entry, side by side, with their positions and all their keys.
 struct CallOfRows {
-  Tensor query, mask, bias;        ///< copies of what has the rows: the problem reads them
-  std::vector<std::int64_t> rows;  ///< the problem reads these, too
+  Tensor query, mask, bias;        ///< copies of the chosen rows, read by the problem
+  std::vector<std::int64_t> rows;  ///< also read by the problem
   Problem problem;                 ///< its targets are not set
 };
 
-/// `rows` ascend. Dropout draws by a row's number in the call: here by its number among the rows.
+/// `rows` must ascend. Dropout uses the row number in the call, here the index into `rows`.
 CallOfRows call_of_rows(const Problem& whole, const std::vector<std::int64_t>& rows);
 
-/// So many blocks of so many rows of a key head, for timing: side by side around the middle of the work, of
-/// as many heads as there are blocks, then rows, then batch entries. The targets are those of these rows;
-/// bins of the map have about as many rows as in the whole, but at most a block.
+/// A sample for timing: `blocks` blocks of `block_rows` rows of a key head. The blocks lie around the middle
+/// of the work and take heads first, then rows, then batch entries. Targets are those of these rows. Bins of
+/// the map have about as many rows as in the whole call, but at most a block.
 Problem sample_of(const Problem& whole, std::int64_t blocks, std::int64_t block_rows);
 
-/// Pairs of a row and a key that causal, window, lengths and segments allow, of one head.
+/// The number of pairs (row, key) of one head that causal, window, lengths and segments allow.
 double cells_of(const Problem& problem);
 
 }  // namespace heed::detail

@@ -14,20 +14,20 @@ namespace heed {
 namespace detail {
 namespace {
 
-// Less of the softmax than this goes to keys (the rest to a sink logit): what remains says nothing.
+// A row with less weight on its keys (the rest is on a sink logit) is ignored.
 constexpr double kLeastMass = 1e-6;
-// Of all weight; what lies beside the first key names a head only where it is more than that.
+// Share of all weight; the weight without the first key names a head only above it.
 constexpr double kLeastRest = 0.1;
 constexpr std::int64_t kKeysAtOnce = 256;
 
-// A row that sees keys and holds numbers.
+// A row that sees keys and is not NaN.
 struct SeenRow {
   std::int64_t i = 0, position = 0;
   const Segment* segment = nullptr;
-  AllowedKeys allowed, beside;     // all of them, and without the first key
-  double mass = 0, first = 0;      // on all keys, on the first one
-  double rest = 0;                 // on the others
-  double entropy = 0, others = 0;  // of the row, and its terms without the first key
+  AllowedKeys allowed, beside;     // all allowed keys, and without the first
+  double mass = 0, first = 0;      // weight on all keys, on the first key
+  double rest = 0;                 // weight on the other keys
+  double entropy = 0, others = 0;  // entropy, and its terms without the first key
   bool sees_first = false;
 
   [[nodiscard]] bool chooses() const { return allowed.keys >= 2; }
@@ -42,7 +42,7 @@ struct InSet {
 
 double entropy_term(double weight) { return weight > 0 ? -weight * std::log(weight) : 0; }
 
-// exp(entropy) of weights that sum to `mass`, once they are made to sum to 1.
+// exp(entropy) of weights that sum to `mass`, after normalisation to 1.
 double effective_keys(double entropy, double mass) { return std::exp(entropy / mass + std::log(mass)); }
 
 class Scorer {
@@ -111,7 +111,7 @@ class Scorer {
     return is_allowed(p_, *row.segment, place, key);
   }
 
-  // What lies on the keys of a set beyond what even weights give them, as a share of what could.
+  // The weight on a set of keys beyond uniform weights, as a share of the possible maximum.
   template <class Find>
   void add_set(HeadPattern pattern, Find find) {
     PatternScore score{.pattern = pattern};
@@ -133,7 +133,7 @@ class Scorer {
     add(score);
   }
 
-  // Keys that a row finds by its own place.
+  // Scores of keys that are determined by the row's position.
   void score_places() {
     const auto add = [&](HeadPattern pattern, const Tensor& tensor, std::int64_t away) {
       const RowReader weight = reader(tensor);
@@ -176,7 +176,7 @@ class Scorer {
     return row.position > 0 && is_copy(report_, row.i, row.segment->key_begin);
   }
 
-  // How much nearer the weight lies than even weights would.
+  // Reduction of the mean distance compared with uniform weights.
   void add_local() {
     const RowReader distance = reader(report_.distance);
     PatternScore score{.pattern = HeadPattern::local, .rows = summary_.choices};
@@ -193,7 +193,7 @@ class Scorer {
     add(score);
   }
 
-  // The share of its keys that a row's weight amounts to.
+  // Effective number of keys as a share of the allowed keys.
   void add_uniform() {
     PatternScore score{.pattern = HeadPattern::uniform, .rows = summary_.choices};
     for (const SeenRow& row : rows_) {
@@ -207,7 +207,8 @@ class Scorer {
     add(score);
   }
 
-  // How much of the rows' unevenness is the same in all of them: both are divergences from even weights.
+  // The share of the rows' deviation from uniform weights that all rows have in common. Both are measured as
+  // divergences from uniform weights.
   void add_vertical() {
     PatternScore score{.pattern = HeadPattern::vertical, .rows = summary_.choices};
     if (report_.received.rank() == 3) {
@@ -227,13 +228,13 @@ class Scorer {
     add(score);
   }
 
-  // What keys would receive of the rest of every row, were it even.
+  // The weight that each key would receive if the rest of every row were uniform.
   [[nodiscard]] std::vector<double> even_columns() const {
     std::vector<double> columns(static_cast<std::size_t>(p_.key_length) + 1);
     if (p_.mask || p_.bias || !p_.sparse_masks.empty()) {
       add_masked_rows(columns);
     } else {
-      for (const SeenRow& row : rows_) {  // each row at both ends of its keys, then summed up
+      for (const SeenRow& row : rows_) {  // marks both ends of each row's keys, then takes the running sum
         if (!(row.beside.keys > 0)) continue;
         const KeyRange keys = keys_of(p_, *row.segment, row.position);
         const double share = row.rest / row.beside.keys;

@@ -1,4 +1,4 @@
-// How well each rule for heads fits one head; docs/heads.md has the formulas.
+// Scores of each head pattern for one head; docs/heads.md has the formulas.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace heed::detail {
 
-/// Reads [B, H, Lq] (or [B, 1, Lq], the same for all heads) of one head.
+/// Reads the rows of one head from [B, H, Lq], or from [B, 1, Lq], shared by all heads.
 class RowReader {
  public:
   RowReader(const Tensor& tensor, std::int64_t batch, std::int64_t head);
@@ -21,12 +21,12 @@ class RowReader {
   std::int64_t batch_, head_;
 };
 
-/// Fills summary.patterns and summary.choices; `allowed` is what each row of the head may attend to. Rows of
-/// NaN, and those that see no key, are left out.
+/// Fills summary.patterns and summary.choices. `allowed` has the keys that each row of the head may attend.
+/// Rows of NaN and rows without keys are left out.
 void score_patterns(const Problem& problem, const AttentionReport& report, const TokenSets& sets,
                     const std::vector<AllowedKeys>& allowed, HeadSummary& summary);
 
-/// score, rest_score and named from `all`, `rest` and `rows`.
+/// Sets score, rest_score and named from `all`, `rest` and `rows`.
 void complete_score(PatternScore& score);
 
 }  // namespace heed::detail

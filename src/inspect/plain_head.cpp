@@ -10,7 +10,7 @@
 namespace heed::detail {
 namespace {
 
-// Eight sums side by side.
+// Eight parallel partial sums.
 double dot(const double* a, const double* b, std::int64_t count) {
   double sums[8] = {};
   std::int64_t d = 0;
@@ -33,7 +33,7 @@ std::vector<std::int64_t> whole_numbers(const std::optional<TensorView>& view) {
   return {copy.values<std::int64_t>().begin(), copy.values<std::int64_t>().end()};
 }
 
-// The length of the longest row; rows of NaN stay out.
+// The largest norm of a row; NaN rows are ignored.
 double longest_row(const Tensor& rows) {
   double longest = 0;
   const double* data = rows.values<double>().data();

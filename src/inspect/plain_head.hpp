@@ -1,5 +1,5 @@
-// Attention from its definition, in f64 and one score at a time, for check_document(). It shares nothing with
-// the kernels or the report but the readers of tensors.
+// Attention by its definition, in f64 and one score at a time, for check_document(). Shares only the tensor
+// accessors with the kernels and the report.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Where a row stands.
+/// The position of a row and its keys.
 struct PlainPlace {
   std::int64_t position = 0;  ///< p_i, counted from segment.begin
-  Range segment;              ///< keys of its segment, or within its key length
-  Range seen;                 ///< those of them that causal and window allow; begin = end: none
+  Range segment;              ///< keys of its segment or within its key length
+  Range seen;                 ///< the keys of `segment` that causal and window allow; begin = end: none
 };
 
 struct PlainRow {
   PlainPlace place;
-  std::vector<double> scores;   ///< of every key; -inf where it is forbidden
-  std::vector<double> weights;  ///< of every key; NaN where allowed in a row of NaN
+  std::vector<double> scores;   ///< one per key; -inf if forbidden
+  std::vector<double> weights;  ///< one per key; in a NaN row NaN for allowed keys
   double lse = 0, max_score = 0;
-  double size = 0;  ///< |scale| |q| times the length of the longest key, and |lse|: what scores round with
+  double size = 0;  ///< |scale| |q| times the largest key norm, and |lse|: scale of rounding errors in scores
 };
 
 /// One head of one batch entry. Views of the call are [B, H, L, D].
@@ -37,13 +37,13 @@ class PlainHead {
 
   [[nodiscard]] PlainPlace place(std::int64_t row) const;
   [[nodiscard]] PlainRow row(std::int64_t i) const;
-  /// sum_j p_ij v_j, and sum_j p_ij |v_j|. Dropout is none of it.
+  /// sum_j p_ij v_j, and sum_j p_ij |v_j|. Without dropout.
   void output(const PlainRow& row, std::vector<double>& sums, std::vector<double>& sizes);
-  /// sum_ij p_ij over a block, p_ij = exp(s_ij - lse_i) with the lse of each row given; NaN where one is.
+  /// sum_ij p_ij over a block, p_ij = exp(s_ij - lse_i) with the given lse of each row; NaN if a term is NaN.
   [[nodiscard]] double sum(Range rows, Range keys, const std::vector<double>& lse) const;
-  /// exp(sink - lse), what the sink takes of a row.
+  /// exp(sink - lse), the sink's share of a row.
   [[nodiscard]] double sink_share(double lse) const;
-  /// What scores of any of its rows round with, but for their lse.
+  /// Scale of rounding errors in the scores of all rows, without their lse.
   [[nodiscard]] double size() const;
 
  private:
@@ -54,14 +54,14 @@ class PlainHead {
   std::int64_t batch_, head_, heads_;
   Tensor query_, key_;              // [L, D], f64
   TensorView value_view_;           // [Lk, Dv]
-  std::optional<Tensor> value_;     // f64, once it is needed
+  std::optional<Tensor> value_;     // f64, created when needed
   std::optional<TensorView> mask_;  // [Lq, Lk]
   std::optional<TensorView> bias_;
   std::vector<std::int64_t> query_segments_, key_segments_;
-  std::int64_t keys_;  // of the batch entry
+  std::int64_t keys_;  // keys of the batch entry
   double scale_;
   double slope_ = 0;
-  double sink_;  // -inf: none
+  double sink_;  // -inf: no sink
   double longest_query_ = 0, longest_key_ = 0;
 };
 

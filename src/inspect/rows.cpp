@@ -7,7 +7,7 @@
 namespace heed::detail {
 namespace {
 
-// sum of |p - x| over whole numbers x in [begin, end).
+// Sum of |p - x| over integers x in [begin, end).
 double sum_of_distances(std::int64_t p, std::int64_t begin, std::int64_t end) {
   const auto triangle = [](std::int64_t n) {  // 1 + … + n
     return n <= 0 ? 0.0 : static_cast<double>(n) * (static_cast<double>(n) + 1) / 2;

@@ -1,4 +1,4 @@
-// What single weights and the masks alone say of each row.
+// Row results that need single weights or only the masks.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace heed::detail {
 
-/// position, key_begin and key_end of every row.
+/// Fills position, key_begin and key_end of every row.
 void fill_places(const Problem& problem, AttentionReport& report);
 
-/// first, self, previous and next from report.lse.
+/// Fills first, self, previous and next from report.lse.
 void fill_shares(const Problem& problem, AttentionReport& report);
 
-/// How many keys a row may attend to, and the mean of |p_i - j| over them.
+/// The number of keys that a row may attend, and the mean of |p_i - j| over them.
 struct AllowedKeys {
   double keys = 0;
   double distance = 0;
 };
-/// Of every row of a head. Only a boolean mask or a bias makes it look at single keys.
+/// The allowed keys of every row of a head. Inspects single keys only if there is a boolean mask or a bias.
 std::vector<AllowedKeys> allowed_keys_of(const Problem& problem, std::int64_t batch, std::int64_t head);
 
 }  // namespace heed::detail

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes of a list in one text of metadata: escaped in the header, it stays below what the header may hold.
+// Bytes of a list in one metadata text. Even escaped, it stays below the header's limit.
 constexpr std::size_t kPiece = std::size_t{1} << 18;
 
 Json call_json(const AttentionOptions& options, const AttentionReport& report) {
@@ -42,7 +42,7 @@ void put_list(std::map<std::string, std::string>& metadata, const std::string& n
   std::size_t piece = 1;
   std::string* text = &(metadata[name] = "[");
   for (const Json& one : list) {
-    const std::string item = one.dump(-1, ' ', true);  // ASCII, whatever the words are made of
+    const std::string item = one.dump(-1, ' ', true);  // escaped to ASCII
     if (text->size() > 1 && text->size() + item.size() > kPiece) {
       *text += ']';
       text = &(metadata[piece_name(name, ++piece)] = "[");
@@ -53,7 +53,7 @@ void put_list(std::map<std::string, std::string>& metadata, const std::string& n
   *text += ']';
 }
 
-// JSON has no NaN: it is null.
+// JSON has no NaN; null replaces it.
 Json summary_json(const HeadSummary& summary) {
   Json json = {{"rows", summary.rows}, {"nan_rows", summary.nan_rows}, {"choices", summary.choices}};
   for (const SummaryField& field : kSummaryFields) json[field.name] = summary.*field.value;
@@ -72,8 +72,8 @@ Json layers_json(const AttentionReport& report) {
   return layers;
 }
 
-// The page of a longer call draws the map. Of all others it has every weight, and the map only spares --map a
-// pass: 16 weights a bin at least leave it far smaller than the matrix.
+// The page of a longer call draws the map. The page of a shorter call has every weight, and its map only
+// saves --map a pass. At least 16 weights per bin keep that map much smaller than the matrix.
 Tensor saved_map(const AttentionReport& report) {
   constexpr std::int64_t kLeastWeights = 16;
   const Tensor& map = report.map.front();

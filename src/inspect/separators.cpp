@@ -1,4 +1,4 @@
-// Which tokens separate others: special tokens and punctuation.
+// Recognition of separators: special tokens and punctuation.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ struct CodePoints {
   std::uint32_t first, last;
 };
 
-// General category P of Unicode 14, in ascending order; code points without a character lie within some.
+// General category P of Unicode 14, in ascending order; some ranges contain unassigned code points.
 // clang-format off
 constexpr CodePoints kPunctuation[] = {
     {0x21, 0x23}, {0x25, 0x2a}, {0x2c, 0x2f}, {0x3a, 0x3b}, {0x3f, 0x40}, {0x5b, 0x5d}, {0x5f, 0x5f},
@@ -56,7 +56,7 @@ constexpr CodePoints kPunctuation[] = {
 };
 // clang-format on
 
-// [MASK], [UNK], <mask> and <unk> stand for words, and are none.
+// [MASK], [UNK], <mask> and <unk> replace words, so they are not separators.
 constexpr std::array<std::string_view, 12> kSpecial = {"[CLS]", "[SEP]", "[PAD]", "[BOS]", "[EOS]", "<s>",
                                                        "</s>",  "<pad>", "<bos>", "<eos>", "<cls>", "<sep>"};
 
@@ -67,7 +67,8 @@ bool is_punctuation(std::uint32_t value) {
   return range != std::begin(kPunctuation) && value <= (range - 1)->last;
 }
 
-// What tokenizers write for the white space before a piece: a space, Ġ (byte-level BPE), ▁ (SentencePiece).
+// Characters that tokenizers write for the white space before a token: a space, Ġ (byte-level BPE), ▁
+// (SentencePiece).
 bool is_space(std::uint32_t value) {
   return value == ' ' || value == '\t' || value == 0x120 || value == 0x2581;
 }

@@ -11,14 +11,14 @@
 
 namespace heed::detail {
 
-/// The keys of the tensor that the row's segment, causal and window let it see; mask and bias may forbid some
-/// of them.
+/// The keys of the tensor that segment, causal and window allow the row; mask and bias may forbid some of
+/// them.
 inline KeyRange keys_of(const Problem& p, const Segment& segment, std::int64_t position) {
   const KeyRange visible = visible_keys(p, position, segment.keys());
   return {segment.key_begin + visible.begin, segment.key_begin + visible.end};
 }
 
-/// Weighs keys of one row at a time.
+/// Computes the weights of one row at a time.
 class RowWeights {
  public:
   explicit RowWeights(const Problem& problem)
@@ -35,19 +35,19 @@ class RowWeights {
     has_query_ = false;
   }
 
-  /// Asks memory early for what will be read: of a head's rows, and of its keys, each lies far from the last.
+  /// Prefetches memory, because the rows of a head, and its keys, may be far apart.
   void expect_row(const Row& row) const { expect(p_.query, row.batch, row.head, row.i); }
   void expect_key(std::int64_t j) const { expect(p_.key, row_.batch, row_.kv_head, j); }
 
-  /// Any key of the tensor: those outside the segment are forbidden.
+  /// Accepts any key of the tensor; those outside the segment are forbidden.
   [[nodiscard]] bool allows(std::int64_t j) const {
     return j >= segment_->key_begin && j < segment_->key_end && is_allowed(p_, *segment_, row_, j);
   }
 
-  /// 0 for a forbidden key, whatever it holds.
+  /// Returns 0 for a forbidden key, whatever the key contains.
   double weight(std::int64_t j) { return allows(j) ? weight_of_allowed(j) : 0; }
 
-  /// A score of -inf weighs 0 also where the row's lse is -inf.
+  /// A score of -inf gives weight 0 even if the row's lse is -inf.
   double weight_of_allowed(std::int64_t j) {
     const double score = score_of_allowed(j);
     return score == -kInfinity ? 0 : std::exp(score - lse_);
@@ -60,8 +60,8 @@ class RowWeights {
     return score_of_dot(j, dot(query_.data(), key_.data()));
   }
 
-  /// weight(), several times as fast where keys are f32 side by side: their products are summed in f32, as
-  /// the kernel does it. For sums over many keys.
+  /// Like weight(), but several times faster for contiguous f32 keys: their products are summed in f32, as in
+  /// the kernel. Meant for sums over many keys.
   double quick_weight(std::int64_t j) {
     if (!is_plain_) return weight(j);
     if (!allows(j)) return 0;
@@ -79,7 +79,7 @@ class RowWeights {
     __builtin_prefetch(at + kLine);
   }
 
-  // Many rows are set, and none of their keys is asked for.
+  // Reads the query lazily, because many rows are set without reading a key.
   void read_query() {
     if (std::exchange(has_query_, true)) return;
     read_row(p_.query, row_.batch, row_.head, row_.i, query_);
@@ -94,7 +94,7 @@ class RowWeights {
     return complete_score(p_, *segment_, row_, j, modified(p_, row_, j, p_.scale * dot).score);
   }
 
-  // Many sums side by side, which any vector unit can add to at once.
+  // Many parallel partial sums, which any vector unit can use.
   template <class Sum, class Key>
   [[nodiscard]] Sum dot(const Sum* query, const Key* key) const {
     constexpr auto kLanes = static_cast<std::int64_t>(64 / sizeof(Sum));
@@ -113,14 +113,14 @@ class RowWeights {
   const Segment* segment_ = nullptr;
   Row row_{};
   double lse_ = 0;
-  bool is_plain_;  // keys are f32 side by side
+  bool is_plain_;  // keys are contiguous f32
   bool has_query_ = false;
   std::vector<double> query_;
   std::vector<float> query_f32_;
   std::vector<double> key_;
 };
 
-/// Some rows of one head that lie in one segment.
+/// Rows of one head within one segment.
 struct RowBlock {
   std::size_t segment;
   std::int64_t head;

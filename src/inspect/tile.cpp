@@ -1,4 +1,4 @@
-// attention_tile: a piece of the weights, from query, key and the lse of each row.
+// attention_tile(): a piece of the weights, from query, key and the lse of each row.
 #include "inspect/tile.hpp"
 
 #include "attention/check/checks.hpp"
@@ -112,7 +112,7 @@ namespace heed {
 
 WeightTile attention_tile(const TensorView& query, const TensorView& key, const AttentionOptions& options,
                           const TensorView& lse, const TileRange& range) {
-  // Weights know nothing of values: the keys stand in for them.
+  // Weights do not depend on values; the keys serve as them.
   const detail::Problem problem = detail::check_call(query, key, key, options);
   const detail::Operand operand = detail::lse_operand(problem, lse, query.rank());
   detail::check_tile(problem, range);

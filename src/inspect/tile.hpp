@@ -6,20 +6,21 @@
 
 namespace heed::detail {
 
-/// The view as [B, H, L, D]: axes that it lacks have size 1.
+/// The view as [B, H, L, D], with size 1 for missing axes.
 inline TensorView lifted(TensorView view) {
   while (view.rank() < 4) view = view.unsqueeze(0);
   return view;
 }
 
-/// lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or dtype.
+/// The operand of lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or
+/// dtype.
 Operand lse_operand(const Problem& problem, const TensorView& lse, int rank);
-/// Throws where the range does not lie within the matrix.
+/// Throws if the range does not lie within the matrix.
 void check_tile(const Problem& problem, const TileRange& range);
-/// The piece itself, from the rows' lse.
+/// Computes the piece from the rows' lse.
 WeightTile make_tile(const Problem& problem, const Operand& lse, const TileRange& range);
 
-/// Which cells of the whole matrix [B, H, Lq, Lk] the masks allow, as bool.
+/// The allowed cells of the whole matrix [B, H, Lq, Lk], as bool.
 Tensor allowed_of(const Problem& problem);
 
 }  // namespace heed::detail

@@ -16,7 +16,7 @@ using detail::Problem;
 
 std::int64_t bins_of(std::int64_t count, std::int64_t step) { return (count + step - 1) / step; }
 
-// Of one row of bins of one head.
+// One row of bins of one head.
 struct BinRow {
   double* sums;
   bool* allowed;
@@ -55,7 +55,7 @@ WeightTile attention_tile_in_bins(const Document& document, const TileRange& ran
   auto* sums = tile.weights.mutable_view().data_as<double>();
   auto* allowed = tile.allowed.mutable_view().data_as<bool>();
 
-  // A row of bins is one thread's: its sums do not depend on how many there are.
+  // One thread computes a row of bins, so sums do not depend on the number of threads.
   parallel_for(rows, p.threads, [&](std::int64_t r, int) {
     const std::int64_t begin = range.row_begin + r * step;
     const std::int64_t end = std::min(begin + step, range.row_end);

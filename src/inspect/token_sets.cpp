@@ -16,7 +16,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 enum class Set { earlier, later, followers, separators };
 
-// For each token the keys that hold it, in order; and the number of each row's token, -1 where no key has it.
+// For each token its keys, ascending; and for each row the number of its token, -1 if no key has it.
 struct TokenPlaces {
   std::vector<std::vector<std::int64_t>> keys;
   std::vector<std::int64_t> of_row;
@@ -59,7 +59,7 @@ TokenPlaces places_of(const AttentionReport& report) {
   return places;
 }
 
-// The keys of a list that lie in [begin, end), by their places in it.
+// The keys of a list in [begin, end), as indices into the list.
 KeyRange run_within(const std::vector<std::int64_t>& keys, std::int64_t begin, std::int64_t end) {
   const auto first = std::lower_bound(keys.begin(), keys.end(), begin);
   const auto last = std::lower_bound(first, keys.end(), std::max(begin, end));
@@ -97,14 +97,14 @@ class SetFiller {
     return static_cast<std::size_t>(batch * p_.query_length + i);
   }
 
-  // The list that holds the row's keys, or none.
+  // The list with the row's keys, or nullptr.
   [[nodiscard]] const std::vector<std::int64_t>* list_of(std::int64_t i) const {
     if (set_ == Set::separators) return &places_.separators;
     const std::int64_t token = places_.of_row[static_cast<std::size_t>(i)];
     return token < 0 ? nullptr : &places_.keys[static_cast<std::size_t>(token)];
   }
 
-  // The row's part of its list; a follower stands one key behind the copy in the list.
+  // The row's part of its list; a follower is one key after the copy in the list.
   [[nodiscard]] KeyRange run_of(const std::vector<std::int64_t>& list, const Segment& segment,
                                 std::int64_t position) const {
     const KeyRange seen = keys_of(p_, segment, position);
@@ -118,7 +118,7 @@ class SetFiller {
 
   [[nodiscard]] std::int64_t shift() const { return set_ == Set::followers ? 1 : 0; }
 
-  // Without masks all heads may attend to the same keys.
+  // Counts once for all heads if there are no masks, because they then attend the same keys.
   void count_keys() const {
     for (const Segment& segment : p_.segments)
       for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i) {
@@ -187,8 +187,8 @@ class SetFiller {
   std::vector<char> done_;  // [B, Lq]
 };
 
-// Rows without a copy whose follower stands before them, in their own segment, have no induction: they could
-// not show any. Others may have a window or a mask that hides it: they show none.
+// Sets induction to NaN in rows without an earlier copy whose follower precedes the row within its segment:
+// these rows cannot show induction. If only a window or a mask hides the follower, induction is not NaN.
 void forget_rows_without_copies(const Problem& p, const TokenPlaces& places, Tensor& induction) {
   const Target to = target_rows(induction);
   for (const Segment& segment : p.segments)

@@ -1,4 +1,4 @@
-// What rows give to keys that are known by their tokens.
+// Weights of rows on sets of keys that are defined by tokens.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace heed::detail {
 
-/// Of each row its weight on a set of keys, [B, H, Lq], and how many of them it may attend to, [B, H, Lq] or,
-/// where no mask tells heads apart, [B, 1, Lq].
+/// Weight of each row on a set of keys, [B, H, Lq], and the number of these keys that it may attend. The
+/// latter is [B, H, Lq], or [B, 1, Lq] if the masks are the same for all heads.
 struct SetWeights {
   Tensor weight, keys;
 };
 
-/// Copies of the row's token before and behind its own position, what follows copies before it (that stands
-/// before the row, too), and separators but the first key of the row's segment.
+/// The sets of keys: copies of the row's token before and after its position; followers of earlier copies,
+/// which also precede the row; and separators, except the first key of the row's segment.
 struct TokenSets {
   SetWeights earlier, later, followers, separators;
 };
 
-/// Whether rows and keys both have ids of tokens, or both have texts.
+/// Whether rows and keys both have token ids, or both have texts.
 bool tells_copies(const AttentionReport& report);
 
-/// Whether a key holds the row's token: the same id where both have ids, else the same text.
+/// Whether a key has the row's token: the same id if both have ids, else the same text.
 bool is_copy(const AttentionReport& report, std::int64_t row, std::int64_t key);
 
-/// From report.lse; empty where the report does not tell copies, and without texts no separators. Also sets
-/// report.induction, the weights of `followers`: NaN in rows whose token has no copy to follow.
+/// Computes the sets from report.lse. They are empty if tells_copies() is false; separators need texts. Also
+/// sets report.induction, the weights of `followers`: NaN in rows whose token has no earlier copy.
 TokenSets fill_token_sets(const Problem& problem, AttentionReport& report);
 
 }  // namespace heed::detail

@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as Linux follows at most
+constexpr int kMostLinks = 40;  // Linux's own limit
 constexpr unsigned kPermissionBits = 0777;
 constexpr unsigned kNewFileMode = 0666;
 
-// Where `path` leads through symbolic links, the last of which may point at nothing yet.
+// The target of `path` through symbolic links; it need not exist yet.
 fs::path follow_links(const fs::path& path, const std::string& subject) {
   fs::path target = path;
   for (int links = 0; links < kMostLinks; ++links) {
@@ -33,7 +33,7 @@ fs::path follow_links(const fs::path& path, const std::string& subject) {
   fail_system("write", subject, ELOOP);
 }
 
-// Short, so that it fits wherever the target's own name does.
+// Short, so that it fits wherever the target's name fits.
 std::string temporary_name() {
   std::random_device random;
   std::array<char, 32> name{};
@@ -44,7 +44,7 @@ std::string temporary_name() {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
-  // Opened by the name given: /dev/stdout may be a link to a pipe that has no name of its own.
+  // Open by the given name: /dev/stdout may link to a pipe without a name.
   struct stat reached {};
   if (::stat(path.c_str(), &reached) == 0 && !S_ISREG(reached.st_mode) && !S_ISDIR(reached.st_mode)) {
     file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
@@ -68,11 +68,11 @@ AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
     return;
   }
   if (!S_ISREG(existing.st_mode)) fail_write(S_ISDIR(existing.st_mode) ? EISDIR : EEXIST);
-  // A rename asks the folder's permission only; a file that is write-protected is meant to stay.
+  // A rename needs only the folder's permission; refuse to replace a write-protected file.
   if (::faccessat(folder_.get(), name_.c_str(), W_OK, AT_EACCESS) != 0) fail_write(errno);
   const unsigned mode = existing.st_mode & kPermissionBits;
   create_temporary(mode);
-  // The umask took bits away from what open() was given; those of the old file are put back.
+  // The umask removed bits from the mode given to open(); restore those of the old file.
   if (::fchmod(file_.get(), mode) != 0) {
     const int error_number = errno;
     (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);
@@ -157,7 +157,7 @@ void AtomicFile::confirm() {
 }
 
 void AtomicFile::flush_folder() {
-  // EINVAL: a file system that has no notion of flushing a folder.
+  // EINVAL: the file system cannot flush a folder.
   if (::fsync(folder_.get()) != 0 && errno != EINVAL) fail_write(errno);
 }
 
@@ -169,7 +169,7 @@ void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files) {
     for (const auto& file : files) file->publish();
     for (const auto& file : files) file->confirm();
   } catch (...) {
-    // Backwards: where two had one target, the first of them holds what was there before both.
+    // In reverse: if two files share a target, the first one holds the original content.
     for (auto file = files.rbegin(); file != files.rend(); ++file) (*file)->withdraw();
     throw;
   }

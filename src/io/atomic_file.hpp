@@ -1,4 +1,4 @@
-// A file that appears whole or not at all.
+// Atomic writing of a file.
 #pragma once
 
 #include <cstddef>
@@ -14,32 +14,31 @@
 
 namespace heed::io::detail {
 
-/// Writes to a temporary name in the folder of the target and renames on commit(). Until then, and after any
-/// failure, the target is what it was; without a commit the temporary is removed.
+/// Writes to a temporary file in the target's folder and renames it on commit(). Until then, and after any
+/// failure, the target is unchanged. Without a commit the temporary file is removed.
 ///
-/// A symbolic link is followed: what it points at is replaced, the link stays. A file that is replaced keeps
-/// its permission bits; a new one gets 0666 less the umask. A device or a pipe has nothing to lose and must
-/// not be replaced (think of /dev/null): it is written straight.
+/// Follows symbolic links: the file behind the link is replaced, the link stays. A replaced file keeps its
+/// permission bits; a new one gets 0666 less the umask. A device or a pipe is written directly, because
+/// replacing it would be wrong (think of /dev/null).
 class HEED_API AtomicFile {
  public:
-  /// Throws Error (io) where the folder cannot be written to, or the target is a folder.
+  /// Throws Error (io) if the folder is not writable or the target is a folder.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  /// So many zeros behind what was written, for others to write to.
+  /// Appends this many zeros for other processes to overwrite.
   void extend(std::uint64_t bytes);
-  /// The temporary's path from the root; empty where a device or a pipe is written straight.
+  /// Absolute path of the temporary file; empty for a device or a pipe.
   [[nodiscard]] std::string temporary_path() const;
-  /// Flushes to the disk, renames, and flushes the folder, so that what was reported as written survives a
-  /// loss of power.
+  /// Flushes the file, renames it, and flushes the folder, so that a completed write survives a power loss.
   void commit();
 
-  /// What commit() does, in steps, for files that must appear together: flush() all, then publish() all, then
-  /// confirm() all. Between the last two, withdraw() brings back what was there, where the file system can
-  /// exchange two names (of Linux' own all can, network file systems cannot) or nothing was there.
+  /// The steps of commit(), for files that must appear together: flush() all, then publish() all, then
+  /// confirm() all. After publish(), withdraw() restores the old state. It works if there was no file before,
+  /// or if the file system can exchange two names: Linux's own can, network file systems cannot.
   void flush();
   void publish();
   void withdraw() noexcept;
@@ -51,8 +50,8 @@ class HEED_API AtomicFile {
   [[noreturn]] void fail_write(int error_number) const;
 
   std::string subject_;
-  std::string name_;       // of the target, in folder_
-  std::string temporary_;  // likewise; empty: none. Once exchanged, it is the name of the old content
+  std::string name_;       // target's name in folder_
+  std::string temporary_;  // temporary name in folder_, or empty; after an exchange it names the old content
   enum class Published { no, as_new, exchanged, for_good };
   Published published_ = Published::no;
   std::filesystem::path folder_path_;
@@ -60,7 +59,7 @@ class HEED_API AtomicFile {
   FileDescriptor file_;
 };
 
-/// Commits all files or none: whatever fails, the targets are what they were.
+/// Commits all files or none: after a failure the targets are unchanged.
 void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files);
 
 }  // namespace heed::io::detail

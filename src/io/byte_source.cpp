@@ -24,8 +24,8 @@ ByteSource ByteSource::open(const std::string& path) {
   struct stat status {};
   if (::fstat(source.fd_, &status) != 0) fail_system("read", source.subject_, errno);
   if (S_ISDIR(status.st_mode)) fail_system("read", source.subject_, EISDIR);
-  // Files under /proc say that they are regular and 0 bytes long: their size is not known either. Standard
-  // input may stand in the middle of its file.
+  // Files under /proc report a regular file of 0 bytes, so their size is unknown too. Standard input may
+  // start in the middle of its file.
   if (S_ISREG(status.st_mode) && status.st_size > 0) {
     const off_t at = source.owned_ ? 0 : ::lseek(source.fd_, 0, SEEK_CUR);
     if (at >= 0) source.remaining_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size - at, 0));

@@ -1,4 +1,4 @@
-// Bytes of a file, of a pipe or of memory, read once from front to back.
+// A forward-only source of bytes from a file, a pipe or memory.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace heed::io::detail {
 
 class ByteSource {
  public:
-  /// The file at `path`, or standard input for "-". Throws Error (io) where it cannot be opened.
+  /// Opens the file at `path`, or standard input for "-". Throws Error (io) if it cannot be opened.
   [[nodiscard]] static ByteSource open(const std::string& path);
-  /// Memory, which must outlive the source; messages call it `name`.
+  /// Reads from memory, which must outlive the source; messages call it `name`.
   ByteSource(std::span<const std::byte> bytes, const std::string& name);
 
-  /// How messages name it.
+  /// Its name in messages.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
-  /// Bytes not yet read, where that is known: for a regular file and for memory, not for a pipe.
+  /// Bytes not yet read, if known: for a regular file and for memory, not for a pipe.
   [[nodiscard]] std::optional<std::uint64_t> remaining() const noexcept { return remaining_; }
-  /// Fills `to` and returns how many bytes there were: fewer only at the end. Throws Error (io).
+  /// Fills `to` and returns the number of bytes read, which is smaller only at the end. Throws Error (io).
   [[nodiscard]] std::size_t read(std::span<std::byte> to);
 
  private:

@@ -1,4 +1,4 @@
-// Sentences about files: how a file is named in them, and what of its content may be printable.
+// Error messages about files: names of files, and printable excerpts of their content.
 #pragma once
 
 #include <cerrno>
@@ -10,12 +10,12 @@
 
 namespace heed::io::detail {
 
-/// How messages name a file: "'q.npy'", or "standard input" for "-".
+/// The name of a file in messages: "'q.npy'", or "standard input" for "-".
 inline std::string subject_of(const std::string& path) {
   return path == "-" ? "standard input" : "'" + path + "'";
 }
 
-/// Text out of a file, fit for a message: at most 64 bytes, and nothing that a terminal would act on.
+/// Text from a file, made safe for a message: at most 64 bytes, without terminal control characters.
 inline std::string printable(std::string_view text) {
   constexpr std::size_t kLongest = 64;
   std::string result = "'";

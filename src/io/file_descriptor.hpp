@@ -22,8 +22,8 @@ class FileDescriptor {
 
   [[nodiscard]] int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  /// What close(2) returns; the descriptor is gone whatever that is. For those who must know that a write
-  /// arrived.
+  /// Closes the descriptor and returns the result of close(2), which tells whether all writes arrived. The
+  /// descriptor is closed in any case.
   int close() noexcept { return fd_ >= 0 ? ::close(std::exchange(fd_, -1)) : 0; }
 
  private:

@@ -18,7 +18,7 @@ using heed::detail::kLongestJsonWord;
 std::string bytes_in(const std::string& path, std::uintmax_t most) {
   std::error_code error;
   if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
-  // A pipe may wait for ever, and a device have no end.
+  // Reading a pipe may block forever, and a device may have no end.
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
     throw Error(ErrorCode::io, path + " is not a regular file");
   errno = 0;

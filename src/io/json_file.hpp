@@ -1,4 +1,4 @@
-// JSON in a file, whole or refused.
+// Reading and checking of JSON files.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace heed::io::detail {
 
-/// What a regular file of at most `most` MiB holds. Throws Error (io) that begins with the path.
+/// The content of a regular file of at most `most` MiB. Throws Error (io) that starts with the path.
 [[nodiscard]] HEED_API std::string bytes_in(const std::string& path, std::uintmax_t most);
 
-/// Throws Error (io), which begins with `subject`, for what is not JSON within the limits.
+/// Throws Error (io), starting with `subject`, if the text is not JSON within the limits.
 HEED_API void check_json(std::string_view text, const std::string& subject,
                          const heed::detail::JsonLimits& limits);
 
-/// Its text, which is JSON within the limits, so that it can be made into values without taking many times
-/// the file's size. Throws likewise.
+/// The text of a file, checked to be JSON within the limits, so that parsing it cannot take many times the
+/// file's size. Throws likewise.
 [[nodiscard]] HEED_API std::string json_in(const std::string& path, std::uintmax_t most,
                                            const heed::detail::JsonLimits& limits);
 

@@ -8,7 +8,7 @@
 namespace heed::detail {
 namespace {
 
-// Counts what the reader finds and stops it at the first thing too many.
+// Counts the parsed items and stops the reader when a limit is exceeded.
 class Outline : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Outline(const JsonLimits& limits) : limits_(limits) {}
@@ -60,7 +60,7 @@ class Outline : public nlohmann::json_sax<nlohmann::json> {
 
   const JsonLimits& limits_;
   JsonFault fault_ = JsonFault::none;
-  std::vector<std::size_t> members_;  // so far, of each object (of a list: none) around the place
+  std::vector<std::size_t> members_;  // members so far of each enclosing object; 0 for a list
   std::size_t values_ = 0;
 };
 
@@ -82,7 +82,7 @@ bool has_long_word(std::string_view text) {
 }  // namespace
 
 JsonFault fault_in_json(std::string_view text, const JsonLimits& limits) {
-  // To the reader a zero byte is the end of the text: whatever followed would be taken.
+  // The reader takes a zero byte as the end of the text and would accept anything after it.
   if (text.find('\0') != std::string_view::npos) return JsonFault::malformed;
   if (has_long_word(text)) return JsonFault::long_word;
   Outline outline(limits);

@@ -1,5 +1,5 @@
-// JSON from strangers, looked through before anything is made of it: made into values it may take eighty
-// times its size in memory, and, where an object has many members, time that grows with their square.
+// Checks untrusted JSON before values are built from it. The values may take 80 times the text's memory. If
+// an object has many members, the time grows with the square of their number.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,24 @@
 
 namespace heed::detail {
 
-/// What a text may hold.
+/// Limits for a text.
 struct JsonLimits {
-  std::size_t depth = 8;                                         ///< lists and objects around a value
-  std::size_t members = 100;                                     ///< of an object
-  std::size_t values = std::numeric_limits<std::size_t>::max();  ///< lists and objects too
+  std::size_t depth = 8;      ///< nesting of lists and objects
+  std::size_t members = 100;  ///< members of an object
+  std::size_t values =
+      std::numeric_limits<std::size_t>::max();  ///< number of values, including lists and objects
 };
 
-/// Strings, numbers and white space are as long at most: the reader holds one of them several times.
+/// Longest string, number or run of white space; the reader holds several copies of one.
 inline constexpr std::size_t kLongestJsonWord = std::size_t{1} << 20;
 
-/// What comes first in the text: that it is not JSON in UTF-8, or that it is beyond a limit.
+/// The first fault in the text: it is not JSON in UTF-8, or it exceeds a limit.
 enum class JsonFault { none, malformed, deep, wide, many, long_word };
 
-/// Takes no memory to speak of, whatever the text is.
+/// Uses negligible memory for any text.
 [[nodiscard]] JsonFault fault_in_json(std::string_view text, const JsonLimits& limits = {});
 
-/// The value, null where it is beyond a limit, or nothing where the text is not JSON.
+/// The parsed value; a null value if a limit is exceeded; nullopt if the text is not JSON.
 [[nodiscard]] HEED_API std::optional<nlohmann::ordered_json> json_of(std::string_view text,
                                                                      const JsonLimits& limits = {});
 

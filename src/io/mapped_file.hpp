@@ -9,11 +9,11 @@
 
 namespace heed::io::detail {
 
-/// Pages are read when they are touched, and dropped when memory is short. A file that is cut short meanwhile
-/// ends the process (SIGBUS): only what is too large to copy is mapped.
+/// The system loads pages on access and drops them when memory is short. If the file is truncated while
+/// mapped, access kills the process (SIGBUS), so only data too large to copy is mapped.
 class HEED_API MappedFile {
  public:
-  /// Throws Error (io) where the file cannot be mapped or is no longer of `size` bytes.
+  /// Throws Error (io) if the file cannot be mapped or no longer has `size` bytes.
   MappedFile(const std::string& path, std::uint64_t size);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

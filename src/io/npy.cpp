@@ -1,4 +1,4 @@
-// .npy files, read and written whole: what npy_start.hpp describes, then the elements.
+// Reading and writing of whole .npy files: the start described in npy_start.hpp, then the elements.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -19,7 +19,7 @@ using detail::fail_npy_length;
 using detail::npy_byte_count;
 using detail::NpyHeader;
 
-// Of a source whose length is not known, so much memory is taken ahead of the bytes that have come.
+// Memory allocated ahead of the received bytes, for a source of unknown length.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{8} << 20;
 
 void refuse_more(ByteSource& source, const NpyHeader& header, std::uint64_t needed) {
@@ -32,8 +32,8 @@ std::span<std::byte> bytes_of(Tensor& tensor, std::uint64_t bytes) {
   return {static_cast<std::byte*>(tensor.mutable_view().data()), static_cast<std::size_t>(bytes)};
 }
 
-// A header is believed only as far as bytes follow it: memory for the elements is taken when they are known
-// to be there, or as they come. `stored` is the shape in the order in which the elements lie.
+// Memory for the elements is allocated only once their bytes are known to exist, or as they arrive, because a
+// header may lie. `stored` is the shape in storage order.
 Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& stored) {
   const std::uint64_t needed = npy_byte_count(header, source.subject());
   const auto remaining = source.remaining();
@@ -67,7 +67,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
 
 Tensor read_from(ByteSource source) {
   const NpyHeader header = detail::read_npy_start(source);
-  // Column-major is row-major with the axes the other way round.
+  // Column-major order is row-major order with reversed axes.
   const int rank = header.shape.size();
   Dims stored = header.shape;
   if (header.fortran_order)
@@ -78,7 +78,7 @@ Tensor read_from(ByteSource source) {
   const std::span<std::byte> bytes = bytes_of(tensor, static_cast<std::uint64_t>(tensor.count()) * width);
   if (header.swapped)
     for (std::size_t i = 0; i < bytes.size(); i += width) std::ranges::reverse(bytes.subspan(i, width));
-  // Any byte may stand in a file; in memory a bool is 0 or 1.
+  // A file may hold any byte; a bool in memory must be 0 or 1.
   if (header.dtype == DType::boolean)
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
   if (!header.fortran_order || rank < 2) return tensor;
@@ -102,7 +102,7 @@ template <class Wrote>
 void write_to(detail::AtomicFile& file, const TensorView& tensor, Wrote wrote) {
   constexpr std::size_t kPiece = std::size_t{4} << 20;
   const DType dtype = stored_dtype(tensor);
-  // A view of bools may show any byte; a copy holds 0 and 1.
+  // A view of bools may have any byte; a copy has only 0 and 1.
   const bool as_it_is = dtype == tensor.dtype() && dtype != DType::boolean && tensor.is_contiguous();
   const Tensor copied = as_it_is ? Tensor() : Tensor::copy_of(tensor, dtype);
   const void* data = as_it_is ? tensor.data() : copied.view().data();

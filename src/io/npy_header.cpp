@@ -26,7 +26,7 @@ constexpr std::string_view kExpectedNames = "f8, f4, f2, i8, i4, u1 or b1 is exp
 
 constexpr bool kLittleEndian = std::endian::native == std::endian::little;
 
-// What NumPy's letter for a kind of element means, for the message that refuses it.
+// The meaning of NumPy's letter for an element kind, for the message that refuses it.
 std::string_view meaning_of(char kind) {
   switch (kind) {
     case 'O':
@@ -123,7 +123,7 @@ class HeaderParser {
     seen = true;
   }
 
-  // No escapes: no name that is known here needs one.
+  // Escapes are refused, because no known name needs one.
   std::string_view parse_string(std::string_view what) {
     const char quote = peek();
     if (quote != '\'' && quote != '"') broken(what);
@@ -151,7 +151,7 @@ class HeaderParser {
     }
     const auto* found =
         std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.text == name; });
-    // '|' says that there is no byte order, which several bytes have.
+    // '|' means no byte order, but elements of several bytes need one.
     if (found == kNames.end() || (order == '|' && size_of(found->dtype) > 1))
       fail(subject_, "has the dtype " + printable(text) +
                          std::string(meaning_of(name.empty() ? ' ' : name[0])) + "; " +
@@ -191,7 +191,7 @@ class HeaderParser {
     for (; digit(); ++at_)
       overflow |=
           __builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, peek() - '0', &value);
-    // Python knows no number that begins with 0 but 0 itself.
+    // Python has no numbers with a leading 0, except 0 itself.
     if (at_ == begin || (text_[begin] == '0' && at_ != begin + 1)) {
       at_ = begin;
       broken("a whole number");

@@ -10,17 +10,18 @@ namespace heed::io::detail {
 
 struct NpyHeader {
   DType dtype = DType::f32;
-  bool swapped = false;  ///< the bytes of each element stand in the other order than this machine's
+  bool swapped = false;  ///< the elements have the other byte order than this machine
   bool fortran_order = false;
   Dims shape;
 };
 
-/// Parses "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }". What it accepts is a part of what
-/// NumPy accepts: each key once, no escapes in strings, whole numbers in decimal. Throws Error (io), a
-/// sentence that begins with `subject`.
+/// Parses "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }". Accepts a subset of NumPy's syntax:
+/// each key once, no escapes in strings, decimal integers. Throws Error (io); the message starts with
+/// `subject`.
 [[nodiscard]] NpyHeader parse_npy_header(std::string_view text, const std::string& subject);
 
-/// The same text for a row-major array of this machine's byte order. bf16 has no name: invalid_argument.
+/// Header text for a row-major array in this machine's byte order. Throws invalid_argument for bf16, which
+/// has no .npy name.
 [[nodiscard]] std::string npy_header_text(DType dtype, const Dims& shape);
 
 }  // namespace heed::io::detail

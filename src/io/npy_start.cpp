@@ -10,7 +10,7 @@ namespace heed::io::detail {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-// NumPy's own reader takes no longer header either (max_header_size). One that heed can read needs 200 bytes.
+// NumPy's reader has the same limit (max_header_size). A header that heed supports needs 200 bytes.
 constexpr std::uint32_t kMaxTextBytes = 10000;
 static_assert(kMaxTextBytes + 12 == kMostNpyStartBytes);
 // NumPy aligns the data so that it can be mapped into memory.
@@ -56,7 +56,7 @@ std::uint64_t npy_byte_count(const NpyHeader& header, const std::string& subject
     if (!__builtin_mul_overflow(element_count(header.shape), static_cast<std::int64_t>(size_of(header.dtype)),
                                 &bytes))
       return static_cast<std::uint64_t>(bytes);
-  } catch (const Error&) {  // the same overflow, one product earlier
+  } catch (const Error&) {  // the same overflow, found one product earlier
   }
   fail(subject, "has the shape " + to_string(header.shape) + " of " + std::string(name_of(header.dtype)) +
                     ", more bytes than 64 bits can count");

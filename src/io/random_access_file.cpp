@@ -10,7 +10,7 @@
 
 namespace heed::io::detail {
 
-// O_NONBLOCK: opening a pipe must not wait for a writer, only to refuse it then. Regular files ignore it.
+// O_NONBLOCK: opening a pipe must not block on a writer before it is refused. Regular files ignore the flag.
 RandomAccessFile::RandomAccessFile(const std::string& path)
     : subject_("'" + path + "'"), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_) fail_system("open", subject_, errno);

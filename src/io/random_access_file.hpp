@@ -1,4 +1,4 @@
-// A regular file that is read at any place.
+// A regular file with reads at any offset.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace heed::io::detail {
 
-/// Reads with pread(2), not through a memory mapping: the bytes go straight to where they are wanted (a
-/// mapping would be copied from just the same), several threads may read at once, and a file that somebody
-/// truncates meanwhile is an Error, where touching a mapping of it would kill the process (SIGBUS).
+/// Reads with pread(2) instead of a memory mapping. The bytes go straight to their destination (from a
+/// mapping they would be copied too). Several threads may read at once. If the file is truncated meanwhile, a
+/// read throws Error, while access to a mapping would kill the process (SIGBUS).
 class HEED_API RandomAccessFile {
  public:
-  /// Throws Error (io) where it cannot be opened or is not a regular file.
+  /// Throws Error (io) if it cannot be opened or is not a regular file.
   explicit RandomAccessFile(const std::string& path);
 
-  /// How messages name it.
+  /// Its name in messages.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
-  /// Bytes that it held when it was opened.
+  /// Size in bytes when it was opened.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Fills `to` with the bytes from `offset` on. Throws Error (io) where there are fewer.
+  /// Fills `to` with the bytes from `offset` on. Throws Error (io) if there are fewer.
   void read(std::uint64_t offset, std::span<std::byte> to) const;
 
  private:

@@ -16,7 +16,7 @@ struct SafetensorsReader::Impl : detail::SafetensorsFile {
     const std::span<std::byte> bytes(static_cast<std::byte*>(tensor.mutable_view().data()),
                                      stored.end - stored.begin);
     file.read(header.data_begin + stored.begin, bytes);
-    // Any byte may stand in a file; in memory a bool is 0 or 1.
+    // A file may hold any byte; a bool in memory must be 0 or 1.
     if (tensor.dtype() == DType::boolean)
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
     return tensor;

@@ -1,4 +1,4 @@
-// An open safetensors file: its header, and where its tensors lie.
+// An open safetensors file: its header and the location of its tensors.
 #pragma once
 
 #include <string>
@@ -9,13 +9,12 @@
 namespace heed::io::detail {
 
 struct SafetensorsFile {
-  /// Throws Error (io) where the file cannot be read or is not well-formed.
+  /// Throws Error (io) if the file cannot be read or is malformed.
   explicit SafetensorsFile(const std::string& path);
 
-  /// nullptr where it has none of that name.
+  /// The tensor of that name, or nullptr.
   [[nodiscard]] const StoredTensor* find(const std::string& name) const;
-  /// The tensor of that name. Throws Error (io) where there is none, or none of a dtype and rank that heed
-  /// has.
+  /// The tensor of that name. Throws Error (io) if there is none, or if heed lacks its dtype or rank.
   [[nodiscard]] const StoredTensor& readable(const std::string& name) const;
   void require_readable(const StoredTensor& tensor) const;
 

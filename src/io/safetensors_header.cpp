@@ -16,7 +16,7 @@
 namespace heed::io::detail {
 namespace {
 
-// All types that the official reader knows (safetensors 0.8): a file with another one is refused.
+// All types of the official reader (safetensors 0.8); a file with another type is refused.
 constexpr std::array<StoredType, 22> kTypes{
     {{"F64", 64, DType::f64}, {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
      {"I64", 64, DType::i64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},    {"BOOL", 8, DType::boolean},
@@ -29,9 +29,9 @@ constexpr std::array<StoredType, 22> kTypes{
   fail(subject, "has a tensor " + printable(name) + " " + what);
 }
 
-// Hands the header to the JSON reader piece by piece, so that it is never in memory as a whole, and refuses
-// beforehand what a JSON reader would take badly: a string without end, and a control character. (To the one
-// used here a zero byte is the end of the text: whatever followed would be accepted.)
+// Streams the header to the JSON reader, so that it is never in memory as a whole. Refuses beforehand what a
+// JSON reader handles badly: an unterminated string, and a control character. (This reader takes a zero byte
+// as the end of the text and would accept anything after it.)
 class HeaderBuffer : public std::streambuf {
  public:
   HeaderBuffer(const RandomAccessFile& file, std::uint64_t begin, std::uint64_t end)
@@ -54,7 +54,7 @@ class HeaderBuffer : public std::streambuf {
     if (byte < ' ' && c != '\t' && c != '\n' && c != '\r')
       fail(file_.subject(), "has the control character " + std::to_string(byte) + " at byte " +
                                 std::to_string(place) + " of its header");
-    // The JSON reader keeps all that it has seen since a token began, white space too.
+    // The JSON reader buffers everything since the start of a token, including white space.
     if (c == '"' && !escaped_) {
       in_string_ = !in_string_;
       since_quote_ = 0;
@@ -76,8 +76,8 @@ class HeaderBuffer : public std::streambuf {
   std::size_t since_quote_ = 0;
 };
 
-// Follows the JSON event by event. Every event must fit the one form that a header has, so nothing nests
-// deeper than that form does, and nothing is built that would have to be looked through again.
+// Handles the JSON as events. Every event must fit the one form that a header has. Nesting is thus bounded,
+// and no intermediate JSON value is built.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderHandler(const std::string& subject, std::uint64_t data_size, SafetensorsHeader& header)
@@ -211,7 +211,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void add_size(std::uint64_t size) {
-    // As element_count() does, the product leaves out sizes of 0, so that one of them hides no overflow.
+    // Like element_count(), leave sizes of 0 out of the product, so that they do not hide an overflow.
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (__builtin_mul_overflow(count_, std::max<std::uint64_t>(size, 1), &count_) || count_ > kMost)
       fail_tensor(subject_, tensor_.name, "with more elements than 64 bits can count");
@@ -255,16 +255,16 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader& header_;
   Place place_ = Place::outside;
   Field field_ = Field::dtype;
-  StoredTensor tensor_;         // the entry that is being read
-  std::array<bool, 3> seen_{};  // its fields
-  std::size_t offsets_ = 0;     // how many of the two
+  StoredTensor tensor_;         // the entry being read
+  std::array<bool, 3> seen_{};  // fields of the entry seen so far
+  std::size_t offsets_ = 0;     // number of the two offsets read so far
   std::uint64_t count_ = 1;     // product of the sizes that are not 0
-  bool empty_ = false;          // one of them is 0
+  bool empty_ = false;          // one of the sizes is 0
   bool seen_metadata_ = false;
   std::string metadata_key_;
 };
 
-// The tensors lie one after the other, from the first byte of the data to the last.
+// Checks that the tensors cover the data without gaps, from the first byte to the last.
 void check_cover(const std::string& subject, const std::vector<StoredTensor>& tensors,
                  std::uint64_t data_size) {
   std::uint64_t at = 0;
@@ -292,8 +292,7 @@ void index_names(const std::string& subject, SafetensorsHeader& header) {
     fail(subject, "has two tensors named " + printable(tensors[*twice].name));
 }
 
-// What a file is that begins with these bytes, which are no length of a header; nullptr where that is not
-// known.
+// The kind of a file whose first bytes are not a header length; nullptr if unknown.
 const char* other_kind(const std::array<std::byte, kHeaderLengthBytes>& first) {
   const std::string_view bytes(reinterpret_cast<const char*>(first.data()), first.size());
   if (bytes.starts_with("\x93NUMPY")) return ".npy file";
@@ -336,16 +335,16 @@ SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
   SafetensorsHeader header;
   header.data_begin = kHeaderLengthBytes + length;
   const std::uint64_t data_size = file.size() - header.data_begin;
-  // The format demands it, and it keeps out what a JSON reader might skip: space, a byte order mark.
+  // Required by the format; also excludes what a JSON reader might skip: white space and a byte order mark.
   std::array<std::byte, 1> first{};
   if (length > 0) file.read(kHeaderLengthBytes, first);
   if (first[0] != std::byte{'{'}) fail(subject, "has a header that does not begin with '{'");
   HeaderBuffer buffer(file, kHeaderLengthBytes, header.data_begin);
   std::istream stream(&buffer);
   HeaderHandler handler(subject, data_size, header);
-  (void)nlohmann::json::sax_parse(stream, &handler);  // what is wrong is thrown
+  (void)nlohmann::json::sax_parse(stream, &handler);  // errors are thrown
 
-  // Empty tensors may share a place: their names order them.
+  // Empty tensors may share an offset; sort those by name.
   std::ranges::sort(header.tensors, {},
                     [](const StoredTensor& t) { return std::tie(t.begin, t.end, t.name); });
   index_names(subject, header);

@@ -12,7 +12,7 @@
 namespace heed::io {
 namespace {
 
-// The data begin on a cache line, so that a program that maps the file can compute on what it has mapped.
+// Aligns the data to a cache line, so that a program can compute directly on the mapped file.
 constexpr std::size_t kDataAlignment = 64;
 
 using Named = std::pair<std::string, TensorView>;
@@ -21,7 +21,7 @@ using Named = std::pair<std::string, TensorView>;
   throw Error(ErrorCode::invalid_argument, "cannot write '" + path + "': " + what);
 }
 
-// Text as JSON, in quotes. What reading would refuse is not written.
+// Text as a quoted JSON string. Refuses text that the reader would refuse.
 std::string json_string(const std::string& path, const std::string& text) {
   try {
     std::string result = nlohmann::json(text).dump();
@@ -49,9 +49,9 @@ std::uint64_t byte_count(const TensorView& tensor) {
   return static_cast<std::uint64_t>(tensor.count()) * size_of(tensor.dtype());
 }
 
-// Widest elements first, otherwise as given: no gap is allowed between tensors, and so each of them begins at
-// a multiple of its element's size. (The official writer sorts by type and then by name, for the same
-// reason; the order given says more.)
+// Sorts by element width, widest first, and keeps the given order otherwise. The format allows no gaps, so
+// this aligns each tensor to its element size. (The official writer sorts by type and then by name for the
+// same reason; the given order is more informative.)
 std::vector<const Named*> order_of_data(const std::vector<Named>& tensors) {
   std::vector<const Named*> order;
   for (const Named& named : tensors) order.push_back(&named);
@@ -109,7 +109,7 @@ void write_safetensors(const std::string& path, const std::vector<Named>& tensor
   file.write(std::as_bytes(std::span(header)));
   for (const Named* named : order) {
     const TensorView& tensor = named->second;
-    // A view of bools may show any byte; a copy holds 0 and 1.
+    // A view of bools may have any byte; a copy has only 0 and 1.
     const bool as_it_is = tensor.is_contiguous() && tensor.dtype() != DType::boolean;
     const Tensor copied = as_it_is ? Tensor() : Tensor::copy_of(tensor);
     const void* data = as_it_is ? tensor.data() : copied.view().data();

@@ -1,4 +1,4 @@
-// Shards of tensors in files. Positions of an axis are runs of bytes, one for each index of the axes before
+// Shards of tensors in files. Positions of an axis form runs of bytes, one run per index of the axes before
 // it.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -52,8 +52,7 @@ Dims reversed(const Dims& dims) {
   return turned;
 }
 
-// Calls work(offset in the file's data, bytes) for each run of bytes of the positions, in the order of a
-// shard.
+// Calls work(offset in the file's data, bytes) for each run of bytes of the positions, in shard order.
 template <class Work>
 void for_each_run(const Dims& stored, int axis, std::span<const PositionRange> positions, std::size_t width,
                   Work work) {
@@ -71,7 +70,7 @@ std::span<std::byte> bytes_of(Tensor& tensor) {
           static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
 }
 
-// A header, and where the elements begin.
+// The header and the offset offset of the elements.
 std::pair<NpyHeader, std::uint64_t> read_start(const RandomAccessFile& file, const std::string& path) {
   std::vector<std::byte> start(std::min<std::uint64_t>(file.size(), detail::kMostNpyStartBytes));
   file.read(0, start);
@@ -109,7 +108,7 @@ struct TensorOnDisk::Impl {
   std::string path;
   RandomAccessFile file;
   NpyHeader header;
-  std::uint64_t begin = 0;  // of the elements
+  std::uint64_t begin = 0;  // offset of the elements
   std::unique_ptr<detail::MappedFile> memory;
 };
 
@@ -133,7 +132,7 @@ Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) co
   const NpyHeader& header = impl_->header;
   axis = axis_of(header.shape, axis);
   const int rank = header.shape.size();
-  // Column-major is row-major with the axes the other way round.
+  // Column-major order is row-major order with reversed axes.
   const Dims stored = header.fortran_order ? reversed(header.shape) : header.shape;
   const int stored_axis = header.fortran_order ? rank - 1 - axis : axis;
   Dims shard = stored;
@@ -148,7 +147,7 @@ Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) co
   });
   if (header.swapped)
     for (std::size_t i = 0; i < bytes.size(); i += width) std::ranges::reverse(bytes.subspan(i, width));
-  // Any byte may stand in a file; in memory a bool is 0 or 1.
+  // A file may hold any byte; a bool in memory must be 0 or 1.
   if (header.dtype == DType::boolean)
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
   if (!header.fortran_order || rank < 2) return tensor;
@@ -201,7 +200,7 @@ namespace {
 struct Destination {
   const std::string& path;
   NpyHeader header;
-  std::uint64_t begin;  // of the elements
+  std::uint64_t begin;  // offset of the elements
 };
 
 Destination destination_at(const std::string& path) {
@@ -209,7 +208,7 @@ Destination destination_at(const std::string& path) {
   return {path, header, begin};
 }
 
-// The shard as the file has it: row-major, in its dtype. A view of bools may show any byte; a copy holds 0
+// The shard in the file's form: row-major, in its dtype. A view of bools may have any byte; a copy has only 0
 // and 1.
 class Fitted {
  public:

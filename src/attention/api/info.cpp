@@ -19,7 +19,7 @@ std::string architecture() {
   return uname(&names) == 0 ? names.machine : "unknown";
 }
 
-// "model name" is what Linux prints for x86; others give no name that means anything to a person.
+// The "model name" that Linux reports on x86; other architectures give no readable name.
 std::string processor_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;

@@ -15,8 +15,8 @@
 namespace heed::detail {
 namespace {
 
-// How long a thread looks for work before it sleeps, and the caller for the last piece before it yields:
-// about what waking a thread costs.
+// How long a thread looks for work before it sleeps, and how long the caller waits for the last piece before
+// it yields. About the cost of waking a thread.
 constexpr std::chrono::microseconds kSpin{50};
 
 // One call's work. Threads take the next index until none is left.
@@ -57,7 +57,7 @@ class Pool {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // False where the pool is at work for somebody else.
+  // Returns false if the pool is busy for another caller.
   bool try_run(Work& work, int threads) {
     if (busy_.test_and_set(std::memory_order_acquire)) return false;
     const Release release{busy_};
@@ -78,7 +78,7 @@ class Pool {
   }
 
  private:
-  // A machine that gives no more threads is no failure: those that there are do the work.
+  // Failure to create more threads is not an error: the existing ones do the work.
   void grow(int threads) {
     try {
       while (static_cast<int>(threads_.size()) < threads) {
@@ -109,11 +109,11 @@ class Pool {
     }
   }
 
-  // Set while a caller's work is done. Not a mutex: a body may call parallel_for itself, and a thread must
-  // not try to lock a mutex that it holds.
+  // Set while the pool works for a caller. Not a mutex: a body may call parallel_for itself, and a thread
+  // must not lock a mutex that it already holds.
   std::atomic_flag busy_;
   std::vector<std::thread> threads_;
-  std::mutex lock_;  // of work_, wanted_ and stopping_
+  std::mutex lock_;  // guards work_, wanted_ and stopping_
   std::condition_variable wake_;
   Work* work_ = nullptr;
   int wanted_ = 0;
@@ -125,7 +125,7 @@ class Pool {
 struct Current {
   std::mutex lock;
   std::unique_ptr<Pool> pool;
-  Pool* left_behind = nullptr;  // by a fork; kept in sight of leak checkers
+  Pool* left_behind = nullptr;  // abandoned after a fork; kept reachable for leak checkers
 };
 
 Current& current() {
@@ -133,9 +133,9 @@ Current& current() {
   return only;
 }
 
-// After fork() the child has the pool's memory but none of its threads, and its locks may be held for ever:
-// the child leaves that pool alone, also when it ends, and makes one of its own when it needs one. Nobody
-// makes one while the fork happens.
+// After fork() the child has the pool's memory but none of its threads, and its locks may stay locked. The
+// child therefore abandons that pool, also at exit, and creates a new one when needed. No pool is created
+// during a fork.
 void survive_forks() {
   (void)pthread_atfork([] { current().lock.lock(); }, [] { current().lock.unlock(); },
                        [] {

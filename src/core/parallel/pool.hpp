@@ -1,4 +1,4 @@
-// heed's own threads.
+// heed's own thread pool.
 #pragma once
 
 #include "heed/parallel.hpp"

@@ -1,5 +1,5 @@
-// Tensors filled from a Generator. PyTorch's kernels are built with fused multiply-add; it is written out
-// here, so that every processor gives their bits.
+// Fills tensors from a Generator. PyTorch's kernels are built with fused multiply-add. It is explicit here,
+// so that every processor gives PyTorch's bits.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -45,7 +45,8 @@ void with_elements(const MutableTensorView& tensor, Fill fill) {
     fill(std::span(tensor.data_as<double>(), count));
 }
 
-// [0, 1): as many random bits as the fraction holds, from one draw of 32 bits for float and of 64 for double.
+// Uniform in [0, 1), with as many random bits as the fraction holds: one draw of 32 bits for float, of 64 for
+// double.
 template <class T>
 T unit(Generator& generator) {
   if constexpr (std::is_same_v<T, float>)
@@ -54,8 +55,8 @@ T unit(Generator& generator) {
     return static_cast<double>(generator.random64() & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
 }
 
-// Box-Muller over 8 pairs (data[j], data[j + 8]). Each step is rounded to T where PyTorch rounds; the
-// functions are taken in double, whose result hardly differs between one mathematics library and the next.
+// Box-Muller over 8 pairs (data[j], data[j + 8]). Each step is rounded to T where PyTorch rounds. The
+// functions are evaluated in double, because double results hardly differ between mathematics libraries.
 template <class T>
 void make_normal(std::span<T, 16> data, T mean, T std) {
   constexpr T kTwoPi = static_cast<T>(2 * std::numbers::pi);
@@ -71,8 +72,8 @@ void make_normal(std::span<T, 16> data, T mean, T std) {
   }
 }
 
-// Uniforms first, then blocks of 16 made normal in place. An odd tail draws the last 16 anew, over the end of
-// the block before.
+// Draws uniforms first, then transforms blocks of 16 to normals in place. An incomplete last block draws the
+// last 16 again, overlapping the block before.
 template <class T>
 void fill_normal_in_blocks(Generator& generator, std::span<T> out, T mean, T std) {
   for (T& value : out) value = unit<T>(generator);

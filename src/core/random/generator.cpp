@@ -1,4 +1,4 @@
-// MT19937 (Matsumoto and Nishimura 1998, "Mersenne Twister"), seeded as its authors' init_genrand does.
+// MT19937 (Matsumoto and Nishimura 1998, "Mersenne Twister"), seeded like the authors' init_genrand.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -31,7 +31,7 @@ void Generator::manual_seed(std::uint64_t seed) {
     const std::uint32_t before = state_[i - 1];
     state_[i] = 1812433253u * (before ^ (before >> 30)) + static_cast<std::uint32_t>(i);
   }
-  next_ = static_cast<int>(kWords);  // nothing is left to hand out: the first draw twists
+  next_ = static_cast<int>(kWords);  // no words left: the first draw twists
   spare_normal_.reset();
 }
 
@@ -92,7 +92,8 @@ void Generator::set_state(const TensorView& state) {
   for (std::size_t i = 0; i < kWords; ++i)
     if (numbers[i] < 0 || numbers[i] > 0xffffffffLL)
       refuse_state("holds " + std::to_string(numbers[i]) + "; words of 32 bits are expected");
-  // Word 0 gives its upper bit only: of a state that is zero everywhere else, nothing but zeros would follow.
+  // Only the upper bit of word 0 matters. If everything else were zero, the generator would produce only
+  // zeros.
   if (std::all_of(numbers.begin() + 1, numbers.begin() + kWords, [](std::int64_t n) { return n == 0; }) &&
       (numbers[0] & kUpperBit) == 0)
     refuse_state("is zero, which gives nothing but zeros");

@@ -1,5 +1,5 @@
-// Whole numbers from a Generator: PyTorch takes them modulo the range, so the draws are very slightly skewed
-// where the range is no power of two.
+// Integers from a Generator. PyTorch reduces draws modulo the range, so they are slightly biased unless the
+// range is a power of two.
 #include <numeric>
 #include <string>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace heed {
 namespace {
 
-// From this range on PyTorch takes 64 bits a number, to keep the skew of the modulo below one part in 16.
+// From this range on PyTorch uses 64 bits per number, which keeps the modulo bias below 1/16.
 constexpr std::uint64_t kWideRange = std::uint64_t{1} << 28;
-// From this length on it takes 64 bits a swap, and another way round the permutation.
+// From this length on PyTorch uses 64 bits per swap, and builds the permutation in the other direction.
 constexpr std::int64_t kLongPermutation = 0xffffffff / 20;
 
 }  // namespace
@@ -21,7 +21,7 @@ Tensor randint(Generator& generator, std::int64_t low, std::int64_t high, const 
   if (low >= high)
     throw Error(ErrorCode::invalid_argument, "randint got the range [" + std::to_string(low) + ", " +
                                                  std::to_string(high) + "); low < high was expected");
-  // Unsigned: the difference of two std::int64_t may not fit one.
+  // Unsigned, because the difference of two std::int64_t may overflow.
   const std::uint64_t base = static_cast<std::uint64_t>(low);
   const std::uint64_t range = static_cast<std::uint64_t>(high) - base;
   Tensor tensor = Tensor::uninitialized(shape, DType::i64);
@@ -47,7 +47,7 @@ Tensor randperm(Generator& generator, std::int64_t n) {
       const auto at = static_cast<std::size_t>(i);
       std::swap(values[at], values[at + below(generator.random32(), n - i)]);
     }
-  } else {  // Fisher-Yates inside out: element i goes to a place among the first i + 1
+  } else {  // inside-out Fisher-Yates: element i goes to one of the first i + 1 places
     for (std::int64_t i = 0; i < n; ++i) {
       const std::size_t place = below(generator.random64(), i + 1);
       values[static_cast<std::size_t>(i)] = i;

@@ -1,4 +1,4 @@
-// Several tensors as one.
+// Concatenation of tensors.
 #pragma once
 
 #include <span>
@@ -7,7 +7,8 @@
 
 namespace heed::detail {
 
-/// One after another along an axis. They have the same dtype, and but for that axis the same shape.
+/// Concatenates `parts` along an axis. They must have the same dtype, and the same shape except for that
+/// axis.
 inline Tensor concatenated(std::span<const TensorView> parts, int axis) {
   Dims shape = parts.front().shape();
   shape[axis] = 0;

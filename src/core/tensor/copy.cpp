@@ -7,7 +7,7 @@
 namespace heed {
 namespace {
 
-// Rank 5 by putting axes of size 1 in front, so that one loop nest serves every rank.
+// A loop nest of rank 5; lower ranks get leading axes of size 1.
 struct Nest {
   std::array<std::int64_t, kMaxRank> shape{1, 1, 1, 1, 1};
   std::array<std::int64_t, kMaxRank> from{};
@@ -45,7 +45,7 @@ void copy(const TensorView& from, const MutableTensorView& to) {
                                                  to_string(to.shape()) + ": equal shapes are expected");
   if (from.count() == 0) return;
   const Nest nest = nest_of(from, to);
-  // bool to bool goes the long way: it makes every byte 0 or 1.
+  // bool to bool uses the slow path, which makes every byte 0 or 1.
   if (from.dtype() == to.dtype() && from.dtype() != DType::boolean && from.is_contiguous() &&
       to.is_contiguous()) {
     std::memcpy(to.data(), from.data(), static_cast<std::size_t>(from.count()) * size_of(from.dtype()));
@@ -59,7 +59,7 @@ void copy(const TensorView& from, const MutableTensorView& to) {
         for (std::int64_t i = 0; i < nest.shape[4]; ++i) {
           const std::int64_t from_at = from_row + i * nest.from[4];
           const std::int64_t to_at = to_row + i * nest.to[4];
-          // Same type: the bits as they are (a NaN's payload too).
+          // Same type: copy the bits, including a NaN's payload.
           if constexpr (std::is_same_v<Source, Destination> && !std::is_same_v<Source, bool>)
             static_cast<Destination*>(to.data())[to_at] = static_cast<const Source*>(from.data())[from_at];
           else

@@ -28,8 +28,8 @@ std::string to_string(const Dims& dims) {
 }
 
 std::int64_t element_count(const Dims& shape) {
-  // The product is formed over the axes that are not 0, so that a shape such as [0, 2^62, 2^62] is refused
-  // like any other that overflows: its strides would.
+  // Multiply only the sizes that are not 0. A shape such as [0, 2^62, 2^62] is then refused, because its
+  // strides would overflow.
   std::int64_t count = 1;
   bool empty = false;
   for (std::int64_t size : shape) {
@@ -45,7 +45,7 @@ std::int64_t element_count(const Dims& shape) {
 }
 
 Dims contiguous_strides(const Dims& shape) {
-  (void)element_count(shape);  // refuses what would overflow below
+  (void)element_count(shape);  // refuses sizes that would overflow below
   Dims strides = shape;
   std::int64_t stride = 1;
   for (int axis = shape.size() - 1; axis >= 0; --axis) {

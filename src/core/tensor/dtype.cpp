@@ -36,10 +36,10 @@ struct Format {
 using Half = Format<5, 10>;
 using Brain = Format<8, 7>;
 
-// Rounds a double to a 16-bit format, to nearest and ties to even, in one step.
-// The double is 2^e * 1.f; the significand (53 bits) is shifted right until it has as many bits as the format
-// holds at that exponent (fewer when subnormal), and the bits shifted out decide the rounding. A carry out of
-// the fraction moves into the exponent by plain addition, up to and including infinity.
+// Rounds a double to a 16-bit format, to nearest and ties to even, in one step. The double is 2^e * 1.f. Its
+// significand (53 bits) is shifted right to the number of bits that the format holds at that exponent (fewer
+// if subnormal). The bits shifted out decide the rounding. A carry out of the fraction reaches the exponent
+// by plain addition, up to and including infinity.
 template <class F>
 std::uint16_t narrow(double value) noexcept {
   const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -52,18 +52,19 @@ std::uint16_t narrow(double value) noexcept {
     const auto quiet = static_cast<std::uint16_t>(1u << (F::fraction_bits - 1));
     return static_cast<std::uint16_t>(sign | F::infinity | quiet | payload);
   }
-  if (exponent_field == 0) return sign;  // double subnormals are far below half of the smallest 16-bit value
+  if (exponent_field == 0)
+    return sign;  // zero; double subnormals are far below half of the smallest 16-bit value
   significand |= std::uint64_t{1} << 52;
   const int exponent = exponent_field - 1023 + F::bias;  // biased exponent in the target
   if (exponent >= (1 << F::exponent_bits) - 1) return static_cast<std::uint16_t>(sign | F::infinity);
-  // Bits to drop: 52 - fraction_bits for a normal number, one more for each step below the smallest exponent.
+  // Bits to drop: 52 - fraction_bits for a normal number, plus one per step below the smallest exponent.
   const int drop = 52 - F::fraction_bits + (exponent < 1 ? 1 - exponent : 0);
   if (drop > 53) return sign;  // below half of the smallest subnormal
   const std::uint64_t kept = significand >> drop;
   const std::uint64_t rest = significand & ((std::uint64_t{1} << drop) - 1);
   const std::uint64_t half = std::uint64_t{1} << (drop - 1);
   const bool up = rest > half || (rest == half && (kept & 1) != 0);
-  // `kept` of a normal number still holds the hidden bit, which stands for one exponent step.
+  // For a normal number, `kept` still has the hidden bit, which counts as one exponent step.
   const std::uint64_t base = exponent < 1 ? 0 : static_cast<std::uint64_t>(exponent - 1) << F::fraction_bits;
   return static_cast<std::uint16_t>(sign | (base + kept + (up ? 1 : 0)));
 }

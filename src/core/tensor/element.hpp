@@ -1,4 +1,4 @@
-// One element of any dtype, read as and written from the wide type that holds it.
+// Access to one element of any dtype through the wide type that holds it.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace heed::detail {
 
-/// Calls `visit` with a value-initialised element of the C++ type of `dtype`, and returns what it returns.
-/// Memory of dtype bool is read as std::uint8_t by those who do not trust its bytes; see load().
+/// Calls `visit` with a value-initialised element of the C++ type of `dtype` and returns its result. Callers
+/// that do not trust bool bytes read them as std::uint8_t; see load().
 template <class Visitor>
 decltype(auto) with_element_type(DType dtype, Visitor&& visit) {
   switch (dtype) {
@@ -35,8 +35,8 @@ decltype(auto) with_element_type(DType dtype, Visitor&& visit) {
   return visit(bool{});
 }
 
-/// Element `index` of `data`, widened: floats to double, everything else to std::int64_t. A bool is any byte
-/// that is not 0 (a file may hold others than 0 and 1, and reading those as `bool` is undefined).
+/// Element `index` of `data`, widened: floats to double, all others to std::int64_t. A bool is true for any
+/// byte that is not 0. A file may hold bytes other than 0 and 1, and reading those as `bool` is undefined.
 template <class T>
 auto load(const void* data, std::int64_t index) {
   if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
@@ -49,7 +49,7 @@ auto load(const void* data, std::int64_t index) {
     return static_cast<std::int64_t>(static_cast<const T*>(data)[index]);
 }
 
-/// A double to the nearest std::int64_t towards zero: NaN gives 0, what is out of range the nearest end.
+/// Truncates a double to std::int64_t. NaN gives 0; values out of range are clamped.
 inline std::int64_t truncate(double value) {
   if (std::isnan(value)) return 0;
   if (value >= 0x1p63) return std::numeric_limits<std::int64_t>::max();
@@ -57,7 +57,7 @@ inline std::int64_t truncate(double value) {
   return static_cast<std::int64_t>(value);
 }
 
-/// Stores a double or std::int64_t as T, as copy() in heed/tensor.hpp says.
+/// Stores a double or std::int64_t as T with the conversions of copy() in heed/tensor.hpp.
 template <class T, class Wide>
 void store(void* data, std::int64_t index, Wide value) {
   if constexpr (std::is_same_v<T, Float16>) {

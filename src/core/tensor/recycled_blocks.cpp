@@ -14,11 +14,12 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};  // a cache line, and the widest vector register
 
-// What the allocator of the system keeps for itself anyway is not worth looking for.
+// Smallest kept block, and limit for all kept blocks together. The system's allocator caches smaller blocks
+// anyway.
 constexpr std::size_t kLeastKept = std::size_t{64} << 10, kMostKept = std::size_t{64} << 20;
 
-// From here on a tensor asks for huge pages: filling fresh memory of 4 KiB pages takes as long as computing
-// it.
+// From this size on a tensor asks for huge pages. Faulting in fresh 4 KiB pages takes as long as computing
+// the tensor.
 constexpr std::size_t kHugeBytes = std::size_t{8} << 20;
 
 void ask_for_huge_pages([[maybe_unused]] const Block& block) {
@@ -27,7 +28,7 @@ void ask_for_huge_pages([[maybe_unused]] const Block& block) {
   constexpr std::uintptr_t kPage = 4096;
   const auto begin = (reinterpret_cast<std::uintptr_t>(block.memory) + kPage - 1) / kPage * kPage;
   const auto end = (reinterpret_cast<std::uintptr_t>(block.memory) + block.bytes) / kPage * kPage;
-  // A hint: where it is refused, pages stay as they are.
+  // Only a hint: if refused, the pages stay small.
   (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
@@ -44,7 +45,7 @@ class KeptBlocks {
     while (count_ > 0) give_back(taken(count_ - 1));
   }
 
-  // The smallest that has as many bytes, and not many more.
+  // The smallest kept block with at least `bytes` bytes, but not much larger.
   Block take(std::size_t bytes) noexcept {
     std::size_t best = count_;
     for (std::size_t i = 0; i < count_; ++i)
@@ -93,7 +94,7 @@ RecycledBlocks::~RecycledBlocks() {
 Block allocate_block(std::size_t bytes) noexcept {
   if (is_kept(bytes))
     if (const Block kept = kept_blocks.take(bytes); kept.memory != nullptr) return kept;
-  // Of no bytes, too, the memory is not null.
+  // An empty block must not be null either.
   const std::size_t size = std::max<std::size_t>(bytes, 1);
   const Block block{static_cast<std::byte*>(::operator new(size, kAlignment, std::nothrow)), size};
   if (block.memory != nullptr) ask_for_huge_pages(block);

@@ -1,4 +1,4 @@
-// Memory of tensors that ended, for those that come next.
+// Reuse of freed tensor memory.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace heed::detail {
 
-/// While one lives, its thread's tensors of 64 KiB and more take the memory of those that ended, some 64 MiB
-/// at most, in place of fresh pages, which the kernel must clear and map: a model's layers ask for the same
-/// sizes again and again. One inside another does nothing.
+/// While an object lives, its thread's tensors of 64 KiB and more reuse freed tensor memory, at most about 64
+/// MiB. Fresh pages would have to be mapped and cleared by the kernel, and a model's layers ask for the same
+/// sizes again and again. A nested object does nothing.
 class HEED_API RecycledBlocks {
  public:
   RecycledBlocks();
@@ -22,13 +22,13 @@ class HEED_API RecycledBlocks {
   bool is_first_;
 };
 
-/// A block of `bytes` bytes or somewhat more, and how many it has.
+/// A block of at least the requested size, and its size.
 struct Block {
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
 };
 
-/// Aligned for any vector; null where there is no memory.
+/// Aligned for any vector type; null if out of memory.
 [[nodiscard]] Block allocate_block(std::size_t bytes) noexcept;
 void free_block(Block block) noexcept;
 

@@ -25,7 +25,7 @@ void Tensor::Free::operator()(std::byte* memory) const noexcept { detail::free_b
 Tensor Tensor::uninitialized(const Dims& shape, DType dtype) {
   const std::size_t bytes = byte_count(shape, dtype);
   Tensor tensor;
-  // An empty tensor has a valid pointer too, so that `data()` is never null by surprise.
+  // An empty tensor also gets a valid pointer, so that `data()` is never null.
   const detail::Block block = detail::allocate_block(bytes);
   if (block.memory == nullptr)
     throw Error(ErrorCode::out_of_memory, "no memory for shape " + to_string(shape) + " of " +

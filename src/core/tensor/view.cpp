@@ -88,7 +88,7 @@ BasicTensorView<Void> BasicTensorView<Void>::narrow(int axis, std::int64_t begin
          to_string(shape_));
   BasicTensorView result = *this;
   result.shape_[at] = length;
-  // An empty view keeps its base pointer: stepping past the end of memory would be undefined.
+  // An empty view keeps its base pointer, because moving it past the end of memory is undefined.
   if (result.count() > 0) {
     using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
     const auto width = static_cast<std::int64_t>(size_of(dtype_));
@@ -163,8 +163,8 @@ BasicTensorView<Void> BasicTensorView<Void>::reshape(const Dims& shape) const {
   if (element_count(shape) != count())
     fail("shape " + to_string(shape_) + " cannot become " + to_string(shape) + ": the counts differ");
   if (count() == 0 || is_contiguous()) return {data_, dtype_, shape};
-  // Walk both shapes from the left, matching the smallest groups of axes with equal products; within a group
-  // of old axes each stride must be the next one's size times its stride.
+  // Walk both shapes from the left and match the smallest groups of axes with equal products. Within a group
+  // of old axes, each stride must equal the next axis's size times its stride.
   Dims strides = shape;
   int from = 0;
   int to = 0;

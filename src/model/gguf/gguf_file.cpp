@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostValues = 65536, kMostTensors = 65536, kLongestName 
 constexpr std::uint32_t kMostAxes = 4;
 constexpr std::int64_t kMostAlignment = 1 << 16;
 constexpr std::uint64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
-// By kind; 0 for those of any length.
+// Element size by kind; 0 for kinds of variable length.
 constexpr std::array<std::uint64_t, 13> kBytes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 template <class T>
@@ -32,7 +32,7 @@ T number_at(const std::byte* at) {
   return value;
 }
 
-// Reads one thing after another and never beyond the end.
+// Reads items in sequence, never beyond the end.
 class GgufCursor {
  public:
   GgufCursor(const std::string& subject, const std::byte* begin, std::uint64_t size)
@@ -79,7 +79,7 @@ std::string name_at(GgufCursor& cursor, const char* of_what) {
 
 void skip(GgufCursor& cursor, Kind kind, std::uint64_t count) {
   if (kind == Kind::text) {
-    for (std::uint64_t i = 0; i < count; ++i) (void)cursor.text();  // each takes 8 bytes at least
+    for (std::uint64_t i = 0; i < count; ++i) (void)cursor.text();  // each takes at least 8 bytes
     return;
   }
   const std::uint64_t each = kBytes[static_cast<std::size_t>(kind)];
@@ -134,7 +134,7 @@ GgufTensor tensor_at(GgufCursor& cursor) {
   return tensor;
 }
 
-// Offsets count from the first multiple of the alignment behind the header.
+// Offsets count from the first multiple of the alignment after the header.
 void place(std::vector<GgufTensor>& tensors, const GgufCursor& cursor, std::uint64_t alignment,
            std::uint64_t size) {
   const std::uint64_t begin = (cursor.at() + alignment - 1) / alignment * alignment;

@@ -1,5 +1,5 @@
-// GGUF, versions 2 and 3: the format of ggml's models, little-endian. Metadata of named values, tensors of
-// named shapes, and their bytes.
+// GGUF, versions 2 and 3: ggml's model format, little-endian. A file has named metadata values, named tensors
+// with shapes, and their data.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace heed::io::detail {
 
-/// A value of the metadata where it lies in the file. Those that ask for another kind than it is throw Error
-/// (io): "'m.gguf' has general.alignment that is no whole number".
+/// A metadata value, read in place. Accessors for a kind other than the value's throw Error (io): "'m.gguf'
+/// has general.alignment that is no whole number".
 class GgufValue {
  public:
   enum class Kind : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, list, u64, i64, f64 };
@@ -25,7 +25,7 @@ class GgufValue {
       : where_(std::move(where)), kind_(kind), data_(data), count_(count), list_(list) {}
 
   [[nodiscard]] std::int64_t integer() const;  ///< at most 2^63 - 1
-  [[nodiscard]] double real() const;           ///< a whole number, too
+  [[nodiscard]] double real() const;           ///< also accepts an integer
   [[nodiscard]] bool flag() const;
   [[nodiscard]] std::string_view text() const;
   [[nodiscard]] std::vector<std::string_view> texts() const;
@@ -46,16 +46,17 @@ class GgufValue {
   bool list_ = false;
 };
 
-/// A tensor: sizes innermost first, as the file has them.
+/// A tensor; sizes are in the file's order, innermost first.
 struct GgufTensor {
   std::string name;
   std::uint32_t type = 0;
-  std::vector<std::int64_t> sizes;  ///< 1 to 4, whose product is at most 2^63 - 1
+  std::vector<std::int64_t> sizes;  ///< 1 to 4 sizes, whose product is at most 2^63 - 1
   std::int64_t count = 0;
-  std::uint64_t offset = 0;  ///< of its first byte in the file; less than the file's size
+  std::uint64_t offset = 0;  ///< offset of its first byte in the file; less than the file's size
 };
 
-/// A file, mapped. Counts, lengths, kinds and offsets are checked against its size before memory is taken.
+/// A mapped GGUF file. Counts, lengths, kinds and offsets are checked against its size before memory is
+/// allocated.
 class GgufFile {
  public:
   /// Throws Error (io) that names the file.
@@ -71,7 +72,7 @@ class GgufFile {
   [[nodiscard]] const std::vector<GgufTensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] const std::byte* data() const noexcept { return memory_->data(); }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// What keeps data() in memory.
+  /// The mapping that keeps data() valid.
   [[nodiscard]] std::shared_ptr<const MappedFile> memory() const { return memory_; }
 
  private:
