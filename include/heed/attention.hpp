@@ -65,8 +65,8 @@ struct MapSize {
   std::int64_t columns = 0;
 };
 
-/// Options of a call. Tensors are read in place and must outlive the call. Those marked "to [...]" broadcast
-/// to that shape by NumPy's rules.
+/// Options of a call. Tensors are read in place and must outlive the call. A tensor marked "to [...]"
+/// broadcasts to that shape by NumPy's rules.
 struct AttentionOptions {
   std::optional<double> scale{};  ///< finite; default 1 / sqrt(D)
   bool causal = false;            ///< allow j <= p_i only

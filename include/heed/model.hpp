@@ -29,14 +29,14 @@ struct ModelInfo {
   std::int64_t layers = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;   ///< divides heads
-  std::int64_t head_dim = 0;  ///< size of a head of queries, keys and values
+  std::int64_t head_dim = 0;   ///< size of a head of queries, keys and values
   std::int64_t model_dim = 0;  ///< width of the residual stream
   std::int64_t vocabulary = 0;
-  std::int64_t context = 0;  ///< context length in tokens
-  bool fixed_context = false;  ///< cannot exceed `context` (learned positions)
-  bool causal = true;  ///< false: every token attends all others (BERT)
-  bool predicts = true;  ///< has an output head that gives logits
-  bool symbols = false;  ///< tokens have no meaning: the model only copies earlier ones
+  std::int64_t context = 0;     ///< context length in tokens
+  bool fixed_context = false;   ///< cannot exceed `context` (learned positions)
+  bool causal = true;           ///< false: every token attends all others (BERT)
+  bool predicts = true;         ///< has an output head that gives logits
+  bool symbols = false;         ///< tokens have no meaning: the model only copies earlier ones
   std::int64_t parameters = 0;  ///< number of parameters, without MLPs of one unit that add 0
   /// The BOS token, for an empty prompt, and the EOS tokens, from config.json and generation_config.json.
   std::optional<std::int64_t> begin_token{};
@@ -54,10 +54,11 @@ struct ModelHead {
 /// The attention call of one layer for the tokens being read.
 struct LayerCall {
   std::int64_t layer = 0;
-  TensorView query;  ///< [H, L, d], after norms and rope
-  TensorView key, value;           ///< [Hkv, L, d]
-  AttentionOptions options;        ///< the model's scale, masks, softcap
-  const KvCache* cache = nullptr;  ///< all keys and values, including these, if earlier tokens are cached; else null
+  TensorView query;          ///< [H, L, d], after norms and rope
+  TensorView key, value;     ///< [Hkv, L, d]
+  AttentionOptions options;  ///< the model's scale, masks, softcap
+  /// All keys and values, including these, if earlier tokens are cached; else null.
+  const KvCache* cache = nullptr;
 };
 
 /// Hooks that observe or change a run. All are called on the calling thread, layer after layer.
@@ -75,7 +76,7 @@ struct ModelHooks {
 /// A text as tokens of a model.
 struct ModelTokens {
   std::vector<std::int64_t> ids;
-  std::vector<TextToken> places;  ///< position of each in the text
+  std::vector<TextToken> places;   ///< position of each in the text
   std::vector<std::string> shown;  ///< readable form of each (TextTokenizer::shown())
 };
 

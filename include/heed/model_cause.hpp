@@ -17,10 +17,10 @@
 namespace heed {
 
 struct CauseOptions {
-  std::optional<std::int64_t> row{};  ///< the row whose prediction is examined; default: the last
+  std::optional<std::int64_t> row{};    ///< the row whose prediction is examined; default: the last
   std::optional<std::int64_t> token{};  ///< the predicted token to examine; default: the likeliest
-  std::int64_t top = 5;  ///< number of tokens to list
-  int threads = 0;  ///< 0: all processors
+  std::int64_t top = 5;                 ///< number of tokens to list
+  int threads = 0;                      ///< 0: all processors
 };
 
 struct TokenShift {
@@ -53,8 +53,7 @@ enum class Ablation {
                                      std::span<const ModelHead> heads, Ablation to = Ablation::zero,
                                      const CauseOptions& options = {});
 
-/// Replaces the outputs of these heads, row by row, by those of a run over `other`, which must have as many
-/// tokens.
+/// Patches the outputs of these heads, row by row, from a run over `other`, which must have as many tokens.
 [[nodiscard]] HEED_API Effect patch(const Model& model, const TensorView& tokens, const TensorView& other,
                                     std::span<const ModelHead> heads, const CauseOptions& options = {});
 
@@ -64,10 +63,10 @@ enum class Ablation {
 struct Attribution {
   std::int64_t row = 0;
   std::int64_t token = 0;
-  double logit = 0;  ///< before the final softcap
+  double logit = 0;            ///< before the final softcap
   Tensor heads;                ///< [layers, H], f64
   std::vector<double> biases;  ///< bias of each layer's W_O
-  std::vector<double> mlps;  ///< the rest of each layer
+  std::vector<double> mlps;    ///< the rest of each layer
   double embedding = 0;
   double constant = 0;  ///< bias of the final norm and of the logits
 };
@@ -84,8 +83,8 @@ struct TokenChance {
 /// The prediction from the residual stream before a layer or after the last.
 struct LensLayer {
   std::vector<TokenChance> top;  ///< the likeliest tokens
-  double probability = 0;  ///< probability of the examined token
-  std::int64_t rank = 0;  ///< its rank among all tokens, from 0
+  double probability = 0;        ///< probability of the examined token
+  std::int64_t rank = 0;         ///< its rank among all tokens, from 0
 };
 
 /// The logit lens (nostalgebraist 2020): the final norm and the unembedding, applied to the stream of every

@@ -12,20 +12,20 @@
 namespace heed {
 
 struct WalkedLayer {
-  double stream = 0;  ///< norm |x| of the token's residual stream before the layer
+  double stream = 0;     ///< norm |x| of the token's residual stream before the layer
   double attention = 0;  ///< norm of what the heads add, after W_O
-  double rest = 0;  ///< norm of all other changes by the layer: the MLP, and norms on the stream (BERT)
+  double rest = 0;       ///< norm of all other changes by the layer: the MLP, and norms on the stream (BERT)
   /// Like GeneratedToken::watched for this layer's heads: each token once, with the head that attends to it
   /// most.
   std::vector<WatchedPair> attended;
-  std::vector<Expectation>
-      predicted;  ///< after the layer, the likeliest first; empty if the model does not predict
+  /// After the layer, the likeliest first; empty if the model does not predict.
+  std::vector<Expectation> predicted;
 };
 
 struct Walk {
   std::int64_t row = 0;
   std::vector<WalkedLayer> layers;
-  double stream = 0;  ///< |x| after the last layer, before the final norm
+  double stream = 0;                  ///< |x| after the last layer, before the final norm
   std::vector<Expectation> embedded;  ///< prediction from the embedding alone
 };
 

@@ -36,9 +36,9 @@ struct TrainState {
   Generator generator;
   nn::AdamW optimizer;
   nn::LanguageModel gradients;  ///< gradients of the last step
-  std::int64_t step = 0;  ///< number of steps done
-  double smooth_loss = 0;  ///< nats per token: a running mean over about 20 steps
-  LossMarks marks{};  ///< mean losses at steps 1, 2, 5, 10, 20, 50, …, and the last
+  std::int64_t step = 0;        ///< number of steps done
+  double smooth_loss = 0;       ///< nats per token: a running mean over about 20 steps
+  LossMarks marks{};            ///< mean losses at steps 1, 2, 5, 10, 20, 50, …, and the last
   double sum_since_mark = 0;
 };
 
@@ -61,11 +61,11 @@ HEED_API void save_checkpoint(const std::string& path, TrainState& state);
 [[nodiscard]] HEED_API TrainState read_checkpoint(const std::string& path, const TrainData& data);
 
 struct TrainOptions {
-  std::int64_t checkpoint_every = 100;  ///< steps between checkpoints, at least 1
-  std::optional<std::int64_t> stop_at{};  ///< saves and returns after this step
+  std::int64_t checkpoint_every = 100;                ///< steps between checkpoints, at least 1
+  std::optional<std::int64_t> stop_at{};              ///< saves and returns after this step
   int threads = 0;                                    ///< as in train_step()
   std::function<void(const TrainState&)> progress{};  ///< called before the first step and after each
-  std::function<bool()> stop{};  ///< called before each step; true saves and returns
+  std::function<bool()> stop{};                       ///< called before each step; true saves and returns
   const TrainRanks* ranks = nullptr;  ///< processes that train together; null: this process alone
 };
 
