@@ -75,7 +75,7 @@ struct AttentionOptions {
   std::optional<std::int64_t> query_offset{};
   Window window{};
   std::optional<TensorView> mask{};          ///< bool, to [B, H, Lq, Lk]; true allows
-  SparseMask sparse_mask{};                  ///< takes O(L) memory (heed/masks.hpp); must have these lengths
+  SparseMask sparse_mask{};                  ///< in O(L) memory (heed/masks.hpp); lengths must match
   std::optional<TensorView> bias{};          ///< floating, to [B, H, Lq, Lk]; -inf forbids
   double softcap = 0;                        ///< finite, >= 0; 0 is off
   ScoreMod score_mod{};                      ///< changes each score before the bias is added
