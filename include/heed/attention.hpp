@@ -65,8 +65,8 @@ struct MapSize {
   std::int64_t columns = 0;
 };
 
-/// Options of a call. Tensors are read in place and must outlive the call. Those marked "to [...]" broadcast
-/// to that shape by NumPy's rules.
+/// Options of a call. Tensors are read in place and must outlive the call. A tensor marked "to [...]"
+/// broadcasts to that shape by NumPy's rules.
 struct AttentionOptions {
   std::optional<double> scale{};  ///< finite; default 1 / sqrt(D)
   bool causal = false;            ///< allow j <= p_i only
@@ -75,7 +75,7 @@ struct AttentionOptions {
   std::optional<std::int64_t> query_offset{};
   Window window{};
   std::optional<TensorView> mask{};          ///< bool, to [B, H, Lq, Lk]; true allows
-  SparseMask sparse_mask{};                  ///< takes O(L) memory (heed/masks.hpp); must have these lengths
+  SparseMask sparse_mask{};                  ///< in O(L) memory (heed/masks.hpp); lengths must match
   std::optional<TensorView> bias{};          ///< floating, to [B, H, Lq, Lk]; -inf forbids
   double softcap = 0;                        ///< finite, >= 0; 0 is off
   ScoreMod score_mod{};                      ///< changes each score before the bias is added

@@ -1,6 +1,6 @@
 // The backward pass of attention: from gradients of a loss by the results of attention() to gradients by its
-// inputs. The symbols are those of heed/attention.hpp. d<x> is the derivative of the loss by x, and m_ij is
-// the dropout factor: 0 for a dropped weight, else 1 / (1 - P).
+// inputs. Symbols are as in heed/attention.hpp. d<x> is the derivative of the loss by x, and m_ij is the
+// dropout factor: 0 for a dropped weight, else 1 / (1 - P).
 //
 //   dV_j    = sum_i m_ij p_ij dO_i
 //   dP_ij   = m_ij <dO_i, v_j> + dWeights_ij
@@ -86,7 +86,7 @@ struct AttentionGradientViews {
   MutableTensorView sinks{};
 };
 
-/// Computes the gradients. `options` are those of the forward call: everything that determines p_ij is read,
+/// Computes the gradients. `options` must equal the forward call's: everything that determines p_ij is read,
 /// and `kernel` and `threads`. Requests for other results (need, top_k, …) are ignored. Throws Error
 /// (invalid_argument) before anything is computed or written if an argument is wrong, and out_of_memory if
 /// the results do not fit in memory.

@@ -67,10 +67,10 @@ struct Gradients : AttentionGradients {
 
 /// Runs attention() on query [B, H, rows of this rank, D], key [B, Hkv, keys of this rank, D], value [B, Hkv,
 /// keys of this rank, Dv]. Rows and keys are in ascending order of their positions. mask and bias have this
-/// rank's rows and all keys. kv_lengths, segments and masks in O(L) memory are those of the whole call.
-/// weights and scores are [B, H, rows of this rank, Lk]. Throws Error (invalid_argument) on all ranks if the
-/// call is wrong on one, if ranks disagree about it, or if the scheme cannot give a result. MPI must be
-/// initialised. Only one thread at a time may call with ranks of the same process.
+/// rank's rows and all keys. kv_lengths, segments and masks in O(L) memory describe the whole call. weights
+/// and scores are [B, H, rows of this rank, Lk]. Throws Error (invalid_argument) on all ranks if the call is
+/// wrong on one, if ranks disagree about it, or if the scheme cannot give a result. MPI must be initialised.
+/// Only one thread at a time may call with ranks of the same process.
 [[nodiscard]] HEED_API Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key,
                                         const TensorView& value, const Layout& layout,
                                         const AttentionOptions& options = {}, const Choice& choice = {});

@@ -16,8 +16,8 @@ namespace heed::distributed {
 /// Machine data. Rank r runs on node r / ranks_per_node.
 struct Machines {
   int ranks_per_node = 1;
-  double flops_per_second =
-      0;  ///< effective flops of one rank's kernel, 2 (D + Dv) per pair of query and key
+  /// Effective flops of one rank's kernel, 2 (D + Dv) per pair of query and key.
+  double flops_per_second = 0;
   double bytes_per_second = 0;         ///< bandwidth of a rank between nodes, in each direction at once
   double node_bytes_per_second = 8e9;  ///< the same between ranks of one node, through memory
   double latency_seconds = 0;          ///< latency of a message

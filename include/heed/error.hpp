@@ -8,7 +8,7 @@
 
 namespace heed {
 
-/// The kind of failure; the values equal those of the C ABI (heed.h).
+/// The kind of failure; the values equal heed_status (heed.h).
 enum class ErrorCode : int {
   invalid_argument = 1,  ///< the call is wrong: a shape, a dtype, an option
   io = 2,                ///< a file is missing, unreadable or broken

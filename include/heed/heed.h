@@ -191,10 +191,10 @@ typedef struct heed_attention_gradients {
   const heed_tensor* query;  ///< [B, H, Lq, D]
   const heed_tensor* key;    ///< [B, Hkv, Lk, D]
   const heed_tensor* value;  ///< [B, Hkv, Lk, Dv]
-  const heed_tensor*
-      bias;  ///< like options.bias, or any shape that broadcasts to [B, H, Lq, Lk]; summed to that shape
-  const heed_tensor*
-      sinks;  ///< like options.sinks, or any shape that broadcasts to [H]; summed to that shape
+  /// Like options.bias, or any shape that broadcasts to [B, H, Lq, Lk]; summed to that shape.
+  const heed_tensor* bias;
+  /// Like options.sinks, or any shape that broadcasts to [H]; summed to that shape.
+  const heed_tensor* sinks;
   heed_attention_run* run;
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
@@ -311,8 +311,8 @@ HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tenso
                                       const heed_tensor* value, const heed_attention_options* options,
                                       const heed_attention_outputs* outputs);
 
-/// Computes gradients of a loss by the inputs of heed_attention from gradients by its results. `options` are
-/// those of the forward call; NULL: the defaults.
+/// Computes gradients of a loss by the inputs of heed_attention from gradients by its results. `options` must
+/// equal the forward call's; NULL: the defaults.
 HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs,
                                                const heed_attention_options* options,
                                                const heed_attention_gradients* gradients);

@@ -62,7 +62,7 @@ typedef struct heed_mpi_run {
   int64_t bytes_sent;  ///< bytes that this rank sent
 } heed_mpi_run;
 
-/// These write the defaults, like those of heed.h.
+/// These write the defaults, like the init functions of heed.h.
 HEED_C_API heed_status heed_mpi_layout_init_sized(heed_mpi_layout* layout, size_t struct_size);
 HEED_C_API heed_status heed_mpi_choice_init_sized(heed_mpi_choice* choice, size_t struct_size);
 

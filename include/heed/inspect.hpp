@@ -197,7 +197,7 @@ struct AttentionReport {
   std::vector<std::string> key_tokens;        ///< Lk of them, or none
   std::vector<std::int64_t> query_token_ids;  ///< Lq of them, or none
   std::vector<std::int64_t> key_token_ids;    ///< Lk of them, or none
-  /// The layers in the order of their heads, H heads in all; empty if the heads are those of a single call.
+  /// The layers in the order of their heads, H heads in all; empty for a single call.
   std::vector<LayerHeads> layers;
   /// The call as options of `heed attend`: {"scale", "0.125"}, {"causal", "true"}, {"window", "4,-1"},
   /// {"mask", "bool [1, 1, 7, 7]"} …
@@ -215,7 +215,7 @@ struct AttentionReport {
   Tensor received;                                ///< [B, H, Lk]
   Tensor top_k_index, top_k_weight;               ///< [B, H, Lq, K], as in AttentionResult
 
-  /// Levels [B, H, R, C] of sums of weights, f64, the finest first. Bins of the finest level are those of
+  /// Levels [B, H, R, C] of sums of weights, f64, the finest first. The finest level has the bins of
   /// AttentionResult::map. Each further level has half as many rows and columns, rounded up: its bin (r, c)
   /// sums bins (2r, 2c) to (2r + 1, 2c + 1) of the level before. The last level is 1 x 1.
   std::vector<Tensor> map;
@@ -245,7 +245,7 @@ struct HeadPlace {
 [[nodiscard]] HEED_API AttentionReport
 join_layers(std::vector<std::pair<std::string, AttentionReport>> layers);
 
-/// Element [index…] of a row-major f32 or f64 tensor, such as those of a report. Indices are not checked.
+/// Element [index…] of an f32 or f64 tensor, such as a report's. Indices are not checked.
 [[nodiscard]] inline double number_at(const Tensor& tensor, std::initializer_list<std::int64_t> index) {
   std::int64_t at = 0;
   int axis = 0;
@@ -268,8 +268,8 @@ join_layers(std::vector<std::pair<std::string, AttentionReport>> layers);
 struct MaskPicture {
   Tensor allowed;            ///< [R, C], f64: allowed share of each bin (bins of AttentionResult::map)
   double allowed_share = 0;  ///< allowed share of all Lq x Lk pairs
-  double tile_share =
-      0;  ///< share of pairs in 64 x 64 tiles with an allowed pair, about what a kernel computes
+  /// Share of pairs in 64 x 64 tiles with an allowed pair, about what a kernel computes.
+  double tile_share = 0;
 };
 
 /// Uses at most Lq x Lk bins. Throws Error (invalid_argument) as attention() does, and for a batch entry,

@@ -77,8 +77,8 @@ struct KvCacheOptions {
   PageOrder order = PageOrder::hnd;
   std::int64_t sinks = 0;   ///< ring only: number of first rows that stay
   std::int64_t window = 0;  ///< ring only: number of last rows that stay, 1 or more
-  std::int64_t group =
-      32;  ///< positions per group of keys and channels per group of values; a power of two from 8 to 256
+  /// Positions per group of keys and channels per group of values; a power of two from 8 to 256.
+  std::int64_t group = 32;
   /// Multiplies keys by an orthonormal Hadamard matrix before storage, and queries before use. Scores stay
   /// the same, and outliers spread over all channels (QuaRot: Ashkboos et al. 2024). Needs a format of codes.
   bool rotate = false;
@@ -94,8 +94,8 @@ struct KvCacheStats {
   // The memory of the cache is the sum of these three:
   std::int64_t bytes = 0;       ///< keys, values and scales; 0 for a cache over caller memory
   std::int64_t tail_bytes = 0;  ///< f32 rows whose group is not full yet
-  std::int64_t table_bytes =
-      0;  ///< tables of rows, pages and groups with spare room, positions, running sums, and the cache object
+  /// Tables of rows, pages and groups with spare room, positions, running sums, and the cache object.
+  std::int64_t table_bytes = 0;
 };
 
 /// The sequences that a call attends, and the tree of its draft queries.
@@ -240,8 +240,8 @@ class HEED_API KvCache {
 };
 
 /// Attention over a cache. query [B, H, Lq, D], or [1, H, T, D] with options.query_segments, one segment per
-/// sequence; f32, f16 or bf16. Results are those of attention(); indices of top_k are positions. Lk is the
-/// number of rows of the longest sequence; with segments, the rows of all sequences one after the other.
+/// sequence; f32, f16 or bf16. Gives the results of attention(), but indices of top_k are positions. Lk is
+/// the number of rows of the longest sequence; with segments, the rows of all sequences one after the other.
 /// Queries are at the last positions of their sequence, unless options.query_offset is set; options.align is
 /// ignored. options.kv_lengths and key_segments come from the cache and are refused. attention_into refuses
 /// outputs in the memory of a cache over caller memory, even in its unused rows.

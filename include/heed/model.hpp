@@ -58,8 +58,8 @@ struct LayerCall {
   TensorView query;          ///< [H, L, d], after norms and rope
   TensorView key, value;     ///< [Hkv, L, d]
   AttentionOptions options;  ///< the model's scale, masks, softcap
-  const KvCache* cache =
-      nullptr;  ///< all keys and values, including these, if earlier tokens are cached; else null
+  /// All keys and values, including these, if earlier tokens are cached; else null.
+  const KvCache* cache = nullptr;
 };
 
 /// Hooks that observe or change a run. All are called on the calling thread, layer after layer.

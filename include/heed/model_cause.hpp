@@ -53,8 +53,7 @@ enum class Ablation {
                                      std::span<const ModelHead> heads, Ablation to = Ablation::zero,
                                      const CauseOptions& options = {});
 
-/// Replaces the outputs of these heads, row by row, by those of a run over `other`, which must have as many
-/// tokens.
+/// Patches the outputs of these heads, row by row, from a run over `other`, which must have as many tokens.
 [[nodiscard]] HEED_API Effect patch(const Model& model, const TensorView& tokens, const TensorView& other,
                                     std::span<const ModelHead> heads, const CauseOptions& options = {});
 

@@ -80,8 +80,8 @@ struct TextLook {
 [[nodiscard]] HEED_API std::vector<Retrieval> retrieval_of(const Document& document,
                                                            std::span<const TokenSpan> needle);
 
-/// The token ranges of each occurrence of `words` in `text`; empty if there is none. `tokens` are those of
-/// `text`.
+/// The token ranges of each occurrence of `words` in `text`; empty if there is none. `tokens` is the
+/// tokenized `text`.
 [[nodiscard]] HEED_API std::vector<TokenSpan> spans_of(std::string_view text, const ModelTokens& tokens,
                                                        std::string_view words);
 

@@ -18,8 +18,8 @@ struct WalkedLayer {
   /// Like GeneratedToken::watched for this layer's heads: each token once, with the head that attends to it
   /// most.
   std::vector<WatchedPair> attended;
-  std::vector<Expectation>
-      predicted;  ///< after the layer, the likeliest first; empty if the model does not predict
+  /// After the layer, the likeliest first; empty if the model does not predict.
+  std::vector<Expectation> predicted;
 };
 
 struct Walk {

@@ -19,8 +19,8 @@ struct PageStep {
   std::string title;    ///< title shown to readers
   std::string formula;  ///< "s_ij = q_i · k_j"; text after an underscore becomes a subscript
   std::string meaning;  ///< one sentence
-  std::vector<std::string>
-      axes;          ///< one name per axis of the value: "H" or "Hkv", "Lq" or "Lk", "D", "d_k", …
+  /// One name per axis of the value: "H" or "Hkv", "Lq" or "Lk", "D", "d_k", ….
+  std::vector<std::string> axes;
   TensorView value;  ///< floats, or i64 of less than 2^31
 };
 

@@ -1,5 +1,5 @@
 // A small language model trained by heed (docs/training.md): settings, tokenizer, layers and folder.
-// heed/model.hpp reads the folder like that of any GPT-2, and runs and inspects the model.
+// heed/model.hpp reads the folder like any GPT-2 folder, and runs and inspects the model.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace detail {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kCellsOfBins = 64;  // limit of the recomputed bins: cells per row or key
+constexpr std::int64_t kCellsOfBins = 64;  // budget of cells in recomputed bins, per row or key
 constexpr double kLost = 0.5;              // a weight with a larger relative error counts as lost
 
 // `count` evenly spaced numbers of 0 … all - 1, including the first and the last.
@@ -310,7 +310,7 @@ class HeadCheck {
     return bins;
   }
 
-  // If the bins are too large to be recomputed, checks only their total.
+  // Recomputes some bins within the budget kCellsOfBins, and always checks the total.
   void check_map() {
     const Tensor& map = report_.map[0];
     const std::int64_t rows = map.size(2), columns = map.size(3);

@@ -12,13 +12,12 @@ namespace heed::detail {
 namespace {
 
 // A call with more than `worth` multiply-adds is timed by a sample. The sample has `worth` / kSampleShare
-// multiply-adds, and a block of rows per thread.
+// multiply-adds, but at least a block of rows per thread. The fused kernel processes 768 rows at once.
 struct Sampling {
   double worth;
   std::int64_t least_rows, most_rows;  ///< rows of a block
 };
-constexpr Sampling kFused = {1e9, 128,
-                             768};  // some tens of milliseconds; the kernel processes 768 rows at once
+constexpr Sampling kFused = {1e9, 128, 768};  // some tens of milliseconds
 constexpr Sampling kReference = {1e7, 1, 16};
 constexpr double kSampleShare = 5;
 constexpr int kLeastTurns = 4;
@@ -37,7 +36,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The sample has a block of rows for every thread, but at most about an eighth of the call.
+// The sample has at least a block of rows per thread. A block has at most an eighth of a thread's rows,
+// within the limits of Sampling.
 Problem sample_for(const Problem& p, const Plan& plan, double work) {
   const Sampling& sampling = plan.name == Kernel::fused ? kFused : kReference;
   const std::int64_t threads = plan.name == Kernel::fused ? p.threads : 1;

@@ -20,8 +20,8 @@ struct CallOfRows {
 CallOfRows call_of_rows(const Problem& whole, const std::vector<std::int64_t>& rows);
 
 /// A sample for timing: `blocks` blocks of `block_rows` rows of a key head. The blocks lie around the middle
-/// of the work and take heads first, then rows, then batch entries. Targets are those of these rows. Bins of
-/// the map have about as many rows as in the whole call, but at most a block.
+/// of the work and take heads first, then rows, then batch entries. Targets point at these rows. Bins of the
+/// map have about as many rows as in the whole call, but at most a block.
 Problem sample_of(const Problem& whole, std::int64_t blocks, std::int64_t block_rows);
 
 /// The number of pairs (row, key) of one head that causal, window, lengths and segments allow.

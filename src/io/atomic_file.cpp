@@ -72,7 +72,7 @@ AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
   if (::faccessat(folder_.get(), name_.c_str(), W_OK, AT_EACCESS) != 0) fail_write(errno);
   const unsigned mode = existing.st_mode & kPermissionBits;
   create_temporary(mode);
-  // The umask removed bits from the mode given to open(); restore those of the old file.
+  // The umask removed bits from the mode given to open(); restore the bits of the old file.
   if (::fchmod(file_.get(), mode) != 0) {
     const int error_number = errno;
     (void)::unlinkat(folder_.get(), temporary_.c_str(), 0);

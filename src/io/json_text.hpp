@@ -16,8 +16,8 @@ namespace heed::detail {
 struct JsonLimits {
   std::size_t depth = 8;      ///< nesting of lists and objects
   std::size_t members = 100;  ///< members of an object
-  std::size_t values =
-      std::numeric_limits<std::size_t>::max();  ///< number of values, including lists and objects
+  /// Number of values, including lists and objects.
+  std::size_t values = std::numeric_limits<std::size_t>::max();
 };
 
 /// Longest string, number or run of white space; the reader holds several copies of one.
