@@ -1,5 +1,5 @@
-// The targets that this machine can run, in one process: what a test compares with is computed once for all.
-// HEED_ISA leaves the one that it names.
+// Runs a test on every target of this machine in one process, so that reference results are computed only
+// once. HEED_ISA restricts it to one target.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace heed::test {
 
-/// Names of this build's targets. While it lives, set_target may be called; then calls take the target of
-/// before.
+/// The names of this build's targets. While an instance lives, set_target() may be called. The destructor
+/// restores the previous target.
 class EachTarget {
  public:
   EachTarget() {
@@ -23,7 +23,7 @@ class EachTarget {
       if (target.chosen) before_ = target.name;
       if (is_forced_ && !target.chosen) continue;
 #if defined(HEED_EMULATED)
-      if (target.name.ends_with("emulated")) continue;  // on an emulated processor
+      if (target.name.ends_with("emulated")) continue;  // skip emulations on an emulated processor
 #endif
       (target.available ? available_ : missing_).push_back(target.name);
     }
@@ -36,19 +36,20 @@ class EachTarget {
   [[nodiscard]] bool has(std::string_view name) const {
     return std::find(available_.begin(), available_.end(), name) != available_.end();
   }
-  /// "avx512, avx2": what this processor lacks; empty where it has all.
+  /// The targets that this processor does not support, such as "avx512, avx2"; empty if it supports all.
   [[nodiscard]] std::string missing() const {
     std::string names;
     for (const std::string& name : missing_) names += (names.empty() ? "" : ", ") + name;
     return names;
   }
 
-  /// Emulations are slow: beside other targets, one makes one in `one_in` of the random calls. Of a share of
-  /// the calls it makes twice as many, so that few calls still take all paths.
+  /// Returns whether `target` makes random call `index`. Emulations are slow: unless HEED_ISA forces one, it
+  /// makes one in `one_in` of the calls. If HEED_TEST_SHARE skips calls, it makes twice that fraction, so
+  /// that few calls still take all paths.
   [[nodiscard]] bool takes(std::string_view target, std::uint64_t index, std::uint64_t one_in) const {
     return !is_thinned(target) || index % (makes_all_calls() ? one_in : (one_in + 1) / 2) == 0;
   }
-  /// How often all random calls together take each path of a target at least.
+  /// The minimum number of times that all random calls together must take each path of a target.
   [[nodiscard]] std::uint64_t least_paths(std::string_view target) const {
     if (!is_thinned(target)) return 100;
     return makes_all_calls() ? 10 : 0;

@@ -1,4 +1,4 @@
-// The fused kernel gives the same bits whoever computes them: any number of threads, any pool, a row alone or
+// The fused kernel gives the same bits in every setting: any number of threads, any pool, a row alone or
 // among others, several callers at once, a forked child.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ using heed::test::same_bits;
 constexpr Need kEverything = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
                              Need::weights | Need::scores;
 
-// Enough work for several threads: below some two million multiply-adds a call stays on its own.
+// Calls with enough work for several threads. A call below about two million multiply-adds uses one thread.
 class FusedBits : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -44,8 +44,8 @@ class FusedBits : public ::testing::Test {
   }
   void TearDown() override { heed::set_parallel_for({}); }
 
-  // Every option that changes how work is split, by number. An emulation is slow: of a share of the calls it
-  // makes one in three.
+  // The call numbers; together the calls cover every option that changes how work is split. If
+  // HEED_TEST_SHARE skips calls, a slow emulation makes one in three.
   static constexpr int kCalls = 11;
   static std::vector<int> calls() {
     std::vector<int> numbers;
@@ -87,9 +87,9 @@ class FusedBits : public ::testing::Test {
       case 6:
         return attention(Tensor::copy_of(query_, DType::bf16), Tensor::copy_of(key_, DType::bf16),
                          Tensor::copy_of(value_, DType::bf16), options);
-      case 7:  // a decoding step, over several spans of keys
+      case 7:  // a decoding step, with keys split into several spans (split-KV)
         return attention(query_.view().narrow(2, 0, 1), long_key_, long_value_, options);
-      case 8:  // the same with all that states hold
+      case 8:  // the same with all outputs that partial results hold
       case 9:
         options.causal = which == 9;
         options.align = heed::Align::bottom_right;
@@ -130,14 +130,14 @@ TEST_F(FusedBits, AreTheSameForEveryNumberOfThreads) {
   }
 }
 
-// What a row gets does not depend on which rows it is computed with. Their sizes differ, so that some rows
-// alone need no shift for their exponentials where among the others all have one.
+// A row's results do not depend on which rows are computed with it. Row magnitudes differ, so that some rows
+// alone need no shift for their exponentials, while among others all rows have one.
 //
-// Entropy and distance are promised within their rounding only. sum_j p_j (s_j - shift) is rounded anew where
-// a shift moves, which is no product with a power of two; and the distances of a window's keys are summed in
-// vectors that begin where the window does among the keys at hand.
+// Entropy and distance agree only within rounding. sum_j p_j (s_j - shift) rounds differently when the shift
+// moves, since that is not a product with a power of two. The distances of a window's keys are summed in
+// vectors, which begin where the window begins among the loaded keys.
 //
-// Where f32 goes by matrix tiles, fewer than 128 rows (13 of the emulation) do not.
+// Where f32 uses matrix tiles, fewer than 128 rows (13 in the emulation) do not, so more rows are taken.
 TEST_F(FusedBits, OfARowAloneAreThoseOfTheRowAmongOthers) {
   const char* isa = std::getenv("HEED_ISA");
   const std::string_view target = isa != nullptr ? isa : "";
@@ -171,9 +171,11 @@ TEST_F(FusedBits, OfARowAloneAreThoseOfTheRowAmongOthers) {
         ASSERT_TRUE(same_bits(part(all.weights), some.weights));
         ASSERT_TRUE(same_bits(part(all.top_k_index), some.top_k_index));
         ASSERT_TRUE(same_bits(part(all.top_k_weight), some.top_k_weight));
-        // Twice: 211 terms in 4 sums or more, scores at most 8 log 2 above their shift. Measured: 6e-6.
+        // Twice the bound: 211 terms in at least 4 sums, and scores at most 8 log 2 above their shift.
+        // Measured: 6e-6.
         ASSERT_TRUE(largest_difference(part(all.entropy), some.entropy) <= 2 * 53 * 0x1p-24 * 8 * 0.7);
-        // Twice: 51 terms in 4 sums or more, then these; distances of at most 50. Measured: 1.2e-5.
+        // Twice the bound: 51 terms in at least 4 sums, then those sums; distances are at most 50. Measured:
+        // 1.2e-5.
         if (left < 0)
           ASSERT_TRUE(same_bits(part(all.distance), some.distance));
         else
@@ -191,10 +193,8 @@ TEST_F(FusedBits, OfABatchEntryAloneAreThoseOfTheEntryAmongOthers) {
   EXPECT_TRUE(same_bits(all.received.view().narrow(0, 1, 1), one.received));
 }
 
-// A large matrix of weights is written past the caches, its parts are not. 2049 keys: rows begin at any
-// address.
-// Of packed sequences with one query and with many, as in serving: whatever kernel serves a sequence alone
-// serves it among the others.
+// Packed sequences with one query and with many, as in serving. Each sequence must get the same kernel alone
+// as among the others.
 TEST_F(FusedBits, OfAPackedSequenceAloneAreThoseOfTheSequenceAmongOthers) {
   const std::vector<std::int64_t> queries{1, 40, 3, 1, 8, 20, 5}, keys{700, 40, 300, 3100, 8, 250, 193};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
@@ -232,6 +232,8 @@ TEST_F(FusedBits, OfAPackedSequenceAloneAreThoseOfTheSequenceAmongOthers) {
     }
 }
 
+// A large weight matrix is written with non-temporal stores, its parts are not. With 2049 keys, rows begin at
+// unaligned addresses.
 TEST_F(FusedBits, OfALargeMatrixOfWeightsAreThoseOfItsParts) {
   constexpr std::int64_t kRows = 2100;
   for (const std::int64_t keys : {2048, 2049}) {
@@ -248,7 +250,7 @@ TEST_F(FusedBits, OfALargeMatrixOfWeightsAreThoseOfItsParts) {
   }
 }
 
-// One has the pool, the others compute by themselves.
+// One caller gets the pool; the others compute on their own threads.
 TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
   const std::vector<int> numbers = calls();
   std::vector<AttentionResult> alone;
@@ -268,7 +270,7 @@ TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// A host's pool: a new thread for every few pieces, the last piece first, workers numbered as they come.
+// Simulates a host's pool: new threads for every few pieces, last piece first, workers numbered as they come.
 TEST_F(FusedBits, AreTheSameInAHostsPool) {
   const std::vector<int> numbers = calls();
   std::vector<AttentionResult> own;
@@ -295,11 +297,11 @@ TEST_F(FusedBits, AreTheSameInAChildThatWasForked) {
 #if defined(HEED_EMULATED)
   GTEST_SKIP() << "qemu 7.2 itself fails when several threads are forked";
 #endif
-  const AttentionResult before = call(4, 3);  // the pool has threads now, which the child will not have
+  const AttentionResult before = call(4, 3);  // the pool now has threads, which the child will lack
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(60);  // a hang ends the child, and fails the test
+    alarm(60);  // ends a hanging child, which fails the test
     const bool same = static_cast<bool>(same_bits(before, call(4, 3)));
     _exit(same ? 0 : 1);
   }
@@ -337,8 +339,8 @@ TEST_F(FusedBits, AreTheSameForACallFromWithinAPieceOfWork) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Of tensors [B, L, H, D] few rows read all heads' parts of a row together, and those of [B, H, L, D] one
-// head after the other.
+// In [B, L, H, D], a kernel for few rows reads a row's parts of all heads together. In [B, H, L, D] it reads
+// one head after the other.
 TEST_F(FusedBits, OfHeadsThatLieSideBySideAreThoseOfHeadsApart) {
   const Tensor query = normal_tensor({2, 8, 1, 64}, 31, DType::f32);
   const Tensor keys = normal_tensor({2, 7000, 4, 64}, 32, DType::f32);

@@ -5,7 +5,7 @@
 // with the rows, key results with the keys; the map is on every rank. Positions are global: causality,
 // windows, masks, dropout and indices of keys refer to the whole call. A result has the same bits as
 // attention() on the whole call, on one machine with the same instruction set, for every number of ranks,
-// layout and scheme.
+// layout and scheme. Choice::deterministic names the exceptions.
 //
 // A call that is wrong on one rank throws on all, before any tensor is sent. A rank that fails later, by
 // running out of memory, throws alone while the others wait for it; end them with MPI_Abort.
@@ -43,7 +43,8 @@ struct Layout {
 struct Choice {
   Scheme scheme = Scheme::automatic;
   /// Refuses calls that may differ in bits from a single process: ranks with different instruction sets, and
-  /// gradients of bias and sinks, whose sums over ranks round in another order.
+  /// gradients of a bias or of sinks that heads or batch entries share, whose sums over ranks round in
+  /// another order.
   bool deterministic = false;
   /// Machine data for Scheme::automatic; default: assumed_machines().
   std::optional<Machines> machines{};

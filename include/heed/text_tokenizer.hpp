@@ -61,7 +61,7 @@ class HEED_API TextTokenizer {
 
   /// Readable forms of tokens. The space before a word is removed; "·able" is a piece that continues the word
   /// before it; "€ 1/3" is one of three tokens that spell a character; special tokens have brackets ("[CLS]",
-  /// "<s>", "⟨name⟩").
+  /// "<s>", "⟨name⟩"). Throws Error (invalid_argument) for an id without a token.
   [[nodiscard]] std::vector<std::string> shown(std::span<const std::int64_t> ids) const;
 
  private:

@@ -21,8 +21,9 @@ struct KeyRuns {
 /// With fewer rows or keys than this, single weights are faster.
 inline constexpr std::size_t kWorthGathering = 64;
 
-/// Whether the fused kernel can compute runs of this call. A mask, a bias or ALiBi prevents it, because
-/// gathered keys have other indices. (Causality and windows are part of the runs.)
+/// Whether the fused kernel can compute runs of this call. A mask, a bias, ALiBi or a score
+/// expression prevents it, because gathered keys have other indices. (Causality and windows are part of the
+/// runs.)
 bool can_gather(const Problem& p);
 
 /// Writes to sums [B, H, Lq] the weight of each row on its run; NaN if the row's lse is NaN.

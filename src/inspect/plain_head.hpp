@@ -1,5 +1,5 @@
-// Attention by its definition, in f64 and one score at a time, for check_document(). Shares only the tensor
-// accessors with the kernels and the report.
+// Attention by its definition, in f64 and one score at a time, for check_document(). Shares with the
+// kernels and the report only tensor accessors and scalar formulas (visible keys, softcap, ALiBi).
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ struct AllowedKeys {
   double keys = 0;
   double distance = 0;
 };
-/// The allowed keys of every row of a head. Inspects single keys only if there is a boolean mask or a bias.
+/// The allowed keys of every row of a head. Inspects single keys only if there is a mask, a
+/// sparse mask or a bias.
 std::vector<AllowedKeys> allowed_keys_of(const Problem& problem, std::int64_t batch, std::int64_t head);
 
 }  // namespace heed::detail

@@ -59,7 +59,7 @@ class HEED_API AtomicFile {
   FileDescriptor file_;
 };
 
-/// Commits all files or none: after a failure the targets are unchanged.
+/// Commits all files or none. After a failure the targets are restored where withdraw() can restore them.
 void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files);
 
 }  // namespace heed::io::detail

@@ -23,7 +23,8 @@ struct JsonLimits {
 /// Longest string, number or run of white space; the reader holds several copies of one.
 inline constexpr std::size_t kLongestJsonWord = std::size_t{1} << 20;
 
-/// The first fault in the text: it is not JSON in UTF-8, or it exceeds a limit.
+/// A fault of the text: it is not JSON in UTF-8, or it exceeds a limit. Zero bytes and then long words are
+/// reported before others; of the others, the first.
 enum class JsonFault { none, malformed, deep, wide, many, long_word };
 
 /// Uses negligible memory for any text.

@@ -12,7 +12,7 @@
 namespace heed::detail {
 
 /// Norms of the keys and values of one key head and segment. The bounds are slightly below the kernel's
-/// (kernel/backward_workspace.hpp), so a row that passes here also passes there.
+/// (kernels/backward/backward_workspace.hpp), so a row that passes here also passes there.
 class KeyHeadRange {
  public:
   KeyHeadRange(const BackwardProblem& problem, const Segment& segment, std::int64_t kv_head)

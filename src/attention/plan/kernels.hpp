@@ -43,7 +43,7 @@ KernelRun add_left_out_rows(const BackwardProblem& problem, std::span<const cpu:
 /// Tiled, vectorised and multithreaded, for f32, bf16 and f16; needs O(L) memory.
 KernelRun run_fused_backward(const BackwardProblem& problem);
 
-/// Runs some of the tasks of run_fused_backward (driver/backward_tasks.hpp). Writes grad_key and grad_value
+/// Runs some of the tasks of run_fused_backward (execute/backward_tasks.hpp). Writes grad_key and grad_value
 /// of their keys, and their parts of the query gradient where the tasks say.
 struct ShareRun {
   int threads = 1;

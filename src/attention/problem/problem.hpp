@@ -73,7 +73,7 @@ struct WholeCall {
   std::int64_t most_rows = 0;  ///< rows of the longest sequence
 };
 
-/// The formula of a score, and the rules that allow or forbid it (rules/score_rules.hpp).
+/// The formula of a score, and the rules that allow or forbid it (score_rules.hpp).
 struct ScoreRules {
   double scale = 1;
   double softcap = 0;  ///< 0: off

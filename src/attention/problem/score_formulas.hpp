@@ -1,5 +1,5 @@
 // Formulas of a score between the product and the softmax, written once for numbers (score_rules.hpp) and for
-// a target's float vectors (cpu/kernel/score_modifiers.hpp). Scores, softcap and slopes share one unit;
+// a target's float vectors (kernels/softmax/score_modifiers.hpp). Scores, softcap and slopes share one unit;
 // `unit` converts a bias to it. Kernels for one instruction set must share no inline function with code that
 // runs anywhere, so these functions are always inlined and leave no symbol.
 #pragma once

@@ -5,7 +5,7 @@
 //   kLaneStep        operands are padded with zeros to a multiple of this many lanes
 //   kParts           parts per element, each an operand of its own
 //   kWeightParts     parts per weight
-//   kMatrixTiles     whether matrix tiles compute the products (kernel/matrix_tiles.hpp)
+//   kMatrixTiles     whether matrix tiles compute the products (softmax/matrix_tiles.hpp)
 //   kScalesScores    whether score tiles are multiplied by the scale (otherwise packed keys carry it)
 //   kRoundsWeights   whether weights are rounded for the product with values
 //   pack_query, pack_keys, pack_values   pack the operands. pack_values returns the factor for the values'

@@ -68,7 +68,7 @@ struct Shape {
   std::int64_t head_dim, value_dim;
 };
 
-/// The formula of a score, and the rules that allow or forbid it (rules/score_rules.hpp).
+/// The formula of a score, and the rules that allow or forbid it (problem/score_rules.hpp).
 struct ScoreRules {
   float scale;    ///< includes log2(e): scores are in units of log 2
   float softcap;  ///< includes log2(e); 0: off
@@ -182,7 +182,7 @@ struct TaskSums {
   std::int64_t first_key;
 };
 
-/// The weights of a thread's last task, kept until its next task overwrites them (kernel/received.hpp).
+/// The weights of a thread's last task, kept until its next task overwrites them (forward/received.hpp).
 struct KeptTask {
   std::int64_t row_count;       ///< Tiling::rows
   float* weights;               ///< [KV blocks of the call][row_count][kv_block], unnormalised
@@ -198,7 +198,7 @@ struct QueryParts;
 struct BackwardTask;
 struct BackwardTiling;
 
-/// Products of rows with a model's weights, and activation functions (kernel/products.hpp).
+/// Products of rows with a model's weights, and activation functions (products/products.hpp).
 struct Products {
   int tile_rows = 0, tile_outputs = 0;
   void (*add_tile)(const float* a, const float* b, std::int64_t depth, float* c,

@@ -1,5 +1,5 @@
-// The data that the driver (driver/backward.cpp) passes to a target beside the forward's arguments.hpp; plain
-// data.
+// The data that the driver (execute/backward.cpp) passes to a target beside the forward's arguments.hpp;
+// plain data.
 #pragma once
 
 #include "attention/kernels/shared/arguments.hpp"

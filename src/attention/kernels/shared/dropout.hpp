@@ -1,7 +1,7 @@
 // The weights that dropout keeps, for a panel of keys at a time. The random numbers follow
 // attention/problem/dropout.hpp, with sixteen or more blocks side by side. Philox is implemented again here,
 // for two reasons: a target must share no inline function with code that runs on any processor
-// (kernel/arguments.hpp), and this form can be vectorised. The tests compare both with a third implementation
+// (arguments.hpp), and this form can be vectorised. The tests compare both with a third implementation
 // (naive_attention.hpp).
 #pragma once
 
