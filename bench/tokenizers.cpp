@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 namespace {
 

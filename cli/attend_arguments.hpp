@@ -7,8 +7,8 @@
 #include <string>
 
 #include "along.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 #include "mask_arguments.hpp"
 #include "rank_options.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "attend_inputs.hpp"
 #include "command.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::cli {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attend_arguments.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "output_files.hpp"
 
 namespace heed::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace heed::cli {
 

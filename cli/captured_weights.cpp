@@ -8,7 +8,7 @@
 
 #include "captured_run.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace heed::cli {
 namespace {

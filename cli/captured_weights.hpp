@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed::cli {
 

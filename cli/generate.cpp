@@ -9,8 +9,8 @@
 
 #include "command.hpp"
 #include "draw/lettering.hpp"
-#include "heed/model.hpp"
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
+#include "heed/model/model.hpp"
 #include "help.hpp"
 #include "model_name.hpp"
 #include "options.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "command.hpp"
-#include "heed/targets.hpp"
+#include "heed/attention/targets.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "picture/canvas.hpp"

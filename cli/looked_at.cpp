@@ -8,7 +8,7 @@
 
 #include "captured_weights.hpp"
 #include "heed/error.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 #include "look/run.hpp"
 #include "text.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "heed/document.hpp"
-#include "heed/model.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed::cli {
 

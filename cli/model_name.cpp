@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "command.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "text.hpp"
 
 namespace heed::cli {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed::cli {
 

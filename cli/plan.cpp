@@ -15,7 +15,7 @@
 #include "bench/measure.hpp"
 #include "command.hpp"
 #include "draw/lettering.hpp"
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/plan.hpp"
 #include "help.hpp"
 #include "machine.hpp"
 #include "options.hpp"

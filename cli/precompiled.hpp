@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/tensor.hpp"

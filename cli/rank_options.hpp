@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <string>
 
-#include "heed/distributed_scheme.hpp"
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
+#include "heed/distributed/scheme.hpp"
 
 namespace CLI {
 class App;

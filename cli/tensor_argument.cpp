@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace heed::cli {
 

@@ -12,8 +12,8 @@
 
 #include "command.hpp"
 #include "heed/error.hpp"
+#include "heed/nn/train.hpp"
 #include "heed/parallel.hpp"
-#include "heed/train.hpp"
 #include "help.hpp"
 #include "options.hpp"
 #include "rank_options.hpp"

@@ -11,7 +11,7 @@
 
 #include "command.hpp"
 #include "heed/error.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "help.hpp"
 #include "look/tokens.hpp"
 #include "looked_at.hpp"

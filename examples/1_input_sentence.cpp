@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/nn.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/io/vocabulary.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/random.hpp"
-#include "heed/vocabulary.hpp"
 #include "notebook.hpp"
 
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <iostream>
 
-#include "heed/attention.hpp"
-#include "heed/nn.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/random.hpp"
 #include "notebook.hpp"
 

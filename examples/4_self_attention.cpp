@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <iostream>
 
-#include "heed/attention.hpp"
-#include "heed/nn.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/random.hpp"
 #include "notebook.hpp"
 

@@ -11,8 +11,8 @@
 #include <limits>
 #include <string>
 
-#include "heed/attention.hpp"
-#include "heed/nn.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/random.hpp"
 #include "notebook.hpp"
 

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "heed/nn.hpp"
-#include "heed/optimizer.hpp"
+#include "heed/nn/layers.hpp"
+#include "heed/nn/optimizer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "heed/random.hpp"
-#include "heed/transformer.hpp"
 
 namespace {
 

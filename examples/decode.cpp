@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/attention/kv_cache.hpp"
 #include "heed/error.hpp"
-#include "heed/kv_cache.hpp"
 
 namespace {
 

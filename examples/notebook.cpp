@@ -4,7 +4,7 @@
 #include <exception>
 #include <iostream>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "torch_print.hpp"
 
 namespace lesson {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "heed/io/vocabulary.hpp"
 #include "heed/tensor.hpp"
-#include "heed/vocabulary.hpp"
 
 namespace lesson {
 

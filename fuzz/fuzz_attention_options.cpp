@@ -19,8 +19,8 @@
 #include "../tests/naive_attention.hpp"
 #include "choices.hpp"
 #include "fuzz_support.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/error.hpp"
 
 // Makes a failed allocation an Error; by default the sanitizer would end the program.

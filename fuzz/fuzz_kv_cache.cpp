@@ -18,9 +18,9 @@
 #include "../tests/naive_attention.hpp"
 #include "choices.hpp"
 #include "fuzz_support.hpp"
+#include "heed/attention/kv_cache.hpp"
+#include "heed/attention/results.hpp"
 #include "heed/error.hpp"
-#include "heed/kv_cache.hpp"
-#include "heed/results.hpp"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "fuzz_support.hpp"
-#include "heed/document.hpp"
 #include "heed/error.hpp"
+#include "heed/inspect/document.hpp"
 #include "page/report.hpp"
 
 // Makes a failed allocation an Error; by default the sanitizer would end the program.

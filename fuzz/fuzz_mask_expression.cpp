@@ -11,9 +11,9 @@
 #include "attention/masks/mask_part.hpp"
 #include "choices.hpp"
 #include "fuzz_support.hpp"
+#include "heed/attention/masks.hpp"
+#include "heed/attention/score_mod.hpp"
 #include "heed/error.hpp"
-#include "heed/masks.hpp"
-#include "heed/score_mod.hpp"
 
 namespace {
 

@@ -10,11 +10,11 @@
 #include <iostream>
 #include <string>
 
-#include "heed/model_generate.hpp"
-#include "heed/model_look.hpp"
-#include "heed/nn.hpp"
-#include "heed/train.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/model/generate.hpp"
+#include "heed/model/look.hpp"
+#include "heed/nn/layers.hpp"
+#include "heed/nn/train.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "model_folder.hpp"
 
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() {

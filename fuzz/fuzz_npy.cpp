@@ -5,7 +5,7 @@
 
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/npy_header.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "core/utf8.hpp"
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 #include "model_folder.hpp"
 #include "text/vocabulary_files.hpp"
 

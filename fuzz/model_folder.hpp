@@ -13,7 +13,7 @@
 
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 // Makes a failed allocation an Error; by default the sanitizer would end the program.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 #include "support.hpp"
 
 namespace {

@@ -8,8 +8,8 @@
 
 #include "attend_support.hpp"
 #include "command.hpp"
-#include "heed/attention.hpp"
-#include "heed/io.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/tensor.hpp"
 
 namespace {

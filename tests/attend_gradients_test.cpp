@@ -8,8 +8,8 @@
 
 #include "attend_support.hpp"
 #include "command.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/tensor.hpp"
 
 namespace {

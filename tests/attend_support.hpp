@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::test {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "support.hpp"
 
 namespace {

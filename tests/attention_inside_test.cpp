@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "attention_support.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "attention_support.hpp"
 #include "guarded.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
 #include "processor.hpp"
 

@@ -1,5 +1,6 @@
-// The contract of heed/attention.hpp, one behaviour at a time: formulas, masks, positions, extreme numbers.
-#include "heed/attention.hpp"
+// The contract of heed/attention/attention.hpp, one behaviour at a time: formulas, masks, positions, extreme
+// numbers.
+#include "heed/attention/attention.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checked_call.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::test {
 

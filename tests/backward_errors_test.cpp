@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 #include "support.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 // Gradients whose keys are distributed over ranks have the same bits as in one call.
-#include "heed/backward_share.hpp"
+#include "heed/attention/backward_share.hpp"
 
 #include <gtest/gtest.h>
 

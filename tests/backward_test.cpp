@@ -12,7 +12,7 @@
 #include "attention_support.hpp"
 #include "backward_call.hpp"
 #include "describe_call.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 #include "support.hpp"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "attention_support.hpp"
-#include "heed/backward.hpp"
-#include "heed/io.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include "../cli/bench/cases.hpp"
 #include "../cli/text.hpp"
 #include "command.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/parallel.hpp"
-#include "heed/targets.hpp"
 
 namespace {
 

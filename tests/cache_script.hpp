@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "random_call.hpp"
 
 namespace heed::test {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "attend_support.hpp"
-#include "heed/attention.hpp"
-#include "heed/document.hpp"
-#include "heed/io.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/plan.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "naive_attention.hpp"
 
 namespace heed::test {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/tensor/concatenate.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 #include "random_call.hpp"
 
 namespace heed::test {

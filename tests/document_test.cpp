@@ -1,5 +1,5 @@
-// heed/document.hpp: saving a report to a file, queries on it, and its check.
-#include "heed/document.hpp"
+// heed/inspect/document.hpp: saving a report to a file, queries on it, and its check.
+#include "heed/inspect/document.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/random.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/targets.hpp"
+#include "heed/attention/targets.hpp"
 #include "support.hpp"
 
 namespace heed::test {

@@ -1,6 +1,6 @@
 // Eviction: the rows that each policy evicts, compared with its definition on plain vectors. A whole decoding
 // is compared with one over full rows of weights in f64. Errors are tested too.
-#include "heed/eviction.hpp"
+#include "heed/attention/eviction.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "random_call.hpp"
 #include "support.hpp"
 
@@ -135,7 +135,8 @@ TEST(Eviction, CountsNaNAsNothingReceived) {
   EXPECT_EQ(positions_to_evict(cache, 0, {EvictionKind::h2o, 2, 1}), Rows{1});
 }
 
-// One batch entry of a call in f64, with full rows of scores from the formulas of heed/attention.hpp.
+// One batch entry of a call in f64, with full rows of scores from the formulas of
+// heed/attention/attention.hpp.
 struct PlainCall {
   Tensor query, key;  // [B, H, Lq, D], [B, Hkv, Lk, D], f64
   double scale = 1, softcap = 0;

@@ -10,7 +10,7 @@
 
 #include "explain_support.hpp"
 #include "golden.hpp"
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io_support.hpp"
 
 namespace heed::test {

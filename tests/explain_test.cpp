@@ -8,8 +8,8 @@
 #include "../cli/text.hpp"
 #include "explain_support.hpp"
 #include "golden.hpp"
-#include "heed/nn.hpp"
-#include "heed/vocabulary.hpp"
+#include "heed/io/vocabulary.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace {
 

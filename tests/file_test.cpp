@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

@@ -7,7 +7,7 @@
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/plan/results.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "attention_support.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "expect_tight.hpp"
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "path_watch.hpp"
 #include "support.hpp"
 

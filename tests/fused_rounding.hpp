@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "compare_results.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "processor.hpp"
 
 namespace heed::test {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/io.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "model/sample.hpp"
 #include "support.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gguf_bytes.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "io_support.hpp"
 #include "model/gguf/gguf_file.hpp"
 #include "support.hpp"

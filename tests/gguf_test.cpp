@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gguf_bytes.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "io_support.hpp"
 #include "model/files/weights.hpp"
 #include "model/gguf/gguf_file.hpp"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::test {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
 #include "io_support.hpp"

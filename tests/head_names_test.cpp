@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heed/error.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "attention_support.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::test {
 

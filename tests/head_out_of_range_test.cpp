@@ -12,7 +12,7 @@
 #include "compare_gradients.hpp"
 #include "each_target.hpp"
 #include "head_out_of_range.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 #include "naive_backward.hpp"
 
 namespace {

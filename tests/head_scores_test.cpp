@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace {
 

@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
+#include "heed/attention/sharding.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
-#include "heed/io_shards.hpp"
-#include "heed/sharding.hpp"
+#include "heed/io/shards.hpp"
+#include "heed/io/tensors.hpp"
 #include "io_support.hpp"
 
 namespace {

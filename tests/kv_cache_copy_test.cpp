@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "attention_support.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/error.hpp"
-#include "heed/kv_cache.hpp"
 #include "random_call.hpp"
 #include "saved_cache.hpp"
 #include "support.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "support.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include "compare_results.hpp"
 #include "each_target.hpp"
 #include "fused_rounding.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "path_watch.hpp"
 #include "random_call.hpp"
 #include "support.hpp"

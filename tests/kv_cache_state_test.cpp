@@ -10,7 +10,7 @@
 
 #include "attention_support.hpp"
 #include "compare_results.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "random_call.hpp"
 #include "saved_cache.hpp"
 #include "support.hpp"

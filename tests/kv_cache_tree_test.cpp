@@ -15,7 +15,7 @@
 #include "each_target.hpp"
 #include "expect_tight.hpp"
 #include "fused_rounding.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "path_watch.hpp"
 #include "random_call.hpp"
 #include "support.hpp"

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
 #include "heed/error.hpp"
-#include "heed/inspect.hpp"
-#include "heed/io.hpp"
-#include "heed/model_look.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/inspect/reports.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/look.hpp"
 #include "heed/random.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

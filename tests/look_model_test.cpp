@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
-#include "heed/model_look.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/look.hpp"
 #include "heed/random.hpp"
 #include "look_induction.hpp"
 

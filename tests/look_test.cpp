@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "attend_support.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "progress.hpp"
 
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "attention/masks/mask_part.hpp"
-#include "heed/mask_mod.hpp"
-#include "heed/masks.hpp"
-#include "heed/score_mod.hpp"
+#include "heed/attention/mask_mod.hpp"
+#include "heed/attention/masks.hpp"
+#include "heed/attention/score_mod.hpp"
 #include "heed/tensor.hpp"
 #include "random_expression.hpp"
 #include "support.hpp"

@@ -1,5 +1,5 @@
-// heed/model_cause.hpp, compared with the formulas of a small GPT-2 in f64.
-#include "heed/model_cause.hpp"
+// heed/model/cause.hpp, compared with the formulas of a small GPT-2 in f64.
+#include "heed/model/cause.hpp"
 
 #include <gtest/gtest.h>
 

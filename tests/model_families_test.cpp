@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
-#include "heed/model.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/model.hpp"
 #include "heed/random.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

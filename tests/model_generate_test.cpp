@@ -1,5 +1,5 @@
-// heed/model_generate.hpp: generating text with models.
-#include "heed/model_generate.hpp"
+// heed/model/generate.hpp: generating text with models.
+#include "heed/model/generate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpt2_oracle.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "io_support.hpp"
 #include "model/sample.hpp"
 #include "support.hpp"

@@ -1,6 +1,6 @@
-// heed/model_look.hpp: hand-made models with known kinds of heads, and a random model compared with its
+// heed/model/look.hpp: hand-made models with known kinds of heads, and a random model compared with its
 // formulas.
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// heed/trained_model.hpp: reading a trained model's folder from C++.
-#include "heed/trained_model.hpp"
+// heed/nn/trained_model.hpp: reading a trained model's folder from C++.
+#include "heed/nn/trained_model.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// heed/model_walk.hpp: one token on its way through a model, compared with the formulas of GPT-2 in f64.
-#include "heed/model_walk.hpp"
+// heed/model/walk.hpp: one token on its way through a model, compared with the formulas of GPT-2 in f64.
+#include "heed/model/walk.hpp"
 
 #include <gtest/gtest.h>
 

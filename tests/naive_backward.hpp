@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 #include "naive_attention.hpp"
 
 namespace heed::test {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "golden.hpp"
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace {
 

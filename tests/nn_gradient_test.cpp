@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "heed/nn.hpp"
-#include "heed/transformer.hpp"
+#include "heed/nn/layers.hpp"
+#include "heed/nn/transformer.hpp"
 #include "support.hpp"
 
 namespace {

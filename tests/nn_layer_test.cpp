@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "golden.hpp"
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "support.hpp"
 
 namespace {

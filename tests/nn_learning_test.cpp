@@ -7,9 +7,9 @@
 #include <string>
 
 #include "golden.hpp"
-#include "heed/io.hpp"
-#include "heed/optimizer.hpp"
-#include "heed/transformer.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/optimizer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "support.hpp"
 
 namespace {

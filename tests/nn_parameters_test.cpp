@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "golden.hpp"
-#include "heed/io.hpp"
-#include "heed/nn.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/layers.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 

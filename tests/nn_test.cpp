@@ -1,4 +1,4 @@
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "golden.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io_support.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

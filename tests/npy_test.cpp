@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/npy_header.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/attention.hpp"
-#include "heed/io.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/io/tensors.hpp"
 #include "path_watch.hpp"
 
 namespace {

@@ -1,5 +1,5 @@
 // The HTML page: its contents, and errors.
-#include "heed/page.hpp"
+#include "heed/inspect/page.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/random.hpp"
 #include "io_support.hpp"
 #include "page/block.hpp"

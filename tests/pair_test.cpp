@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "heed/random.hpp"
 #include "io_support.hpp"
 #include "support.hpp"

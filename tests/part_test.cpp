@@ -1,5 +1,5 @@
 // The rows and heads of a part of a call have the same bits as in the whole call.
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "cut_call.hpp"
 #include "describe_call.hpp"
 #include "fused_calls.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "random_call.hpp"
 #include "support.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "checked_call.hpp"
 #include "each_target.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "support.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "heed/random.hpp"
 #include "picture/atlas.hpp"
 #include "picture/heads.hpp"

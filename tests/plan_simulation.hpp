@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/plan.hpp"
 
 namespace heed::test {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "../src/distributed/cells.hpp"
-#include "heed/distributed_plan.hpp"
-#include "heed/distributed_scheme.hpp"
+#include "heed/distributed/plan.hpp"
+#include "heed/distributed/scheme.hpp"
 #include "plan_simulation.hpp"
 #include "support.hpp"
 

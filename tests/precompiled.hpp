@@ -24,12 +24,12 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/error.hpp"
-#include "heed/inspect.hpp"
-#include "heed/io.hpp"
-#include "heed/nn.hpp"
+#include "heed/inspect/reports.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/parallel.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"

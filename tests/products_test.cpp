@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "each_target.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/random.hpp"
-#include "heed/targets.hpp"
 #include "heed/tensor.hpp"
 #include "model/layers/activations.hpp"
 #include "model/layers/linear.hpp"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace heed::test {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/masks.hpp"
+#include "heed/attention/masks.hpp"
 #include "random_call.hpp"
 
 namespace heed::test {

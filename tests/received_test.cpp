@@ -10,8 +10,8 @@
 
 #include "attention_support.hpp"
 #include "each_target.hpp"
-#include "heed/attention.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/part.hpp"
 #include "path_watch.hpp"
 
 namespace {

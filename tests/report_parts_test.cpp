@@ -12,7 +12,7 @@
 #include "attention/plan/results.hpp"
 #include "attention_support.hpp"
 #include "describe_call.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "inspect/part.hpp"
 #include "naive_attention.hpp"
 #include "support.hpp"

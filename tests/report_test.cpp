@@ -1,5 +1,5 @@
 // Compares reports with the full matrix, computed independently, over random calls.
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 #include <gtest/gtest.h>
 

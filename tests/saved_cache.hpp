@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 namespace heed::test {
 

@@ -9,9 +9,9 @@
 
 #include "attention/masks/saved_parts.hpp"
 #include "attention_support.hpp"
+#include "heed/attention/mask_mod.hpp"
+#include "heed/attention/masks.hpp"
 #include "heed/error.hpp"
-#include "heed/mask_mod.hpp"
-#include "heed/masks.hpp"
 #include "random_call.hpp"
 #include "support.hpp"
 

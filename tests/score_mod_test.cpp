@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/score_mod.hpp"
+#include "heed/attention/score_mod.hpp"
 #include "heed/tensor.hpp"
 #include "random_expression.hpp"
 #include "support.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/backward_share.hpp"
+#include "heed/attention/backward_share.hpp"
 #include "random_call.hpp"
 
 namespace heed::test {

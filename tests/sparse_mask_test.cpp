@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/mask_mod.hpp"
+#include "heed/attention/masks.hpp"
 #include "heed/error.hpp"
-#include "heed/mask_mod.hpp"
-#include "heed/masks.hpp"
 #include "random_mask.hpp"
 #include "support.hpp"
 

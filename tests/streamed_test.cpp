@@ -1,5 +1,5 @@
 // Rows whose keys arrive range by range have the same bits as over all keys at once.
-#include "heed/streamed.hpp"
+#include "heed/attention/streamed.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "each_target.hpp"
 #include "fused_calls.hpp"
 #include "guarded.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "support.hpp"
 
 namespace {

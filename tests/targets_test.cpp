@@ -1,5 +1,5 @@
 // The target that calls use, depending on the processor and on the user.
-#include "heed/targets.hpp"
+#include "heed/attention/targets.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "attention/isa/dispatch.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
 #include "processor.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/utf8.hpp"
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 #include "support.hpp"
 #include "text/known_patterns.hpp"
 #include "text/normalizer.hpp"

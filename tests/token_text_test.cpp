@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 #include "support.hpp"
 #include "text/token_decoder.hpp"
 

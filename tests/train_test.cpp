@@ -18,7 +18,7 @@
 
 #include "../cli/train/train_progress.hpp"
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 

@@ -1,4 +1,4 @@
-// Folders of models that heed trained, in GPT-2's format, which heed/model.hpp reads like any other.
+// Folders of models that heed trained, in GPT-2's format, which heed/model/model.hpp reads like any other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
-#include "heed/model.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/model.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "support.hpp"
 
 namespace {

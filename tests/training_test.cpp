@@ -1,4 +1,4 @@
-// heed/train.hpp: training from C++, step by step and in a folder.
+// heed/nn/train.hpp: training from C++, step by step and in a folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "heed/model_generate.hpp"
-#include "heed/nn.hpp"
-#include "heed/train.hpp"
+#include "heed/model/generate.hpp"
+#include "heed/nn/layers.hpp"
+#include "heed/nn/train.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 

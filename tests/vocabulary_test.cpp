@@ -1,4 +1,4 @@
-#include "heed/vocabulary.hpp"
+#include "heed/io/vocabulary.hpp"
 
 #include <gtest/gtest.h>
 

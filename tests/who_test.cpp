@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "command.hpp"
-#include "heed/io.hpp"
-#include "heed/model_look.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/look.hpp"
 #include "support.hpp"
 
 namespace {

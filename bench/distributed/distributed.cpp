@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "heed/random.hpp"
 #include "mpi_layer.hpp"
 

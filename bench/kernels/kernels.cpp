@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ceiling/ceiling.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/parallel.hpp"
 #include "heed/random.hpp"
 

@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
-#include "heed/model.hpp"
-#include "heed/model_look.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/model/look.hpp"
+#include "heed/model/model.hpp"
 #include "heed/random.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "picture/atlas.hpp"
 
 namespace heed::cli {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/cases.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/random.hpp"
 
 namespace heed::cli {

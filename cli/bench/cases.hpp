@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 namespace heed::cli {
 

@@ -7,7 +7,7 @@
 
 #include "bench/bounds.hpp"
 #include "bench/caches.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/random.hpp"
 
 namespace heed::cli {

@@ -8,7 +8,7 @@
 
 #include "bench/cases.hpp"
 #include "ceiling/ceiling.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
 

@@ -1,7 +1,7 @@
 #include "explain/html.hpp"
 
 #include "explain/print.hpp"
-#include "heed/page.hpp"
+#include "heed/inspect/page.hpp"
 
 namespace heed::cli {
 namespace {

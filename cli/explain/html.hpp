@@ -8,7 +8,7 @@
 namespace heed::cli {
 
 /// Writes every step and its weights to one HTML file. Throws Error (invalid_argument) if the page would be
-/// too large; see heed/page.hpp.
+/// too large; see heed/inspect/page.hpp.
 void write_html(const std::string& path, const Model& model, const Explanation& explanation);
 
 }  // namespace heed::cli

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "heed/nn.hpp"
-#include "heed/vocabulary.hpp"
+#include "heed/io/vocabulary.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace heed::cli {
 

@@ -7,7 +7,7 @@
 #include "command.hpp"
 #include "explain/model.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "options.hpp"
 
 namespace heed::cli {

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace heed::cli {
 namespace {

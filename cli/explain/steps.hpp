@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "explain/model.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::cli {

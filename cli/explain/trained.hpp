@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "explain/print.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed::cli {
 

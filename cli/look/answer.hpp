@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "look/arguments.hpp"
 
 namespace heed::cli {

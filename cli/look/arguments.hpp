@@ -9,9 +9,9 @@
 
 #include "attend_arguments.hpp"
 #include "attend_inputs.hpp"
-#include "heed/eviction.hpp"
-#include "heed/inspect.hpp"
-#include "heed/model_look.hpp"
+#include "heed/attention/eviction.hpp"
+#include "heed/inspect/reports.hpp"
+#include "heed/model/look.hpp"
 #include "look/cause.hpp"
 
 namespace CLI {

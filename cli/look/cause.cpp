@@ -1,5 +1,5 @@
 #include "look/cause.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 #include <unistd.h>
 

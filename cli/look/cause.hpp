@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/model_cause.hpp"
+#include "heed/model/cause.hpp"
 
 namespace CLI {
 class App;

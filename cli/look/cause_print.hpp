@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/model_cause.hpp"
+#include "heed/model/cause.hpp"
 #include "look/cause.hpp"
 #include "terminal.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "terminal.hpp"
 
 namespace heed::cli {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/document.hpp"
-#include "heed/eviction.hpp"
+#include "heed/attention/eviction.hpp"
+#include "heed/inspect/document.hpp"
 #include "look/arguments.hpp"
 
 namespace heed::cli {

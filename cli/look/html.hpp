@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "heed/document.hpp"
-#include "heed/page.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/inspect/page.hpp"
 #include "look/arguments.hpp"
 
 namespace heed::cli {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::cli {
 

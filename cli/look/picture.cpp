@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "command.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "look/names.hpp"
 #include "look/print.hpp"
 #include "picture/heads.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed::cli {
 

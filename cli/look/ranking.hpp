@@ -5,8 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "heed/document.hpp"
-#include "heed/model_look.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/model/look.hpp"
 #include "look/arguments.hpp"
 #include "terminal.hpp"
 

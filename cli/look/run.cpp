@@ -15,7 +15,7 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "options.hpp"
 #include "text.hpp"
 

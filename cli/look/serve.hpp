@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <iosfwd>
 
-#include "heed/document.hpp"
-#include "heed/page.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/inspect/page.hpp"
 
 namespace heed::cli {
 

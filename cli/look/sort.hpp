@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::cli {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "attend_backend.hpp"
-#include "heed/io_shards.hpp"
+#include "heed/io/shards.hpp"
 #include "machine.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/machines.hpp"

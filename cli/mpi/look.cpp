@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "distributed/mpi/messages.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "heed/error.hpp"
-#include "heed/io_shards.hpp"
+#include "heed/io/shards.hpp"
 #include "look/runner.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/shards.hpp"

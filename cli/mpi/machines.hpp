@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "attend_inputs.hpp"
-#include "heed/distributed.hpp"
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/attention.hpp"
+#include "heed/distributed/plan.hpp"
 
 namespace heed::cli {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "command.hpp"
-#include "heed/io_shards.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
+#include "heed/io/shards.hpp"
 #include "tensor_argument.hpp"
 
 namespace heed::cli {

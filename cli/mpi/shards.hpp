@@ -7,7 +7,7 @@
 
 #include "attend_arguments.hpp"
 #include "attend_inputs.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "mpi/session.hpp"
 
 namespace heed::cli {

@@ -1,7 +1,7 @@
 // heed train over ranks: all ranks train together; rank 0 writes the folder and prints.
 #include "train/trained_by.hpp"
 
-#include "heed/distributed_train.hpp"
+#include "heed/distributed/train.hpp"
 #include "mpi/commands.hpp"
 
 namespace heed::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "picture/canvas.hpp"
 
 namespace heed::cli {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "serve/http.hpp"
 
 namespace heed::cli {

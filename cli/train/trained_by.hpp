@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "command.hpp"
-#include "heed/train_ranks.hpp"
+#include "heed/nn/train_ranks.hpp"
 
 namespace heed::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "terminal.hpp"
 
 namespace heed::cli {

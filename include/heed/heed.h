@@ -1,5 +1,5 @@
 // heed for C (C99), and for every language that calls C: scaled dot-product attention that can also return
-// its weights. heed/attention.hpp explains what it computes and what every option means.
+// its weights. heed/attention/attention.hpp explains what it computes and what every option means.
 //
 //   heed_tensor q, k, v, out;                                  // [B, H, L, D], row-major
 //   heed_tensor_init(&q, queries, HEED_F32, 4, (const int64_t[]){1, 8, 128, 64});
@@ -78,8 +78,8 @@ typedef struct heed_tensor {
 HEED_C_API heed_status heed_tensor_init(heed_tensor* tensor, void* data, int32_t dtype, int32_t rank,
                                         const int64_t* shape);
 
-/// A mask in O(L) memory (heed/masks.hpp), made by the functions heed_mask_… below. Immutable; any number of
-/// calls may use it at once.
+/// A mask in O(L) memory (heed/attention/masks.hpp), made by the functions heed_mask_… below. Immutable; any
+/// number of calls may use it at once.
 typedef struct heed_mask heed_mask;
 
 typedef enum heed_slice_kind {
@@ -105,7 +105,7 @@ typedef struct heed_block_mask {
   const heed_tensor* partial;             ///< HEED_BOOL [N, query_block, key_block]
 } heed_block_mask;
 
-/// A score modification (heed/score_mod.hpp).
+/// A score modification (heed/attention/score_mod.hpp).
 typedef struct heed_score_mod heed_score_mod;
 
 /// Options; fill with heed_attention_options_init, then change. A struct from an older heed.h (smaller) gets
@@ -171,8 +171,8 @@ typedef struct heed_attention_outputs {
   const heed_tensor* dropped;  ///< [B, H, Lq]: masked mass, the weight that masks remove
 } heed_attention_outputs;
 
-/// Inputs of the backward pass (heed/backward.hpp): the tensors of the forward call, its results, and their
-/// gradients. The last two members may be NULL.
+/// Inputs of the backward pass (heed/attention/backward.hpp): the tensors of the forward call, its results,
+/// and their gradients. The last two members may be NULL.
 typedef struct heed_attention_backward_inputs {
   size_t struct_size;               ///< sizeof(heed_attention_backward_inputs)
   const heed_tensor* query;         ///< [B, H, Lq, D]
@@ -199,7 +199,7 @@ typedef struct heed_attention_gradients {
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
 } heed_attention_gradients;
 
-/// The assignment of positions of a sequence to ranks (heed/sharding.hpp), made by the functions
+/// The assignment of positions of a sequence to ranks (heed/attention/sharding.hpp), made by the functions
 /// heed_sharding_… below. Immutable; any number of calls may use it at once.
 typedef struct heed_sharding heed_sharding;
 
@@ -209,7 +209,7 @@ typedef struct heed_sharding_range {
   int64_t rank;
 } heed_sharding_range;
 
-/// A KV cache for decoding (heed/kv_cache.hpp).
+/// A KV cache for decoding (heed/attention/kv_cache.hpp).
 typedef struct heed_kv_cache heed_kv_cache;
 
 typedef enum heed_cache_format {
@@ -318,7 +318,7 @@ HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inp
                                                const heed_attention_gradients* gradients);
 
 /// Create masks in O(L) memory. *mask receives the mask, to be freed by heed_mask_free, or NULL if the call
-/// fails. Tensors are HEED_I64 or HEED_I32, and are copied. heed/masks.hpp explains each mask.
+/// fails. Tensors are HEED_I64 or HEED_I32, and are copied. heed/attention/masks.hpp explains each mask.
 HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int64_t key_length,
                                                heed_mask** mask);
 HEED_C_API heed_status heed_mask_column_intervals(const heed_tensor* intervals, int64_t query_length,

@@ -1,5 +1,5 @@
 // heed_attention and heed_attention_backward over the ranks of an MPI communicator, for C (libheed_mpi).
-// heed/distributed.hpp explains the calls, docs/distributed.md the algorithms.
+// heed/distributed/attention.hpp explains the calls, docs/distributed.md the algorithms.
 //
 //   heed_sharding* positions;
 //   heed_sharding_zigzag(length, ranks, &positions);
@@ -47,7 +47,7 @@ typedef struct heed_mpi_choice {
   size_t struct_size;     ///< sizeof(heed_mpi_choice)
   int32_t scheme;         ///< a heed_mpi_scheme
   int32_t deterministic;  ///< 1: refuses calls that may differ in bits from a single process
-  int32_t has_machines;   ///< 1: HEED_MPI_AUTOMATIC uses the members below (heed/distributed_plan.hpp)
+  int32_t has_machines;   ///< 1: HEED_MPI_AUTOMATIC uses the members below (heed/distributed/plan.hpp)
   int32_t ranks_per_node;
   double flops_per_second;
   double bytes_per_second;

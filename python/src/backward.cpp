@@ -1,5 +1,5 @@
 // The backward pass: heed.attention_backward, and the same into the caller's arrays.
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The extension module heed._heed_mpi: attention over the ranks of an MPI communicator, given by its Fortran
 // handle.
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 
 #include <mpi.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +16,7 @@
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/own_calls.hpp"
 #include "fail.hpp"
-#include "heed/targets.hpp"
+#include "heed/attention/targets.hpp"
 
 namespace heed::python {
 namespace {

@@ -1,5 +1,5 @@
 // heed.KvCache, and heed.attention over it.
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -12,8 +12,8 @@
 #include "attention/masks/saved_parts.hpp"
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/masks.hpp"
-#include "heed/score_mod.hpp"
+#include "heed/attention/masks.hpp"
+#include "heed/attention/score_mod.hpp"
 
 namespace heed::python {
 namespace {

@@ -1,5 +1,5 @@
 // heed.load_model and heed.train: models trained by heed, and training.
-#include "heed/trained_model.hpp"
+#include "heed/nn/trained_model.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -12,14 +12,14 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/living_page.hpp"
-#include "heed/train.hpp"
+#include "heed/nn/living_page.hpp"
+#include "heed/nn/train.hpp"
 #include "saved.hpp"
 
 namespace heed::python {
 namespace {
 
-// The settings of heed/trained_model.hpp by name.
+// The settings of heed/nn/trained_model.hpp by name.
 nb::dict settings_of(const TrainedModel& trained) {
   nb::dict all;
   all["task"] = std::string(name_of(trained.settings.task));

@@ -1,6 +1,6 @@
 // Causal questions about heed.Model's heads. Results are dicts, which python/heed/_cause.py converts to
 // classes.
-#include "heed/model_cause.hpp"
+#include "heed/model/cause.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,5 +1,5 @@
 // Text generation and next-token predictions.
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

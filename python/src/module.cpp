@@ -5,9 +5,9 @@
 
 #include "attention/isa/dispatch.hpp"
 #include "calls.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/info.hpp"
-#include "heed/targets.hpp"
 #include "heed/version.hpp"
 
 namespace {

@@ -1,6 +1,6 @@
 // heed.nn: the library's layers. Parameters are NumPy arrays over the layer's own memory, which they keep
 // alive.
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::python {
 

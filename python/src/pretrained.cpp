@@ -11,8 +11,8 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/model.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
+#include "heed/model/model.hpp"
 #include "report.hpp"
 #include "saved.hpp"
 

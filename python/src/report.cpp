@@ -11,7 +11,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
-#include "heed/page.hpp"
+#include "heed/inspect/page.hpp"
 #include "saved.hpp"
 
 namespace heed::python {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "heed/document.hpp"
-#include "heed/model_look.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/model/look.hpp"
 #include "options.hpp"
 
 namespace heed::python {

@@ -1,5 +1,5 @@
 // heed.distributed.Sharding.
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
 
 #include <nanobind/operators.h>
 #include <nanobind/stl/pair.h>

@@ -1,5 +1,5 @@
 // heed.Tokenizer: tokenizes text as a tokenizer.json specifies.
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

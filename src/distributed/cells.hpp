@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "heed/attention.hpp"
-#include "heed/sharding.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/sharding.hpp"
 
 namespace heed::distributed {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "distributed/cells.hpp"
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/plan.hpp"
 
 namespace heed::distributed {
 

@@ -1,4 +1,4 @@
-#include "heed/distributed_scheme.hpp"
+#include "heed/distributed/scheme.hpp"
 
 #include <array>
 #include <string>

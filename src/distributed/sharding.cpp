@@ -1,4 +1,4 @@
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "heed/eviction.hpp"
+#include "heed/attention/eviction.hpp"
 
 namespace heed::detail {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/message.hpp"
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed {
 namespace {

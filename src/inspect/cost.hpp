@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/problem/problem.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace heed::detail {
 

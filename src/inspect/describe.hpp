@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/inspect.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::detail {
 

@@ -1,4 +1,4 @@
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "attention/masks/saved_mask.hpp"
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/tile.hpp"

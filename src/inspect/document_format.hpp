@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/message.hpp"
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed::detail {
 

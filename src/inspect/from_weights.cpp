@@ -6,7 +6,7 @@
 #include "attention/check/checks.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "inspect/describe.hpp"
 #include "inspect/each_row.hpp"
 #include "inspect/heads.hpp"

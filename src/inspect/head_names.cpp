@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed {
 namespace {

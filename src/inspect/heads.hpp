@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/problem/problem.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "inspect/token_sets.hpp"
 
 namespace heed::detail {

@@ -1,5 +1,5 @@
 // make_report(): one attention call with all requested results, then the results that need single weights.
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,7 @@
 
 #include "core/message.hpp"
 #include "core/tensor/concatenate.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/message.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed {
 namespace {

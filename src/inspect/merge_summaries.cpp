@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/message.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed::detail {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/problem/problem.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::detail {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/masks/saved_mask.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "inspect/document_format.hpp"
 
 namespace heed {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/utf8.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed {
 namespace {

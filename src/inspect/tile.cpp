@@ -4,7 +4,7 @@
 #include "attention/check/checks.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/single_weights.hpp"
 

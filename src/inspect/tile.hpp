@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/problem/problem.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::detail {
 

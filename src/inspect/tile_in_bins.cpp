@@ -3,7 +3,7 @@
 #include "attention/check/checks.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/single_weights.hpp"
 #include "inspect/tile.hpp"

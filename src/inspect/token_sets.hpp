@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "attention/problem/problem.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 
 namespace heed::detail {
 

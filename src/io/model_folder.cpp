@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "heed/model_folder.hpp"
+#include "heed/io/model_folder.hpp"
 #include "io/fault.hpp"
 
 namespace heed {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io/byte_source.hpp"
 #include "io/npy_start.hpp"

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/safetensors_file.hpp"
 
 namespace heed::io {

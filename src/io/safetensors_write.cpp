@@ -4,7 +4,7 @@
 #include <set>
 #include <span>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io/fault.hpp"
 #include "io/safetensors_header.hpp"

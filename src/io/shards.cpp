@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "heed/error.hpp"
-#include "heed/io_shards.hpp"
+#include "heed/io/shards.hpp"
 #include "io/atomic_file.hpp"
 #include "io/fault.hpp"
 #include "io/mapped_file.hpp"

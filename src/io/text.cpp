@@ -1,6 +1,6 @@
 #include <span>
 
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 
 namespace heed::io {

@@ -3,7 +3,7 @@
 
 #include "core/message.hpp"
 #include "core/utf8.hpp"
-#include "heed/trained_tokenizer.hpp"
+#include "heed/io/trained_tokenizer.hpp"
 
 namespace heed {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "heed/export.hpp"
-#include "heed/trained_tokenizer.hpp"
+#include "heed/io/trained_tokenizer.hpp"
 
 namespace heed::detail {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/message.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 #include "heed/parallel.hpp"
 #include "model/look_support.hpp"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/message.hpp"
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
 #include "model/parts.hpp"
 #include "model/predictions.hpp"
 #include "model/sample.hpp"

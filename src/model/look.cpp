@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/tensor/concatenate.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 #include "model/look_support.hpp"
 
 namespace heed {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "heed/attention.hpp"
-#include "heed/model.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/model/model.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::detail {

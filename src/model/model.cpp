@@ -1,5 +1,5 @@
 // A model's folder, or its GGUF file.
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 #include <algorithm>
 #include <filesystem>

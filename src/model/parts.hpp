@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "heed/model.hpp"
-#include "heed/trained_tokenizer.hpp"
+#include "heed/io/trained_tokenizer.hpp"
+#include "heed/model/model.hpp"
 #include "model/families/family.hpp"
 #include "model/files/weights.hpp"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "heed/model_cause.hpp"
+#include "heed/model/cause.hpp"
 
 namespace heed::detail {
 

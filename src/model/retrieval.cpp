@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/message.hpp"
-#include "heed/model_look.hpp"
+#include "heed/model/look.hpp"
 
 namespace heed {
 namespace {

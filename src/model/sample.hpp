@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
 #include "heed/random.hpp"
 
 namespace heed::detail {

@@ -1,5 +1,5 @@
 // The path of one token through a model.
-#include "heed/model_walk.hpp"
+#include "heed/model/walk.hpp"
 
 #include <algorithm>
 #include <cmath>

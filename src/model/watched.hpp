@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
 
 namespace heed::detail {
 

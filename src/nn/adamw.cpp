@@ -2,7 +2,7 @@
 #include <numbers>
 #include <string>
 
-#include "heed/optimizer.hpp"
+#include "heed/nn/optimizer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 

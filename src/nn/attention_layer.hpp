@@ -1,7 +1,7 @@
 // The common part of SelfAttention and MultiHeadAttention: linear() projections around attention().
 #pragma once
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace heed::nn::detail {
 

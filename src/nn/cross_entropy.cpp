@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 

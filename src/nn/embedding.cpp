@@ -1,7 +1,7 @@
 #include <cstring>
 #include <utility>
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 

@@ -1,5 +1,5 @@
 // Splitting the features of a position into heads, and merging them again.
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/checks.hpp"
 
 namespace heed::nn {

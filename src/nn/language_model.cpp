@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "heed/error.hpp"
+#include "heed/nn/transformer.hpp"
 #include "heed/parallel.hpp"
-#include "heed/transformer.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"

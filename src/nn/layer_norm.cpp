@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 

@@ -1,7 +1,7 @@
 // Splitting the usual layouts of all heads' weights in one tensor into projections.
 #include <utility>
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/checks.hpp"
 
 namespace heed::nn {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/checks.hpp"
 #include "nn/gemm.hpp"
 #include "nn/init.hpp"

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"

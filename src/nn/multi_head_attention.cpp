@@ -1,7 +1,7 @@
 #include <limits>
 #include <utility>
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"

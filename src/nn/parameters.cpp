@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
-#include "heed/nn.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/layers.hpp"
 
 namespace heed::nn {
 namespace {

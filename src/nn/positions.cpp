@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"
 

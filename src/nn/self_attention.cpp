@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 #include "nn/attention_layer.hpp"
 #include "nn/checks.hpp"
 #include "nn/elements.hpp"

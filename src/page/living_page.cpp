@@ -1,4 +1,4 @@
-#include "heed/living_page.hpp"
+#include "heed/nn/living_page.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/message.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/template.hpp"

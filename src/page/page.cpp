@@ -1,4 +1,4 @@
-#include "heed/page.hpp"
+#include "heed/inspect/page.hpp"
 
 #include <algorithm>
 #include <iterator>

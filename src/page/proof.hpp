@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heed/document.hpp"
+#include "heed/inspect/document.hpp"
 
 namespace heed::detail {
 

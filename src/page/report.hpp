@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "page/block.hpp"
 
 namespace heed::detail {

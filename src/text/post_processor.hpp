@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 #include "text/shared/json_part.hpp"
 #include "text/vocabulary.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 namespace heed::detail {
 

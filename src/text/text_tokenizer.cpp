@@ -1,4 +1,4 @@
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 namespace heed::detail {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "heed/text_tokenizer.hpp"
+#include "heed/model/text_tokenizer.hpp"
 
 namespace heed::detail {
 

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
-#include "heed/train.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/train.hpp"
 #include "io/json_text.hpp"
 #include "train/data.hpp"
 #include "train/gpt2.hpp"

@@ -1,7 +1,7 @@
 // Batches from a text, or of repeating random symbols.
 #pragma once
 
-#include "heed/train.hpp"
+#include "heed/nn/train.hpp"
 
 namespace heed::detail {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/io/tensors.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "io/gpt2_keys.hpp"
 #include "io/json_file.hpp"
 #include "io/trained_tokenizer.hpp"

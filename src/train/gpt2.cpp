@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heed/error.hpp"
-#include "heed/io.hpp"
+#include "heed/io/tensors.hpp"
 
 namespace heed::detail {
 namespace {

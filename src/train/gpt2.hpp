@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 
 namespace heed::detail {
 

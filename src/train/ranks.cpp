@@ -1,4 +1,4 @@
-#include "heed/train_ranks.hpp"
+#include "heed/nn/train_ranks.hpp"
 
 namespace heed {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "heed/trained_model.hpp"
+#include "heed/nn/trained_model.hpp"
 
 namespace heed::detail {
 

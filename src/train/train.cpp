@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/message.hpp"
-#include "heed/train.hpp"
+#include "heed/nn/train.hpp"
 
 namespace heed {
 namespace {

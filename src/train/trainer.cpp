@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "heed/error.hpp"
-#include "heed/train.hpp"
+#include "heed/nn/train.hpp"
 #include "train/data.hpp"
 #include "train/settings.hpp"
 

@@ -12,7 +12,7 @@
 #include "fused_calls.hpp"
 #include "gradient_rounding.hpp"
 #include "head_out_of_range.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
 #include "ranks.hpp"
 #include "support.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "heed/random.hpp"
 #include "ranks.hpp"
 

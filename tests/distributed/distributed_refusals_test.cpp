@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 

@@ -11,7 +11,7 @@
 #include "describe_call.hpp"
 #include "fused_calls.hpp"
 #include "fused_rounding.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
 #include "ranks.hpp"
 #include "support.hpp"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "attention_support.hpp"
-#include "heed/distributed_train.hpp"
-#include "heed/nn.hpp"
+#include "heed/distributed/train.hpp"
+#include "heed/nn/layers.hpp"
 #include "io_support.hpp"
 #include "mpi_layer.hpp"
 #include "ranks.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "../attend_support.hpp"
-#include "heed/io_shards.hpp"
+#include "heed/io/shards.hpp"
 #include "over_ranks.hpp"
 
 namespace {

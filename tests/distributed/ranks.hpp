@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 #include "random_call.hpp"
 
 namespace heed::test {

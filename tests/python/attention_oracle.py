@@ -1,4 +1,4 @@
-"""Attention as defined in the header include/heed/attention.hpp, in NumPy and f64, using whole matrices."""
+"""Attention as defined in the header include/heed/attention/attention.hpp, in NumPy and f64, using whole matrices."""
 
 import numpy as np
 

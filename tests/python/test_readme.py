@@ -21,8 +21,7 @@ MOST_WORDS = 700
 MOST_BYTES_OF_A_PICTURE = 300_000
 # The code blocks by section and language. One of the tests named above runs each.
 BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From C++", "cmake"),
-          ("From Python", "sh"),
-          ("From Python", "python"), ("A model", "sh")]
+          ("From C++", "cmake"), ("From Python", "sh"), ("From Python", "python"), ("A model", "sh")]
 
 
 def blocks(text):

@@ -14,7 +14,7 @@ def graph_of(root):
         folder = str(file.parent.relative_to(root))
         included = graph.setdefault(folder, set())
         for path in re.findall(r'^#include "([a-z0-9_/]+)/[a-z0-9_]+\.hpp"', file.read_text(), re.MULTILINE):
-            if path != "heed" and path != folder:
+            if not path.startswith("heed") and path != folder:
                 included.add(path)
     return graph
 

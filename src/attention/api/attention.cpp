@@ -1,5 +1,5 @@
 // attention(): options -> checks -> plan -> kernel.
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"

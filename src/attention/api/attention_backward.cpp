@@ -1,5 +1,5 @@
 // attention_backward(): inputs, options -> checks -> plan -> kernel.
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"

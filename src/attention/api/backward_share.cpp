@@ -1,5 +1,5 @@
 // A share of the gradients, by keys: inputs, options -> checks -> plan -> kernel.
-#include "heed/backward_share.hpp"
+#include "heed/attention/backward_share.hpp"
 
 #include <algorithm>
 #include <cmath>

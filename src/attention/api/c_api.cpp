@@ -12,11 +12,11 @@
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
-#include "heed/targets.hpp"
 #include "heed/version.hpp"
 
 namespace {

@@ -10,8 +10,8 @@
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::detail::c_api {
 

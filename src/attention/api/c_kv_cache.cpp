@@ -5,7 +5,7 @@
 
 #include "attention/api/c_attention.hpp"
 #include "attention/problem/operands.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 struct heed_kv_cache {
   heed::KvCache cache;

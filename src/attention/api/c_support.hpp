@@ -9,11 +9,11 @@
 #include <span>
 #include <string_view>
 
+#include "heed/attention/masks.hpp"
+#include "heed/attention/score_mod.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
-#include "heed/masks.hpp"
-#include "heed/score_mod.hpp"
-#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 struct heed_mask {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "attention/isa/features.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/parallel.hpp"
 #include "heed/version.hpp"
 

@@ -1,5 +1,5 @@
 // Attention on a part of a call: options -> checks -> plan -> kernel.
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"

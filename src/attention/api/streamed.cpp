@@ -1,5 +1,5 @@
 // StreamedAttention: options -> checks -> plan, then ranges of keys -> results.
-#include "heed/streamed.hpp"
+#include "heed/attention/streamed.hpp"
 
 #include <algorithm>
 #include <utility>

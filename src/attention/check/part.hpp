@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/problem/problem.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::detail {
 

@@ -8,8 +8,8 @@
 
 #include "attention/isa/features.hpp"
 #include "attention/isa/units.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
-#include "heed/targets.hpp"
 
 namespace heed::detail::cpu {
 namespace {

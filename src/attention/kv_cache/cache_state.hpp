@@ -13,7 +13,7 @@
 #include "attention/kv_cache/codes.hpp"
 #include "attention/problem/problem.hpp"
 #include "core/index.hpp"
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 namespace heed::detail {
 

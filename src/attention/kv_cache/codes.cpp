@@ -7,8 +7,8 @@
 
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/dtype.hpp"
-#include "heed/kv_cache.hpp"
 
 namespace heed::detail {
 namespace {

@@ -1,5 +1,5 @@
 // The public class KvCache: checks, followed by the operations of cache_state.hpp.
-#include "heed/kv_cache.hpp"
+#include "heed/attention/kv_cache.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 
 #include "attention/masks/expression_intervals.hpp"
 #include "core/message.hpp"
-#include "heed/masks.hpp"
+#include "heed/attention/masks.hpp"
 
 namespace heed::detail {
 namespace {

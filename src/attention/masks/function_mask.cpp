@@ -3,7 +3,7 @@
 
 #include "attention/masks/mask_part.hpp"
 #include "core/message.hpp"
-#include "heed/mask_mod.hpp"
+#include "heed/attention/mask_mod.hpp"
 
 namespace heed::detail {
 namespace {

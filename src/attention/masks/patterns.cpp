@@ -8,7 +8,7 @@
 #include "attention/masks/interval_lists.hpp"
 #include "attention/problem/philox.hpp"
 #include "core/message.hpp"
-#include "heed/masks.hpp"
+#include "heed/attention/masks.hpp"
 
 namespace heed::masks {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace heed::detail {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "attention/masks/mask_part.hpp"
-#include "heed/masks.hpp"
+#include "heed/attention/masks.hpp"
 
 namespace heed::detail {
 

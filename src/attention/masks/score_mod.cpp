@@ -1,4 +1,4 @@
-#include "heed/score_mod.hpp"
+#include "heed/attention/score_mod.hpp"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "attention/masks/mask_part.hpp"
-#include "heed/masks.hpp"
-#include "heed/score_mod.hpp"
+#include "heed/attention/masks.hpp"
+#include "heed/attention/score_mod.hpp"
 
 namespace heed::detail {
 

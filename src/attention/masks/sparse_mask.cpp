@@ -12,7 +12,7 @@
 #include "attention/masks/whole_numbers.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
-#include "heed/masks.hpp"
+#include "heed/attention/masks.hpp"
 
 namespace heed {
 namespace detail {

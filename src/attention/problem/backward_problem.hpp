@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "attention/problem/problem.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::detail {
 

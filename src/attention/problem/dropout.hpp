@@ -13,7 +13,7 @@
 
 #include "attention/problem/mask_source.hpp"
 #include "attention/problem/philox.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace heed::detail {
 

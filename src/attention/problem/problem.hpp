@@ -10,7 +10,7 @@
 #include "attention/problem/dropout.hpp"
 #include "attention/problem/mask_source.hpp"
 #include "attention/problem/visible_keys.hpp"
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 
 namespace heed::detail {
 

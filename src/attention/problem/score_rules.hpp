@@ -11,7 +11,7 @@
 #include "attention/problem/problem.hpp"
 #include "attention/problem/score_formulas.hpp"
 #include "attention/problem/visible_keys.hpp"
-#include "heed/score_mod.hpp"
+#include "heed/attention/score_mod.hpp"
 
 namespace heed::detail {
 

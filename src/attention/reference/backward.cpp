@@ -1,6 +1,6 @@
-// The backward reference: every formula of heed/backward.hpp, one row at a time, in f64. The four passes of a
-// row follow the forward's in passes.hpp; this file sums them up. Read it beside docs/backward.md. Faster
-// kernels are tested against it.
+// The backward reference: every formula of heed/attention/backward.hpp, one row at a time, in f64. The four
+// passes of a row follow the forward's in passes.hpp; this file sums them up. Read it beside
+// docs/backward.md. Faster kernels are tested against it.
 //
 //   run_reference_backward
 //     differentiate_kv_head     for each key head of each batch entry, alone on its thread:

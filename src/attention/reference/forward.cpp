@@ -1,6 +1,6 @@
-// The reference: every formula of heed/attention.hpp, one row at a time, in f64. The four passes of a row are
-// in passes.hpp; this file writes their results. Read it beside the formulas. Faster kernels are tested
-// against it, and nothing in it is optimised for speed.
+// The reference: every formula of heed/attention/attention.hpp, one row at a time, in f64. The four passes of
+// a row are in passes.hpp; this file writes their results. Read it beside the formulas. Faster kernels are
+// tested against it, and nothing in it is optimised for speed.
 //
 //   run_reference           for each batch entry and head:
 //     attend_head             for each of its segments, for each row i:

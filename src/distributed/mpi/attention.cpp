@@ -7,8 +7,8 @@
 #include "distributed/mpi/choose.hpp"
 #include "distributed/mpi/own_calls.hpp"
 #include "distributed/mpi/schemes.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
-#include "heed/targets.hpp"
 
 namespace heed::distributed {
 

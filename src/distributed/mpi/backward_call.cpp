@@ -3,8 +3,8 @@
 #include <string>
 
 #include "distributed/mpi/agreement.hpp"
+#include "heed/attention/part.hpp"
 #include "heed/error.hpp"
-#include "heed/part.hpp"
 
 namespace heed::distributed {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "distributed/mpi/agreement.hpp"
+#include "heed/attention/results.hpp"
 #include "heed/error.hpp"
-#include "heed/results.hpp"
 
 namespace heed::distributed {
 namespace {

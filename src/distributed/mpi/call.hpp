@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "distributed/mpi/communicator.hpp"
-#include "heed/distributed.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
+#include "heed/distributed/attention.hpp"
 
 namespace heed::distributed {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "distributed/mpi/agreement.hpp"
-#include "heed/distributed_plan.hpp"
+#include "heed/distributed/plan.hpp"
 #include "heed/error.hpp"
 
 namespace heed::distributed {

@@ -1,8 +1,8 @@
-// The choice of `automatic`: the fastest scheme by the cost model (heed/distributed_plan.hpp).
+// The choice of `automatic`: the fastest scheme by the cost model (heed/distributed/plan.hpp).
 #pragma once
 
 #include "distributed/mpi/call.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 
 namespace heed::distributed {
 

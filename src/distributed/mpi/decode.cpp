@@ -9,7 +9,7 @@
 #include "distributed/mpi/left_out.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
-#include "heed/streamed.hpp"
+#include "heed/attention/streamed.hpp"
 
 namespace heed::distributed {
 namespace {

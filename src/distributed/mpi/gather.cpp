@@ -1,11 +1,11 @@
 // Keys and values of one unit after the other arrive at every rank, the next unit's during this unit's
-// computation. A rank computes its own rows against all keys; heed/part.hpp gives them the bits of the whole
-// call.
+// computation. A rank computes its own rows against all keys; heed/attention/part.hpp gives them the bits of
+// the whole call.
 #include <memory>
 
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::distributed {
 namespace {

@@ -1,7 +1,7 @@
-// Gradients by shares of the keys (heed/backward_share.hpp). Every rank with tasks of a unit gets all rows
-// and keys of the unit, the next unit's during this unit's computation. Gradients of keys travel to the ranks
-// of the keys. The parts of a row's gradient travel to the rank of the row, which adds them in the order of
-// the splits. So the bits are those of one process.
+// Gradients by shares of the keys (heed/attention/backward_share.hpp). Every rank with tasks of a unit gets
+// all rows and keys of the unit, the next unit's during this unit's computation. Gradients of keys travel to
+// the ranks of the keys. The parts of a row's gradient travel to the rank of the row, which adds them in the
+// order of the splits. So the bits are those of one process.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -10,8 +10,8 @@
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
 #include "distributed/mpi/unit_inputs.hpp"
-#include "heed/backward_share.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/backward_share.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::distributed {
 namespace {

@@ -1,6 +1,7 @@
-// The gradients of one unit whose keys ranks share. Each rank computes its tasks (heed/backward_share.hpp),
-// some at a time. Gradients of keys travel to the ranks of the keys. Parts of rows' gradients travel to the
-// ranks of the rows, which add them in the order of tasks, during the computation of the next ones.
+// The gradients of one unit whose keys ranks share. Each rank computes its tasks
+// (heed/attention/backward_share.hpp), some at a time. Gradients of keys travel to the ranks of the keys.
+// Parts of rows' gradients travel to the ranks of the rows, which add them in the order of tasks, during the
+// computation of the next ones.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 #include "distributed/mpi/messages.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"
-#include "heed/backward_share.hpp"
+#include "heed/attention/backward_share.hpp"
 
 namespace heed::distributed {
 

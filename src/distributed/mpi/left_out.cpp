@@ -3,7 +3,7 @@
 #include <set>
 
 #include "distributed/mpi/travel.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::distributed {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/schemes.hpp"
-#include "heed/streamed.hpp"
+#include "heed/attention/streamed.hpp"
 
 namespace heed::distributed {
 

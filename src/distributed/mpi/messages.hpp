@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "distributed/mpi/communicator.hpp"
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::distributed {

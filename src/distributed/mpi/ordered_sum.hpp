@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "distributed/mpi/communicator.hpp"
-#include "heed/transformer.hpp"
+#include "heed/nn/transformer.hpp"
 
 namespace heed::distributed {
 

@@ -1,9 +1,10 @@
-// The calls of heed/distributed.hpp on a communicator that already belongs to the call. C and Python compare
-// their arguments over ranks first, and copying a communicator takes as long as decoding over few keys.
+// The calls of heed/distributed/attention.hpp on a communicator that already belongs to the call. C and
+// Python compare their arguments over ranks first, and copying a communicator takes as long as decoding over
+// few keys.
 #pragma once
 
 #include "distributed/mpi/communicator.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 
 namespace heed::distributed {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::distributed {

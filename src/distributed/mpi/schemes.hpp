@@ -4,7 +4,7 @@
 #include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/communicator.hpp"
-#include "heed/distributed.hpp"
+#include "heed/distributed/attention.hpp"
 
 namespace heed::distributed {
 

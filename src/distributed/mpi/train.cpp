@@ -5,8 +5,8 @@
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/communicator.hpp"
 #include "distributed/mpi/ordered_sum.hpp"
-#include "heed/distributed.hpp"
-#include "heed/distributed_train.hpp"
+#include "heed/distributed/attention.hpp"
+#include "heed/distributed/train.hpp"
 #include "heed/error.hpp"
 
 namespace heed::distributed {

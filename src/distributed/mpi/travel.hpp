@@ -7,7 +7,7 @@
 
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/messages.hpp"
-#include "heed/sharding.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::distributed {

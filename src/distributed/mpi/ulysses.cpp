@@ -4,7 +4,7 @@
 #include "distributed/mpi/by_units.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/unit_inputs.hpp"
-#include "heed/part.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::distributed {
 namespace {

@@ -5,8 +5,8 @@
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/shared_gradients.hpp"
 #include "distributed/mpi/unit_inputs.hpp"
+#include "heed/attention/part.hpp"
 #include "heed/error.hpp"
-#include "heed/part.hpp"
 
 namespace heed::distributed {
 namespace {

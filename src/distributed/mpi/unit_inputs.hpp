@@ -7,7 +7,7 @@
 #include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/travel.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/backward.hpp"
 
 namespace heed::distributed {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/message.hpp"
-#include "heed/backward.hpp"
-#include "heed/model_cause.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/model/cause.hpp"
 #include "heed/parallel.hpp"
 #include "model/parts.hpp"
 

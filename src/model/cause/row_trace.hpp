@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed::detail {
 

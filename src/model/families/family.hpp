@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "model/files/config.hpp"
 #include "model/files/config_keys.hpp"
 #include "model/files/weights.hpp"

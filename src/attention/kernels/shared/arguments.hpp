@@ -8,7 +8,7 @@
 #include "attention/kernels/shared/paths.hpp"
 #include "attention/problem/cache_rows.hpp"
 #include "attention/problem/mask_source.hpp"
-#include "heed/result_set.hpp"
+#include "heed/attention/result_set.hpp"
 
 namespace heed::detail::cpu {
 

@@ -1,5 +1,5 @@
 // The model's arithmetic: embedding, learned positions, blocks of attention (and an MLP), a last norm, unembedding, as
-// in heed/transformer.hpp. Parameters are f32, all else f64. A matrix is {rows, columns, values}, row by row.
+// in heed/nn/transformer.hpp. Parameters are f32, all else f64. A matrix is {rows, columns, values}, row by row.
 const emptyMatrix = (rows, columns) => ({ rows, columns, values: new Float64Array(rows * columns) });
 const has = (name) => Object.hasOwn(page.tensors, name);
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
 
@@ -144,7 +144,7 @@ HEED_API void check(const LanguageModelConfig& config);
 [[nodiscard]] HEED_API std::int64_t parameter_count(const LanguageModelConfig& config);
 
 /// The positions of each sequence that this process holds; other processes hold the rest
-/// (heed/distributed_train.hpp).
+/// (heed/distributed/train.hpp).
 struct SequenceShare {
   std::vector<std::int64_t> places;  ///< [L], ascending: positions of the tokens; empty: 0 … L - 1
   AttentionFunctions attention;      ///< attention over the positions of all processes

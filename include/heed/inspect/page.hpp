@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
 #include "heed/export.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

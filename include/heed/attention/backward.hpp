@@ -1,6 +1,6 @@
 // The backward pass of attention: from gradients of a loss by the results of attention() to gradients by its
-// inputs. Symbols are as in heed/attention.hpp. d<x> is the derivative of the loss by x, and m_ij is the
-// dropout factor: 0 for a dropped weight, else 1 / (1 - P).
+// inputs. Symbols are as in heed/attention/attention.hpp. d<x> is the derivative of the loss by x, and m_ij
+// is the dropout factor: 0 for a dropped weight, else 1 / (1 - P).
 //
 //   dV_j    = sum_i m_ij p_ij dO_i
 //   dP_ij   = m_ij <dO_i, v_j> + dWeights_ij
@@ -26,7 +26,7 @@
 #include <optional>
 #include <string_view>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/export.hpp"
 #include "heed/tensor.hpp"
 

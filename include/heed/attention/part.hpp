@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/export.hpp"
-#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

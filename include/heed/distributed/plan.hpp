@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/distributed_scheme.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/sharding.hpp"
+#include "heed/distributed/scheme.hpp"
 #include "heed/export.hpp"
-#include "heed/sharding.hpp"
 
 namespace heed::distributed {
 

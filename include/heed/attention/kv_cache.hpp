@@ -1,5 +1,5 @@
 // KV caches for decoding. Each row of keys and values is computed once and then attended by later queries,
-// with every rule and every result of heed/attention.hpp.
+// with every rule and every result of heed/attention/attention.hpp.
 //
 // A cache holds rows for a batch of sequences of different lengths. A row keeps its position: the first row
 // of a sequence is at position 0, the next at 1, whatever is evicted. Causality, windows, ALiBi, `distance`
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
 #include "heed/export.hpp"
 #include "heed/tensor.hpp"
 

@@ -1,7 +1,7 @@
 // Masks in O(L) memory, without an Lq x Lk matrix. They combine with one another and with all other masks of
-// a call by AND (heed/attention.hpp). Rows and keys are tensor indices, in packed sequences too, as in a
-// boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty tiles are skipped; full
-// tiles cost the same as without a mask.
+// a call by AND (heed/attention/attention.hpp). Rows and keys are tensor indices, in packed sequences too, as
+// in a boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty tiles are skipped;
+// full tiles cost the same as without a mask.
 #pragma once
 
 #include <cstddef>

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "heed/export.hpp"
-#include "heed/optimizer.hpp"
+#include "heed/nn/optimizer.hpp"
+#include "heed/nn/train_ranks.hpp"
+#include "heed/nn/trained_model.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
-#include "heed/train_ranks.hpp"
-#include "heed/trained_model.hpp"
 
 namespace heed {
 

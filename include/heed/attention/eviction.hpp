@@ -24,9 +24,9 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/export.hpp"
-#include "heed/kv_cache.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
-#include "heed/attention.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/part.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/export.hpp"
-#include "heed/part.hpp"
-#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "heed/attention/sharding.hpp"
 #include "heed/export.hpp"
-#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::io {

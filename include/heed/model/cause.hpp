@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

@@ -4,7 +4,8 @@
 // The keys of a key head are cut into splits, which depend only on the shapes of the whole call. A task is
 // one split. It computes dK and dV of its keys, and its part of dQ of the rows that may see them. dQ is the
 // scaled sum of the parts over the splits, in their order. Each rank computes some tasks; the owner of a row
-// receives its parts and adds them. All ranks must use the same target (heed/targets.hpp) to get these bits.
+// receives its parts and adds them. All ranks must use the same target (heed/attention/targets.hpp) to get
+// these bits.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/attention.hpp"
-#include "heed/backward.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/attention/part.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/dtype.hpp"
 #include "heed/export.hpp"
-#include "heed/part.hpp"
-#include "heed/sharding.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -36,7 +37,8 @@ struct GradientTask {
 /// The tasks of a call with tensors of these shapes, of rank 2 to 4, and this dtype. They are ordered by
 /// batch entry, packed sequence, key head and split. Keys in no task (beyond kv_lengths) have gradient 0,
 /// which nobody writes. Empty if gradients cannot be split by keys (f64, Kernel::reference, nothing to
-/// compute); heads can still be split (heed/part.hpp). Throws as attention_backward_part_into() does.
+/// compute); heads can still be split (heed/attention/part.hpp). Throws as attention_backward_part_into()
+/// does.
 [[nodiscard]] HEED_API std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key,
                                                                 const Dims& value, DType dtype,
                                                                 const AttentionOptions& options,

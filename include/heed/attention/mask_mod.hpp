@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "heed/attention/masks.hpp"
 #include "heed/export.hpp"
-#include "heed/masks.hpp"
 
 namespace heed {
 

@@ -1,6 +1,6 @@
 // Training over the ranks of an MPI communicator (libheed_mpi; docs/training.md). Every rank holds the whole
 // state and makes the same steps; the work of a step is split. Only rank 0 writes files, as described in
-// heed/train.hpp; the other ranks read the folder when a training resumes.
+// heed/nn/train.hpp; the other ranks read the folder when a training resumes.
 //
 // An error on one rank throws on all: the rank's own Error there, "rank 2: …" elsewhere. A rank that fails
 // within the layers of a sequence, by running out of memory, throws alone while the others wait for it; end
@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "heed/export.hpp"
-#include "heed/train.hpp"
+#include "heed/nn/train.hpp"
 
 namespace heed::distributed {
 
@@ -24,7 +24,8 @@ enum class Over {
   /// By sequences. Sums over 1, 2, 4 or 8 ranks, or of at most 8 sequences, have the bits of a single
   /// process; others are rounded in another order.
   batch,
-  /// By positions of each sequence, zig-zag, with attention over all ranks (heed/distributed.hpp). Sums over
+  /// By positions of each sequence, zig-zag, with attention over all ranks (heed/distributed/attention.hpp).
+  /// Sums over
   /// positions are rounded in another order than in one process.
   sequence,
 };

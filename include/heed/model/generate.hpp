@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "heed/attention/kv_cache.hpp"
 #include "heed/export.hpp"
-#include "heed/kv_cache.hpp"
-#include "heed/model.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed {
 

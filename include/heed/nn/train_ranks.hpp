@@ -1,11 +1,11 @@
-// The processes of a joint training (heed/train.hpp). Each holds the whole state and makes the same steps.
+// The processes of a joint training (heed/nn/train.hpp). Each holds the whole state and makes the same steps.
 #pragma once
 
 #include <functional>
 
 #include "heed/export.hpp"
+#include "heed/nn/transformer.hpp"
 #include "heed/tensor.hpp"
-#include "heed/transformer.hpp"
 
 namespace heed {
 
@@ -13,7 +13,7 @@ struct TrainOptions;
 struct TrainState;
 
 /// Interface from a training to its processes. This base class is a single process;
-/// heed/distributed_train.hpp has MPI ranks. All ranks call the same functions in the same order.
+/// heed/distributed/train.hpp has MPI ranks. All ranks call the same functions in the same order.
 class HEED_API TrainRanks {
  public:
   TrainRanks() = default;

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "heed/document.hpp"
 #include "heed/export.hpp"
-#include "heed/inspect.hpp"
-#include "heed/model.hpp"
+#include "heed/inspect/document.hpp"
+#include "heed/inspect/reports.hpp"
+#include "heed/model/model.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {

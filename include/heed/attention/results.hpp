@@ -9,12 +9,12 @@
 #include <iterator>
 #include <string_view>
 
-#include "heed/result_set.hpp"
+#include "heed/attention/result_set.hpp"
 
 namespace heed {
 
 /// Results that a call can return besides its output; combine with |. All are based on p_ij as defined in
-/// heed/attention.hpp: before dropout. With a sink, the p_ij of a row sum to less than 1.
+/// heed/attention/attention.hpp: before dropout. With a sink, the p_ij of a row sum to less than 1.
 enum class Need : std::uint32_t {
   none = 0,
   lse = 1u << 0,        ///< [B, H, Lq]: natural logarithm of the softmax denominator

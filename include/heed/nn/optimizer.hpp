@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/nn.hpp"
+#include "heed/nn/layers.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::nn {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "heed/export.hpp"
+#include "heed/io/vocabulary.hpp"
 #include "heed/tensor.hpp"
-#include "heed/vocabulary.hpp"
 
 namespace heed {
 

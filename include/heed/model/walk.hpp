@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/model.hpp"
-#include "heed/model_generate.hpp"
+#include "heed/model/generate.hpp"
+#include "heed/model/model.hpp"
 
 namespace heed {
 

@@ -1,5 +1,5 @@
 // A small language model trained by heed (docs/training.md): settings, tokenizer, layers and folder.
-// heed/model.hpp reads the folder like any GPT-2 folder, and runs and inspects the model.
+// heed/model/model.hpp reads the folder like any GPT-2 folder, and runs and inspects the model.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/model_folder.hpp"
-#include "heed/trained_tokenizer.hpp"
-#include "heed/transformer.hpp"
+#include "heed/io/model_folder.hpp"
+#include "heed/io/trained_tokenizer.hpp"
+#include "heed/nn/transformer.hpp"
 
 namespace heed {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heed/export.hpp"
-#include "heed/trained_model.hpp"
+#include "heed/nn/trained_model.hpp"
 
 namespace heed {
 

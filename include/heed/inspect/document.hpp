@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
-#include "heed/inspect.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
