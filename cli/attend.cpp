@@ -15,6 +15,7 @@
 #include "attend_arguments.hpp"
 #include "attend_backend.hpp"
 #include "attend_inputs.hpp"
+#include "attend_plan.hpp"
 #include "command.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/io/tensors.hpp"
@@ -230,8 +231,6 @@ double effective_flops(const AttendInputs& inputs) {
 // The backward pass has five matrix products of this size, the forward pass two.
 constexpr double kBackwardFlops = 2.5;
 
-std::string name_of(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
-
 void print_json(AttendBackend& backend, const AttendInputs& inputs, const Run& run) {
   const auto shape = [](const Dims& dims) { return std::vector<std::int64_t>(dims.begin(), dims.end()); };
   nlohmann::ordered_json object = {{"query", shape(inputs.query_shape)},
@@ -258,9 +257,10 @@ void attend(const CLI::App& app, AttendBackend& backend, AttendArguments& argume
   complete_attend_arguments(app, arguments);
   backend.check(app, arguments);
   check_outputs(attend_input_files(arguments), output_files(arguments));
-  if (arguments.json) require_standard_output();
+  if (arguments.json || arguments.plan) require_standard_output();
   AttendInputs inputs = backend.read(arguments);
   inputs.options.need = needs_of(arguments);
+  if (arguments.plan) return print_plan(arguments, inputs);
   const double bytes = matrix_bytes(inputs);
   check_memory(bytes, backend.memory());
   say_size(arguments, bytes);

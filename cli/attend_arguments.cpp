@@ -239,6 +239,10 @@ void add_timing(CLI::App& app, Arguments& arguments) {
            "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
            "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
       ->group(group);
+  add_flag(app, "--plan", arguments.plan,
+           "print how the call would run, why, what it would hold and cost; compute and write nothing. With "
+           "--json, one object")
+      ->group(group);
   add_integer(
       app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
       "compute N times; seconds is then the median")
@@ -339,8 +343,8 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
       given(app, "--grad-out") ||
       std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
                   [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
-  if (!any_file && !arguments.json) {
-    throw UsageError("nothing was asked for: --out FILE.npy, another result, or --json is expected");
+  if (!any_file && !arguments.json && !arguments.plan) {
+    throw UsageError("nothing was asked for: --out FILE.npy, another result, --plan or --json is expected");
   }
 }
 

@@ -36,6 +36,7 @@ struct AttendArguments {
   std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks;
 
   bool json = false;
+  bool plan = false;  ///< print how the call would run, and compute nothing
   std::int64_t repeat = 1;
 };
 

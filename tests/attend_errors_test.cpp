@@ -98,7 +98,7 @@ TEST_F(AttendErrors, SaysWhatIsMissing) {
   EXPECT_EQ(run_heed({"attend", "--query", "q.npy", "--key", "k.npy"}, here).errors,
             "heed: --value is missing: FILE.npy, FILE.safetensors:NAME or - (see heed attend --help)\n");
   expect_error(2, {"--lse", "lse.npy", "--out"}, "--out needs a value");
-  expect_error(2, {}, "nothing was asked for: --out FILE.npy, another result, or --json is expected");
+  expect_error(2, {}, "nothing was asked for: --out FILE.npy, another result, --plan or --json is expected");
 }
 
 TEST_F(AttendErrors, SaysWhatIsWrongWithTheTensors) {

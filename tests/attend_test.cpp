@@ -360,6 +360,30 @@ std::string examples_of_the_manual() {
   return script;
 }
 
+TEST_F(Attend, PrintsThePlanOfTheCallAndComputesNothing) {
+  write("do.npy", random_tensor({2, 4, 5, 6}, 7));
+  const Words asked = {"--causal", "--weights",  "w.npy",  "--grad-out",
+                       "do.npy",   "--grad-key", "dk.npy", "--plan"};
+  const CommandResult words = run(asked);
+  EXPECT_EQ(words.exit_code, 0) << words.errors;
+  EXPECT_TRUE(words.output.starts_with("forward\n  kernel    fused, ")) << words.output;
+  for (const char* part : {"\nbackward\n", "  pass      forward: unit ", "  costs     ", "  returns   "})
+    EXPECT_NE(words.output.find(part), std::string::npos) << part << words.output;
+  EXPECT_FALSE(std::filesystem::exists(folder / "w.npy"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "dk.npy"));
+
+  Words json = asked;
+  json.emplace_back("--json");
+  const auto plan = nlohmann::json::parse(run(json).output);
+  EXPECT_EQ(plan["kernel"], "fused");
+  EXPECT_EQ(plan["passes"][0]["name"], "forward");
+  // 2 entries x 4 heads x (1 + 2 + 3 + 4 + 5) visible keys x (8 + 6) multiply-adds
+  EXPECT_EQ(plan["flops"], 2 * 2 * 4 * 15 * 14);
+  EXPECT_EQ(plan["result_bytes"], 4 * (2 * 4 * 5 * (6 + 7 + 1)));  // output, weights, lse
+  EXPECT_EQ(plan["backward"]["passes"][0]["name"], "backward");
+  EXPECT_EQ(plan["backward"]["result_bytes"], 4 * key.count());
+}
+
 TEST_F(Attend, TheExamplesOfTheManualRun) {
   heed::io::write_safetensors(folder / "x.safetensors", {{"k", key}, {"v", value}});
   write("bias.npy", random_tensor({5, 7}, 4));

@@ -6,7 +6,7 @@
 
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/error.hpp"
 

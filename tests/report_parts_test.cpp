@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "attention/check/checks.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/run.hpp"
 #include "attention_support.hpp"
 #include "describe_call.hpp"
 #include "heed/inspect/reports.hpp"
@@ -145,7 +145,7 @@ class Sample : public testing::Test {
     bind_outputs(heed::detail::views_of(result_), options, 4, problem);
     return problem;
   }
-  static int threads_of(const Problem& p) { return make_plan(p, heed::Kernel::automatic).kernel(p).threads; }
+  static int threads_of(const Problem& p) { return run(p, heed::Kernel::automatic).threads; }
 
   Tensor query_;
   heed::AttentionResult result_;

@@ -24,6 +24,8 @@ class OverRanks : public AttendBackend {
   explicit OverRanks(const Session& session) : session_(session) {}
 
   void check(const CLI::App& /*app*/, const AttendArguments& arguments) override {
+    if (arguments.plan)
+      throw UsageError("--plan is given over ranks; heed plan tells what each scheme would do there");
     require_files(arguments);
     machines_ = distributed::assumed_machines(session_.ranks_on_machine());
     choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};

@@ -9,6 +9,7 @@
 #include "heed/attention/mask_mod.hpp"
 #include "heed/attention/masks.hpp"
 #include "heed/attention/part.hpp"
+#include "heed/attention/plan.hpp"
 #include "heed/attention/results.hpp"
 #include "heed/attention/score_mod.hpp"
 #include "heed/attention/sharding.hpp"

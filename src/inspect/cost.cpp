@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/plan/plan.hpp"
+#include "attention/execute/run.hpp"
 #include "inspect/part.hpp"
 
 namespace heed::detail {
@@ -24,9 +24,9 @@ constexpr int kLeastTurns = 4;
 constexpr int kMostTurns = 24;
 constexpr double kWorthRepeating = 0.2;  // seconds, all turns together
 
-double seconds_of(const Problem& p, const Plan& plan) {
+double seconds_of(const Problem& p, Kernel kernel) {
   const auto begin = std::chrono::steady_clock::now();
-  plan.kernel(p);
+  run(p, kernel);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -38,9 +38,9 @@ double median(std::vector<double> values) {
 
 // The sample has at least a block of rows per thread. A block has at most an eighth of a thread's rows,
 // within the limits of Sampling.
-Problem sample_for(const Problem& p, const Plan& plan, double work) {
-  const Sampling& sampling = plan.name == Kernel::fused ? kFused : kReference;
-  const std::int64_t threads = plan.name == Kernel::fused ? p.threads : 1;
+Problem sample_for(const Problem& p, Kernel kernel, double work) {
+  const Sampling& sampling = kernel == Kernel::fused ? kFused : kReference;
+  const std::int64_t threads = kernel == Kernel::fused ? p.threads : 1;
   const std::int64_t all_rows = p.batch * p.kv_heads * p.query_length;
   const std::int64_t rows = std::clamp(all_rows / (8 * threads), sampling.least_rows, sampling.most_rows);
   const double share = sampling.worth / kSampleShare / work;
@@ -48,13 +48,13 @@ Problem sample_for(const Problem& p, const Plan& plan, double work) {
   return sample_of(p, std::max(threads, blocks), rows);
 }
 
-std::vector<Turn> time_turns(const std::array<Problem, 4>& problems, const Plan& plan) {
+std::vector<Turn> time_turns(const std::array<Problem, 4>& problems, Kernel kernel) {
   std::vector<Turn> turns;
   double spent = 0;
   for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < kWorthRepeating); ++turn) {
     turns.emplace_back();
     for (std::size_t i = 0; i < problems.size(); ++i)
-      spent += turns.back()[i] = seconds_of(problems[i], plan);
+      spent += turns.back()[i] = seconds_of(problems[i], kernel);
   }
   return turns;
 }
@@ -65,10 +65,10 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   Problem p = problem;
   p.progress = nullptr;
   p.received = p.received_last = p.weights = p.scores = {};
-  const Plan plan = make_plan(p, kernel);
+  kernel = ExecutionPlan(p, kernel).kernel;
   const double work = cells_of(p) * static_cast<double>(p.heads * (p.head_dim + p.value_dim));
-  const bool estimated = work > (plan.name == Kernel::fused ? kFused : kReference).worth;
-  if (estimated) p = sample_for(p, plan, work);
+  const bool estimated = work > (kernel == Kernel::fused ? kFused : kReference).worth;
+  if (estimated) p = sample_for(p, kernel, work);
 
   const Problem with_map = p;
   p.map = {};
@@ -76,7 +76,7 @@ ForwardSeconds time_forward(const Problem& problem, Kernel kernel) {
   p.top_k_index = p.top_k_weight = {};
   const Problem with_rows = p;
   p.lse = p.max_score = p.entropy = p.distance = {};
-  ForwardSeconds seconds = compare_turns(time_turns({p, with_rows, with_top_k, with_map}, plan));
+  ForwardSeconds seconds = compare_turns(time_turns({p, with_rows, with_top_k, with_map}, kernel));
   if (!problem.top_k_index) seconds.top_k = 0;
   if (!problem.map) seconds.map = 0;
   seconds.estimated = estimated;

@@ -8,8 +8,8 @@
 #include <new>
 
 #include "attention/check/checks.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/run.hpp"
 #include "core/message.hpp"
 #include "inspect/cost.hpp"
 #include "inspect/describe.hpp"
@@ -145,8 +145,8 @@ class ReportBuilder {
     if (wanted_.rows.empty()) {
       result_ = allocate_results(problem_, options_, 4);
       bind_outputs(views_of(result_), options_, 4, problem_);
-      const Plan plan = run(problem_);
-      take_results(plan.name, plan.isa);
+      const AttentionRun done = run(problem_);
+      take_results(done.kernel, done.isa);
       return;
     }
     // Dropout depends on the row number, so then the rows must keep their places.
@@ -154,25 +154,24 @@ class ReportBuilder {
     CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, {}, problem_};
     result_ = allocate_results(call.problem, options_, 4);
     bind_outputs(views_of(result_), options_, 4, call.problem);
-    const Plan plan = run(call.problem);
+    const AttentionRun done = run(call.problem);
     put_in_place(alone);
-    take_results(plan.name, plan.isa);
+    take_results(done.kernel, done.isa);
   }
 
-  Plan run(Problem& problem) {
+  AttentionRun run(Problem& problem) {
     ForwardSeconds forward;
     if (wanted_.cost) forward = time_forward(problem, options_.kernel);
-    const Plan plan = make_plan(problem, options_.kernel);
     problem.progress = [this](std::string_view what, double share) { progress_(what, share); };
     const Clock::time_point begin = Clock::now();
-    plan.kernel(problem);
+    const AttentionRun done = detail::run(problem, options_.kernel);
     const Clock::time_point end = Clock::now();
     const bool split = progress_.forward_end() > begin;
     const std::chrono::duration<double> first = (split ? progress_.forward_end() : end) - begin;
     const std::chrono::duration<double> second = split ? end - progress_.forward_end() : end - end;
     if (forward.estimated) forward = forward.shares_of(first.count());
     if (wanted_.cost) add_forward_costs(forward, second.count());
-    return plan;
+    return done;
   }
 
   // Expands results of the requested rows to the whole call. They are stored side by side, or (if not

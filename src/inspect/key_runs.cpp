@@ -13,7 +13,7 @@
 #include <cstring>
 #include <limits>
 
-#include "attention/plan/plan.hpp"
+#include "attention/execute/run.hpp"
 #include "heed/parallel.hpp"
 #include "heed/tensor.hpp"
 #include "inspect/each_row.hpp"
@@ -111,7 +111,7 @@ class RunSums {
     call.lse = target_rows(lse);
     call.lse.stride[0] = kBlockRows;
     call.threads = p_.threads;
-    make_plan(call, Kernel::automatic).kernel(call);
+    run(call, Kernel::automatic);
     return lse;
   }
 

@@ -199,6 +199,8 @@ TEST_F(AttendOverRanks, JsonSaysHowRanksComputed) {
 TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
   expect_refusal(3, {"info"}, 2,
                  "heed info works in one process, and mpirun started 3 ranks; one is expected");
+  expect_refusal(2, joined({kCall, {"--plan"}}), 2,
+                 "--plan is given over ranks; heed plan tells what each scheme would do there");
   expect_refusal(2, {"attend", "--query", "-", "--key", "k.npy", "--value", "v.npy", "--json"}, 2,
                  "--query is '-', and several ranks cannot share a standard input; a file is expected");
   expect_refusal(2, joined({kCall, {"--out", "o.npy", "--sharding", "stripes"}}), 2,

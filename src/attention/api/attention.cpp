@@ -3,8 +3,8 @@
 
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/run.hpp"
 #include "core/memory_errors.hpp"
 
 namespace heed {
@@ -15,12 +15,11 @@ AttentionResult attention(const TensorView& query, const TensorView& key, const 
     detail::Problem problem = detail::check_call(query, key, value, options);
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
-    const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    const detail::KernelRun run = plan.kernel(problem);
+    const AttentionRun run = detail::run(problem, options.kernel);
     result.threads = run.threads;
     result.recomputed_rows = run.recomputed_rows;
-    result.kernel = plan.name;
-    result.isa = plan.isa;
+    result.kernel = run.kernel;
+    result.isa = run.isa;
     detail::recycle(problem);
     return result;
   });
@@ -32,10 +31,9 @@ AttentionRun attention_into(const TensorView& query, const TensorView& key, cons
     detail::Problem problem = detail::check_call(query, key, value, options);
     detail::bind_outputs(outputs, options, query.rank(), problem);
     detail::check_overlaps(problem);
-    const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    const detail::KernelRun run = plan.kernel(problem);
+    const AttentionRun run = detail::run(problem, options.kernel);
     detail::recycle(problem);
-    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
+    return run;
   });
 }
 

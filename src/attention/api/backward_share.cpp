@@ -8,9 +8,8 @@
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
-#include "attention/execute/backward_tasks.hpp"
-#include "attention/plan/kernels.hpp"
-#include "attention/plan/plan.hpp"
+#include "attention/execute/backward.hpp"
+#include "attention/plan/backward_tasks.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/memory_errors.hpp"
 #include "core/message.hpp"
@@ -30,8 +29,7 @@ void require_all_rows(const BackwardProblem& problem, const CallPart& part) {
 }
 
 std::vector<BackwardTask> tasks_of(const BackwardProblem& problem, Kernel wanted) {
-  if (detail::make_backward_plan(problem, wanted).name != Kernel::fused) return {};
-  return detail::backward_tasks(problem);
+  return detail::BackwardPlan(problem, wanted).tasks;
 }
 
 GradientTask described(const BackwardTask& task, std::int64_t work) {
@@ -129,9 +127,10 @@ GradientShareRun attention_backward_share_into(const AttentionBackwardInputs& in
     detail::bind_gradients({{}, gradients.key, gradients.value, {}, {}}, inputs, options, share.problem);
     detail::check_overlaps(share.problem);
     place_query_parts(gradients.query_parts, share.problem.forward, share.tasks);
-    const detail::ShareRun run = detail::run_fused_share(share.problem, std::move(share.tasks));
+    const detail::BackwardPlan plan(share.problem, std::move(share.tasks));
+    const detail::ShareRun run = detail::run_fused_share(share.problem, plan);
     detail::recycle(share.problem.forward);
-    return GradientShareRun{detail::fused_isa(), run.threads, run.out_of_range};
+    return GradientShareRun{plan.isa, run.threads, run.out_of_range};
   });
 }
 

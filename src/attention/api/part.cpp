@@ -4,8 +4,8 @@
 #include "attention/check/backward_checks.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/run.hpp"
 #include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
@@ -37,9 +37,9 @@ AttentionRun check_attention_part(const TensorView& query, const TensorView& key
                                   const AttentionOutputs& outputs) {
   return detail::with_memory_errors([&] {
     detail::Problem problem = checked(query, key, value, options, part, outputs);
-    const detail::Plan plan = detail::make_plan(problem, options.kernel);
+    const detail::ExecutionPlan plan(problem, options.kernel);
     detail::recycle(problem);
-    return AttentionRun{plan.name, plan.isa};
+    return AttentionRun{plan.kernel, plan.isa};
   });
 }
 
@@ -48,10 +48,9 @@ AttentionRun attention_part_into(const TensorView& query, const TensorView& key,
                                  const AttentionOutputs& outputs) {
   return detail::with_memory_errors([&] {
     detail::Problem problem = checked(query, key, value, options, part, outputs);
-    const detail::Plan plan = detail::make_plan(problem, options.kernel);
-    const detail::KernelRun run = plan.kernel(problem);
+    const AttentionRun run = detail::run(problem, options.kernel);
     detail::recycle(problem);
-    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
+    return run;
   });
 }
 
@@ -61,9 +60,9 @@ AttentionRun check_backward_part(const AttentionBackwardInputs& inputs, const At
     detail::BackwardProblem problem = detail::check_backward(inputs, options, &part);
     detail::bind_gradients(gradients, inputs, options, problem);
     detail::check_overlaps(problem);
-    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
+    const detail::BackwardPlan plan(problem, options.kernel);
     detail::recycle(problem.forward);
-    return AttentionRun{plan.name, plan.isa};
+    return AttentionRun{plan.kernel, plan.isa};
   });
 }
 
@@ -77,10 +76,9 @@ AttentionRun attention_backward_part_into(const AttentionBackwardInputs& inputs,
                      " rows; all rows are expected for gradients");
     detail::bind_gradients(gradients, inputs, options, problem);
     detail::check_overlaps(problem);
-    const detail::BackwardPlan plan = detail::make_backward_plan(problem, options.kernel);
-    const detail::KernelRun run = plan.kernel(problem);
+    const AttentionRun run = detail::run(problem, options.kernel);
     detail::recycle(problem.forward);
-    return AttentionRun{plan.name, plan.isa, run.threads, run.recomputed_rows};
+    return run;
   });
 }
 

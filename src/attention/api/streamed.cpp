@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "attention/check/checks.hpp"
-#include "attention/check/key_stream.hpp"
 #include "attention/check/overlap.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/key_stream.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/memory_errors.hpp"
 #include "core/message.hpp"
@@ -90,7 +89,7 @@ std::vector<std::int64_t> cuts_of(const AttentionOptions& options, std::int64_t 
 struct StreamedAttention::Impl {
   AttentionOptions options;  // has the masks and functions that the problem points to
   Problem problem;
-  detail::Plan plan;
+  detail::ExecutionPlan plan;
   int rank;
   std::vector<std::int64_t> cuts;
   std::unique_ptr<detail::KeyStream> stream;
@@ -102,11 +101,11 @@ struct StreamedAttention::Impl {
        const AttentionOutputs& outputs)
       : options(given),
         problem(check_streamed(query, keys, options, part, outputs)),
-        plan(detail::make_plan(problem, options.kernel)),
+        plan(problem, options.kernel),
         rank(query.rank()),
         cuts(cuts_of(options, problem.key_length)),
-        stream(plan.name == Kernel::fused ? detail::fused_stream(problem)
-                                          : detail::reference_stream(problem)) {}
+        stream(plan.kernel == Kernel::fused ? detail::fused_stream(problem, plan)
+                                            : detail::reference_stream(problem)) {}
 
   void check_range(const PositionRange& range) const {
     const auto is_cut = [&](std::int64_t at) { return std::binary_search(cuts.begin(), cuts.end(), at); };
@@ -235,7 +234,7 @@ AttentionRun StreamedAttention::finish() {
       const std::int64_t head = row / p.query_length;
       impl_->left_out.push_back({head / p.heads, head % p.heads, row % p.query_length});
     }
-    return AttentionRun{impl_->plan.name, impl_->plan.isa, run.threads, 0};
+    return AttentionRun{impl_->plan.kernel, impl_->plan.isa, run.threads, 0};
   });
 }
 

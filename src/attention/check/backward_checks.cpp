@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "attention/check/checks.hpp"
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
 #include "core/message.hpp"
 
 namespace heed::detail {

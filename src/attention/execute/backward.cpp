@@ -1,6 +1,7 @@
-// The driver of the fused backward pass. Divides a BackwardProblem into tasks for the target
-// (backward_tasks.hpp). Tasks that add to the same sum of a shared bias run in different phases. So bits do
-// not depend on the threads, and no atomics are needed.
+// Runs the plan of a fused backward call. Tasks that add to the same sum of a shared bias run in different
+// phases. So bits do not depend on the threads, and no atomics are needed.
+#include "attention/execute/backward.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,14 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "attention/execute/backward_tasks.hpp"
-#include "attention/execute/lower.hpp"
 #include "attention/execute/memory.hpp"
 #include "attention/execute/path_record.hpp"
+#include "attention/execute/recompute.hpp"
 #include "attention/execute/row_range.hpp"
-#include "attention/isa/dispatch.hpp"
-#include "attention/kernels/shared/backward_arguments.hpp"
-#include "attention/plan/kernels.hpp"
+#include "attention/plan/backward_tasks.hpp"
+#include "attention/plan/lower.hpp"
 #include "attention/problem/elements.hpp"
 #include "heed/parallel.hpp"
 
@@ -26,13 +25,8 @@ namespace {
 using cpu::BackwardArguments;
 using cpu::BackwardTask;
 using cpu::BackwardTiling;
-using cpu::Kernels;
 using cpu::RowStatus;
 using cpu::Status;
-
-// Work of fewer forward multiply-adds than this is not worth a second thread. It is half of the forward's
-// limit, because a backward pass has 2.5 times as many.
-constexpr double kSmallWork = 1e6;
 
 void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
                 std::int64_t end, std::int64_t columns) {
@@ -42,27 +36,63 @@ void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::i
       for (std::int64_t c = 0; c < columns; ++c) write(to, 0.0, batch, h, i, c);
 }
 
-class BackwardDriver {
+// Zeroes the gradients of keys in no segment, because no task writes them.
+void clear_keys_of_no_segment(const BackwardProblem& p) {
+  const Problem& f = p.forward;
+  std::vector<std::int64_t> done(static_cast<std::size_t>(f.batch), 0);  // [B]: end of the keys done
+  const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
+    clear_rows(p.grad_key, batch, f.kv_heads, begin, end, f.head_dim);
+    clear_rows(p.grad_value, batch, f.kv_heads, begin, end, f.value_dim);
+  };
+  for (const Segment& s : f.segments) {
+    std::int64_t& at = done[static_cast<std::size_t>(s.batch)];
+    clear_keys(s.batch, at, s.key_begin);
+    at = s.key_end;
+  }
+  for (std::int64_t b = 0; b < f.batch; ++b)
+    clear_keys(b, f.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f.key_length);
+}
+
+// Zeroes the gradients of biases of their own, because tasks write only those of visible keys.
+void clear_own_bias(const BackwardProblem& p) {
+  for (std::int64_t b = 0; b < p.forward.batch; ++b)
+    clear_rows(p.grad_bias, b, p.forward.heads, 0, p.forward.query_length, p.forward.key_length);
+}
+
+void write_bias_sums(const BackwardProblem& p, const std::vector<double>& sums) {
+  const auto& size = p.grad_bias_size;
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < size[0]; ++b)
+    for (std::int64_t h = 0; h < size[1]; ++h)
+      for (std::int64_t i = 0; i < size[2]; ++i)
+        for (std::int64_t j = 0; j < size[3]; ++j) write(p.grad_bias, sums[at++], b, h, i, j);
+}
+
+class BackwardRun {
  public:
-  explicit BackwardDriver(const BackwardProblem& problem) : p_(problem), f_(problem.forward) {}
+  BackwardRun(const BackwardProblem& problem, const BackwardPlan& plan)
+      : p_(problem), f_(problem.forward), plan_(plan), call_(plan.call), tasks_(plan.tasks) {
+    call_.forward.paths = path_counts();
+    failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
+    fell_back_ = failed_;
+    // One more than there are rows, so that data() is not null even without rows.
+    status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
+  }
 
   // The first try includes all rows. If f32 cannot hold some rows of a key head, a second try of that head
   // leaves them out, and uses the unit that computes everything; their share is added in f64. If that fails
   // too, all the head's rows are left out. So no head's bits depend on another head's numbers.
   KernelRun run() {
-    clear_keys_of_no_segment();
+    clear_keys_of_no_segment(p_);
     prepare_bias();
-    if (f_.batch * f_.heads == 0) {
-      add_sinks();
-      write_bias_sums();
-      return {};
+    const std::size_t rows = row_index(f_.batch, 0, 0);
+    if (p_.grad_sinks) {
+      delta_.assign(rows, 0.0f);
+      call_.delta = output_of_rows(f_, delta_.data());
     }
-    tasks_ = backward_tasks(p_);
-    plan_phases();
     place_query_parts();
-    prepare();
-    recompute_lse();
-    run_tasks();
+    start();
+    run_tasks(call_, plan_.tiling);
     for (const bool whole_heads : {false, true}) {
       if (!has_failed()) break;
       leave_out_rows(whole_heads);
@@ -70,19 +100,16 @@ class BackwardDriver {
     }
     add_query_parts();
     add_sinks();
-    write_bias_sums();
-    if (call_.forward.row_status == nullptr) return {threads_used_, 0};
+    if (plan_.sums_bias) write_bias_sums(p_, bias_sums_);
+    if (!leaves_out_rows_) return {threads_used_, 0};
     record_left_out();
-    return add_left_out_rows(p_, std::span(status_).first(row_index(f_.batch, 0, 0)));
+    return add_left_out_rows(p_, std::span(status_).first(rows));
   }
 
-  ShareRun run_share(std::vector<BackwardTask> tasks) {
-    if (tasks.empty()) return {};
-    tasks_ = std::move(tasks);
-    phases_ = {0, tasks_.size()};
-    prepare();
-    recompute_lse();
-    if (!has_failed()) run_tasks();
+  ShareRun run_share() {
+    if (tasks_.empty()) return {};
+    start();
+    if (!has_failed()) run_tasks(call_, plan_.tiling);
     return {threads_used_, has_failed()};
   }
 
@@ -93,18 +120,20 @@ class BackwardDriver {
   std::size_t index(const BackwardTask& task) const {
     return index(task.rows.batch, task.rows.head_begin / call_.forward.group);
   }
-  const Kernels& unit_of(const BackwardTask& task) const {
-    return fell_back_[index(task)] != 0 ? target_.all() : *unit_;
-  }
   bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
 
   std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
     return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
   }
 
+  void start() {
+    for (const BackwardTask& task : tasks_) count_task(task);
+    recompute_lse();
+  }
+
   // Marks the rows of failed heads that f32 cannot hold (row_range.hpp), or all of their rows.
   void leave_out_rows(bool whole_heads) {
-    call_.forward.row_status = status_.data();
+    leaves_out_rows_ = true;
     for (const Segment& s : f_.segments)
       for (std::int64_t kv = 0; kv < f_.kv_heads; ++kv) {
         if (failed_[index(s.batch, kv)] == 0) continue;
@@ -125,85 +154,14 @@ class BackwardDriver {
             record_fallback(cpu::Path::backward_fallback, {b, h, i, i + 1});
   }
 
-  // Zeroes the gradients of keys in no segment, because no task writes them.
-  void clear_keys_of_no_segment() const {
-    std::vector<std::int64_t> done(static_cast<std::size_t>(f_.batch), 0);  // [B]: end of the keys done
-    const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
-      clear_rows(p_.grad_key, batch, f_.kv_heads, begin, end, f_.head_dim);
-      clear_rows(p_.grad_value, batch, f_.kv_heads, begin, end, f_.value_dim);
-    };
-    for (const Segment& s : f_.segments) {
-      std::int64_t& at = done[static_cast<std::size_t>(s.batch)];
-      clear_keys(s.batch, at, s.key_begin);
-      at = s.key_end;
-    }
-    for (std::int64_t b = 0; b < f_.batch; ++b)
-      clear_keys(b, f_.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f_.key_length);
-  }
-
-  void prepare() {
-    failed_.assign(static_cast<std::size_t>(f_.batch * f_.kv_heads), 0);
-    fell_back_ = failed_;
-    // One more than there are rows, so that data() is not null even without rows.
-    status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
-    call_.forward = lower(f_);
-    call_.scale = static_cast<float>(f_.scale);
-    call_.output = input_of(p_.output);
-    call_.lse = input_of(p_.lse);
-    call_.grad_output = input_of(p_.grad_output);
-    call_.grad_lse = input_of(p_.grad_lse);
-    call_.grad_query = output_of(p_.grad_query);
-    call_.grad_key = output_of(p_.grad_key);
-    call_.grad_value = output_of(p_.grad_value);
-    call_.heads = f_.heads;
-    if (p_.grad_sinks) {
-      delta_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.query_length), 0.0f);
-      call_.delta = output_of_rows(f_, delta_.data());
-    }
-    for (const BackwardTask& task : tasks_) {
-      tiling_.rows = std::max(tiling_.rows, task.rows.row_end - task.rows.row_begin);
-      tiling_.keys = std::max(tiling_.keys, task.key_end - task.key_begin);
-      count_task(task);
-    }
-    unit_ = &target_.backward(call_);
-    tiling_.bytes = unit_->backward_bytes(call_, tiling_.rows, tiling_.keys);
-  }
-
-  // If each score has its own bias, tasks write the gradients of the visible ones. Shared biases are summed
-  // in f64, however many there are.
+  // Tasks write the gradients of biases that belong to one score. Shared biases are summed in f64, however
+  // many there are.
   void prepare_bias() {
-    if (!p_.grad_bias) return;
-    const std::int64_t whole[4] = {f_.batch, f_.heads, f_.query_length, f_.key_length};
+    if (call_.grad_bias.data != nullptr) clear_own_bias(p_);
+    if (!plan_.sums_bias) return;
     const auto& size = p_.grad_bias_size;
-    if (std::equal(whole, whole + 4, size)) {
-      call_.grad_bias = output_of(p_.grad_bias);
-      for (std::int64_t b = 0; b < f_.batch; ++b)
-        clear_rows(p_.grad_bias, b, f_.heads, 0, f_.query_length, f_.key_length);
-      return;
-    }
     bias_sums_.assign(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]), 0.0);
     call_.bias_sums = bias_sums_.data();
-    std::int64_t stride = 1;
-    for (int axis = 3; axis >= 0; --axis) {
-      call_.bias_stride[axis] = size[axis] == 1 ? 0 : stride;
-      stride *= size[axis];
-    }
-  }
-
-  // Phases run one after the other. Tasks of one phase share no bias.
-  void plan_phases() {
-    const bool by_batch = shares_bias(p_, 0, f_.batch);
-    const bool by_head = shares_bias(p_, 1, f_.heads);
-    // Rows of different segments of a batch entry share a bias only if all rows, or all keys, do.
-    const bool by_segment = shares_bias(p_, 2, f_.query_length) && shares_bias(p_, 3, f_.key_length);
-    phases_.push_back(0);
-    for (std::size_t t = 1; t < tasks_.size(); ++t) {
-      const BackwardTask &before = tasks_[t - 1], &task = tasks_[t];
-      if ((by_batch && task.rows.batch != before.rows.batch) || (by_head && task.split == 0) ||
-          (by_segment && task.segment != before.segment))
-        phases_.push_back(t);
-    }
-    if (!tasks_.empty()) phases_.push_back(tasks_.size());
   }
 
   // Allocates the splits' parts of the query gradient, in the order of tasks.
@@ -237,16 +195,16 @@ class BackwardDriver {
   }
 
   template <class Item>
-  void in_parallel(std::int64_t count, std::size_t bytes, Item item) {
-    const int threads = threads_for(f_, count, kSmallWork);
+  void in_parallel(std::size_t count, std::size_t bytes, Item item) {
+    const int threads = static_cast<int>(std::min(static_cast<std::size_t>(plan_.threads), count));
     threads_used_ = std::max(threads_used_, threads);
     if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
     const auto body = [&](std::int64_t i, int worker) {
       Workspace& mine = memory_[static_cast<std::size_t>(worker)];
       mine.reserve(bytes);
-      item(i, mine.data());
+      item(static_cast<std::size_t>(i), mine.data());
     };
-    parallel_for(count, threads, std::cref(body));
+    parallel_for(static_cast<std::int64_t>(count), threads, std::cref(body));
   }
 
   // Runs the forward pass without its second product, for the heads of a segment that need it.
@@ -254,8 +212,7 @@ class BackwardDriver {
     recomputes_lse_.assign(f_.segments.size() * static_cast<std::size_t>(f_.heads), 0);
     call_.recomputes_lse = recomputes_lse_.data();
     std::vector<cpu::Task> tasks;
-    const Kernels& kernels = target_.forward(call_.forward);
-    const cpu::Tiling tiling = kernels.plan(call_.forward);
+    const cpu::Tiling& tiling = plan_.lse_tiling;
     const BackwardTask* before = nullptr;
     for (const BackwardTask& task : tasks_) {
       const bool other_split = before != nullptr && before->segment == task.segment &&
@@ -279,10 +236,9 @@ class BackwardDriver {
     if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
     cpu::Arguments forward = call_.forward;
     forward.row_status = status_.data();
-    in_parallel(static_cast<std::int64_t>(tasks.size()), tiling.bytes, [&](std::int64_t i, void* memory) {
-      const cpu::Task& task = tasks[static_cast<std::size_t>(i)];
-      kernels.reset(forward, tiling, memory);
-      kernels.forward(forward, tiling, task, memory);
+    in_parallel(tasks.size(), tiling.bytes, [&](std::size_t t, void* memory) {
+      plan_.lse_unit->reset(forward, tiling, memory);
+      plan_.lse_unit->forward(forward, tiling, tasks[t], memory);
     });
     for (const cpu::Task& task : tasks)
       for (std::int64_t i = task.row_begin; i < task.row_end; ++i)
@@ -296,29 +252,33 @@ class BackwardDriver {
   }
 
   // Runs the tasks of the marked `heads` ([B, Hkv]); of all heads if it is empty.
-  void run_tasks(std::span<const char> heads = {}) {
-    for (std::size_t phase = 0; phase + 1 < phases_.size(); ++phase) {
+  void run_tasks(const BackwardArguments& call, const BackwardTiling& tiling,
+                 std::span<const char> heads = {}) {
+    for (std::size_t phase = 0; phase + 1 < plan_.phases.size(); ++phase) {
       std::vector<const BackwardTask*> tasks;
-      for (std::size_t t = phases_[phase]; t < phases_[phase + 1]; ++t)
+      for (std::size_t t = plan_.phases[phase]; t < plan_.phases[phase + 1]; ++t)
         if (heads.empty() || heads[index(tasks_[t])] != 0) tasks.push_back(&tasks_[t]);
       if (tasks.empty()) continue;
-      in_parallel(static_cast<std::int64_t>(tasks.size()), tiling_.bytes, [&](std::int64_t i, void* memory) {
-        const BackwardTask& task = *tasks[static_cast<std::size_t>(i)];
-        if (unit_of(task).backward(call_, tiling_, task, memory) != Status::done)
+      in_parallel(tasks.size(), tiling.bytes, [&](std::size_t t, void* memory) {
+        const BackwardTask& task = *tasks[t];
+        const cpu::Kernels* unit = fell_back_[index(task)] != 0 ? plan_.unit_of_failed : plan_.unit;
+        if (unit->backward(call, tiling, task, memory) != Status::done)
           fail(task.rows.batch, task.rows.head_begin);
       });
     }
   }
 
-  // Runs the failed heads again; the others keep their results. But failed heads have already added to the
-  // sums of a shared bias. In that case the sums start again from 0, and all heads run, in order.
+  // Runs the failed heads again, without the rows that are left out; the others keep their results. But
+  // failed heads have already added to the sums of a shared bias. In that case the sums start again from 0,
+  // and all heads run, in order.
   void run_failed_again() {
     const std::vector<char> again = std::exchange(failed_, std::vector<char>(failed_.size()));
     for (std::size_t head = 0; head < again.size(); ++head)
       if (again[head] != 0) fell_back_[head] = 1;
-    tiling_.bytes = std::max(tiling_.bytes, target_.all().backward_bytes(call_, tiling_.rows, tiling_.keys));
     std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
-    run_tasks(bias_sums_.empty() ? std::span(again) : std::span<const char>());
+    BackwardArguments call = call_;
+    call.forward.row_status = status_.data();
+    run_tasks(call, plan_.tiling_of_failed, bias_sums_.empty() ? std::span(again) : std::span<const char>());
   }
 
   // Uses the unit that add_gradient_parts() uses, whichever unit computed the parts.
@@ -335,18 +295,15 @@ class BackwardDriver {
           items.push_back({&task, h, row});
     }
     if (items.empty()) return;
-    in_parallel(
-        static_cast<std::int64_t>(items.size()), query_part_bytes(f_.head_dim),
-        [&](std::int64_t i, void* memory) {
-          const auto [first, head, begin] = items[static_cast<std::size_t>(i)];
-          const cpu::Task& task = first->rows;
-          const std::int64_t row_stride = task.head_count * f_.head_dim;
-          const float* from = first->query_part + (begin - task.row_begin) * row_stride;
-          unit_->add_query_parts(
-              call_,
-              {from + head * f_.head_dim, first->splits, query_part_size(*first, f_.head_dim), row_stride},
-              task.batch, task.head_begin + head, begin, std::min(kRowsAtOnce, task.row_end - begin), memory);
-        });
+    in_parallel(items.size(), query_part_bytes(f_.head_dim), [&](std::size_t item, void* memory) {
+      const auto [first, head, begin] = items[item];
+      const cpu::Task& task = first->rows;
+      const std::int64_t row_stride = task.head_count * f_.head_dim;
+      const float* from = first->query_part + (begin - task.row_begin) * row_stride;
+      plan_.unit->add_query_parts(
+          call_, {from + head * f_.head_dim, first->splits, query_part_size(*first, f_.head_dim), row_stride},
+          task.batch, task.head_begin + head, begin, std::min(kRowsAtOnce, task.row_end - begin), memory);
+    });
   }
 
   // exp(sink - lse) of row i. If the rows' own sums were recomputed, they are used, because a large lse is
@@ -380,24 +337,11 @@ class BackwardDriver {
     if (one_for_all) write(p_.grad_sinks, sum, 0, 0, 0);
   }
 
-  void write_bias_sums() const {
-    if (bias_sums_.empty()) return;
-    const auto& size = p_.grad_bias_size;
-    std::size_t at = 0;
-    for (std::int64_t b = 0; b < size[0]; ++b)
-      for (std::int64_t h = 0; h < size[1]; ++h)
-        for (std::int64_t i = 0; i < size[2]; ++i)
-          for (std::int64_t j = 0; j < size[3]; ++j) write(p_.grad_bias, bias_sums_[at++], b, h, i, j);
-  }
-
   const BackwardProblem& p_;
   const Problem& f_;
-  const cpu::TargetKernels& target_ = cpu::kernels();
-  const Kernels* unit_ = nullptr;  // unit of the first try
-  BackwardArguments call_{};
-  BackwardTiling tiling_{};
-  std::vector<BackwardTask> tasks_;
-  std::vector<std::size_t> phases_;  // first task of each phase, and the end
+  const BackwardPlan& plan_;
+  BackwardArguments call_;           // with the memory of this run
+  std::vector<BackwardTask> tasks_;  // likewise
   std::vector<Workspace> memory_;    // per worker
   Workspace part_memory_;
   std::vector<char> recomputes_lse_;
@@ -407,20 +351,19 @@ class BackwardDriver {
   std::vector<char> failed_;       // [B, Hkv]: failed in the last try
   std::vector<char> fell_back_;    // [B, Hkv]: moved to the unit that computes everything
   std::vector<RowStatus> status_;  // [B, H, Lq]
+  bool leaves_out_rows_ = false;
   std::mutex failing_;
   int threads_used_ = 1;
 };
 
 }  // namespace
 
-bool fused_backward_supports(const BackwardProblem& problem) {
-  return fused_supports(problem.forward) && !problem.grad_weights;
+KernelRun run_fused_backward(const BackwardProblem& problem, const BackwardPlan& plan) {
+  return BackwardRun(problem, plan).run();
 }
 
-KernelRun run_fused_backward(const BackwardProblem& problem) { return BackwardDriver(problem).run(); }
-
-ShareRun run_fused_share(const BackwardProblem& problem, std::vector<BackwardTask> tasks) {
-  return BackwardDriver(problem).run_share(std::move(tasks));
+ShareRun run_fused_share(const BackwardProblem& problem, const BackwardPlan& plan) {
+  return BackwardRun(problem, plan).run_share();
 }
 
 }  // namespace heed::detail

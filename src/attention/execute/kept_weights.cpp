@@ -4,8 +4,6 @@
 #include <cmath>
 #include <functional>
 
-#include "attention/execute/lower.hpp"
-#include "attention/execute/tasks.hpp"
 #include "attention/problem/elements.hpp"
 #include "heed/parallel.hpp"
 
@@ -51,15 +49,15 @@ cpu::KeptWeights KeptRowWeights::room(std::int64_t kv_block) {
 }
 
 // weight = kept weight * 2^(its shift - the row's final shift) / the row's sum
-void KeptRowWeights::finish(std::span<const Segment> segments, const Rows& rows) {
+void KeptRowWeights::finish(std::span<const Segment> segments, const RowSums& rows, int threads) {
   const auto heads = static_cast<std::int64_t>(segments.size()) * p_.heads;
   const auto body = [&](std::int64_t i, int) {
     finish_head(segments[static_cast<std::size_t>(i / p_.heads)], i % p_.heads, rows);
   };
-  parallel_for(heads, threads_for(p_, heads, kSmallWork), std::cref(body));
+  parallel_for(heads, static_cast<int>(std::min<std::int64_t>(threads, heads)), std::cref(body));
 }
 
-void KeptRowWeights::finish_head(const Segment& s, std::int64_t head, const Rows& rows) const {
+void KeptRowWeights::finish_head(const Segment& s, std::int64_t head, const RowSums& rows) const {
   const std::int64_t keys = s.key_end - s.key_begin;
   KeySums received(p_.received, s, head, keys), received_last(p_.received_last, s, head, keys);
   for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
@@ -85,7 +83,7 @@ void KeptRowWeights::finish_head(const Segment& s, std::int64_t head, const Rows
 
 // The factor of a KV block's weights. Shifts only rise, except in a row that had seen no key yet; its weights
 // are 0.
-float KeptRowWeights::factor(std::size_t row, std::int64_t block, const Rows& rows) const {
+float KeptRowWeights::factor(std::size_t row, std::int64_t block, const RowSums& rows) const {
   const float taken = kept_.shifts[static_cast<std::int64_t>(row) * kept_.kv_blocks + block];
   if (taken == cpu::kNotKept || taken > rows.shift[row]) return 0;
   return std::ldexp(rows.inverse[row], static_cast<int>(std::max(taken - rows.shift[row], -300.0f)));

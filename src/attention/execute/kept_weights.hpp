@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/execute/row_sums.hpp"
 #include "attention/kernels/shared/arguments.hpp"
 #include "attention/problem/problem.hpp"
 
@@ -13,22 +14,16 @@ namespace heed::detail {
 
 class KeptRowWeights {
  public:
-  /// Statistics of the rows, each [B, H, Lq].
-  struct Rows {
-    std::span<const cpu::RowStatus> status;
-    std::span<const float> shift, inverse;  ///< `inverse`: 1 / the row's sum
-  };
-
   explicit KeptRowWeights(const Problem& problem) : p_(problem) {}
 
   /// Returns memory for all rows of the call, in KV blocks of `kv_block` keys. All passes share it.
   [[nodiscard]] cpu::KeptWeights room(std::int64_t kv_block);
   /// Writes weights, received and received_last of these segments, except for rows that are recomputed.
-  void finish(std::span<const Segment> segments, const Rows& rows);
+  void finish(std::span<const Segment> segments, const RowSums& rows, int threads);
 
  private:
-  void finish_head(const Segment& s, std::int64_t head, const Rows& rows) const;
-  [[nodiscard]] float factor(std::size_t row, std::int64_t block, const Rows& rows) const;
+  void finish_head(const Segment& s, std::int64_t head, const RowSums& rows) const;
+  [[nodiscard]] float factor(std::size_t row, std::int64_t block, const RowSums& rows) const;
 
   const Problem& p_;
   std::int64_t kv_block_ = 0;

@@ -2,11 +2,11 @@
 // here, because units round to bf16 in different ways.
 #include <algorithm>
 
-#include "attention/execute/backward_tasks.hpp"
-#include "attention/execute/lower.hpp"
+#include "attention/execute/backward.hpp"
 #include "attention/execute/memory.hpp"
 #include "attention/isa/dispatch.hpp"
-#include "attention/plan/kernels.hpp"
+#include "attention/plan/backward_tasks.hpp"
+#include "attention/plan/lower.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {

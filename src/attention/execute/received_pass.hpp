@@ -8,20 +8,17 @@
 
 #include "attention/execute/memory.hpp"
 #include "attention/execute/received_sums.hpp"
-#include "attention/kernels/shared/arguments.hpp"
+#include "attention/plan/execution_plan.hpp"
 #include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 
 class ReceivedPass {
  public:
-  /// Whether this pass takes the call. It decides by shape and results alone, so a head has the same bits
-  /// with and without other heads.
-  [[nodiscard]] static bool takes(const Problem& problem, const cpu::Arguments& call);
-
-  /// `memory` holds the weights of each thread's last task.
-  ReceivedPass(const Problem& problem, const cpu::Arguments& call, const cpu::Kernels& kernels,
-               const cpu::Tiling& tiling, int threads, Workspace& memory);
+  /// `call` has the memory of the run, for at most `threads` threads. `memory` holds the weights of each
+  /// thread's last task.
+  ReceivedPass(const Problem& problem, const cpu::Arguments& call, const ForwardPass& pass, int threads,
+               Workspace& memory);
 
   /// Runs a task on thread number `worker`. The rows of a head may come in any order.
   void attend(const cpu::Task& task, void* workspace, int worker);
@@ -33,8 +30,7 @@ class ReceivedPass {
 
   const Problem& p_;
   const cpu::Arguments& call_;
-  const cpu::Kernels& kernels_;
-  const cpu::Tiling& tiling_;
+  const ForwardPass& pass_;
   std::deque<ReceivedSums> received_;  // [B, H]
   std::vector<KeepingThread> threads_;
 };

@@ -15,8 +15,8 @@
 
 #include "attention/execute/f64_products.hpp"
 #include "attention/execute/path_record.hpp"
+#include "attention/execute/recompute.hpp"
 #include "attention/kv_cache/gather.hpp"
-#include "attention/plan/kernels.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/reference/forward_row.hpp"
 #include "core/index.hpp"

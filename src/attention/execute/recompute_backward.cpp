@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "attention/execute/f64_products.hpp"
-#include "attention/plan/kernels.hpp"
+#include "attention/execute/recompute.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/reference/passes.hpp"
 #include "core/index.hpp"

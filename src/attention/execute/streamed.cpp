@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "attention/check/key_stream.hpp"
-#include "attention/execute/lower.hpp"
+#include "attention/execute/key_stream.hpp"
 #include "attention/execute/memory.hpp"
-#include "attention/execute/tasks.hpp"
-#include "attention/isa/dispatch.hpp"
+#include "attention/execute/path_record.hpp"
+#include "attention/plan/tasks.hpp"
 #include "core/index.hpp"
 #include "heed/parallel.hpp"
 
@@ -16,22 +15,18 @@ namespace heed::detail {
 namespace {
 
 using cpu::Arguments;
-using cpu::Kernels;
 using cpu::RowStatus;
 using cpu::SpanTask;
 using cpu::Task;
-using cpu::Tiling;
 
-// Tasks that use the same kernels, and the states of their rows.
+// A planned pass, and the states of its rows.
 struct Pass {
-  Arguments call;
-  const Kernels* kernels;
-  Tiling tiling;
-  std::vector<Task> tasks;
+  const ForwardPass& plan;
+  Arguments call;  // with the memory of this run
   Workspace states;
 
   [[nodiscard]] std::byte* state(std::size_t task) const {
-    return static_cast<std::byte*>(states.data()) + task * tiling.state_bytes;
+    return static_cast<std::byte*>(states.data()) + task * plan.tiling.state_bytes;
   }
 };
 
@@ -48,17 +43,11 @@ struct SpansOfRange {
 
 class FusedStream final : public KeyStream {
  public:
-  explicit FusedStream(const Problem& problem)
-      : p_(problem), call_(lower(problem)), memory_(static_cast<std::size_t>(problem.threads)) {
+  FusedStream(const Problem& problem, const ExecutionPlan& plan)
+      : p_(problem), plan_(plan), memory_(static_cast<std::size_t>(problem.threads)) {
     if (p_.batch * p_.heads == 0) return;
     status_.assign(index(p_.batch * p_.heads * p_.query_length), RowStatus::done);
-    call_.row_status = status_.data();
-    if (is_packed(p_))
-      for_each_row_class(p_, call_.group, [&](const std::vector<Segment>& segments, std::int64_t rows) {
-        add_pass(segments, rows);
-      });
-    else
-      add_pass(p_.segments, call_.most_rows);
+    for (const ForwardPass& pass : plan_.forward()) add_pass(pass);
   }
 
   // If there are few tasks, threads share their spans.
@@ -66,10 +55,9 @@ class FusedStream final : public KeyStream {
     for (Pass& pass : passes_) {
       const SpansOfRange range = spans_of_range(pass, arrived.keys);
       if (range.spans.empty()) continue;
-      const std::size_t bytes = range.spans.size() * pass.tiling.state_bytes;
-      const int threads = threads_for(p_, INT64_MAX, kSmallWork);
+      const std::size_t bytes = range.spans.size() * pass.plan.tiling.state_bytes;
       const bool lacks_tasks =
-          threads > 1 && static_cast<std::int64_t>(range.tasks()) < kItemsPerThread * threads;
+          plan_.threads > 1 && static_cast<std::int64_t>(range.tasks()) < kItemsPerThread * plan_.threads;
       if (lacks_tasks && range.tasks() < range.spans.size() && bytes <= kStateBytes) {
         std::vector<std::byte> states(bytes);
         compute_spans(pass, range, arrived, states.data());
@@ -84,7 +72,7 @@ class FusedStream final : public KeyStream {
     for (const Pass& pass : passes_) {
       const SpansOfRange range = spans_of_range(pass, arrived.keys);
       compute_spans(pass, range, arrived, bytes);
-      bytes += range.spans.size() * pass.tiling.state_bytes;
+      bytes += range.spans.size() * pass.plan.tiling.state_bytes;
     }
   }
 
@@ -92,21 +80,21 @@ class FusedStream final : public KeyStream {
     for (const Pass& pass : passes_) {
       const SpansOfRange range = spans_of_range(pass, keys);
       fold_spans(pass, range, bytes);
-      bytes += range.spans.size() * pass.tiling.state_bytes;
+      bytes += range.spans.size() * pass.plan.tiling.state_bytes;
     }
   }
 
   [[nodiscard]] std::size_t state_bytes(const KeyRange& keys) const override {
     std::size_t bytes = 0;
     for (const Pass& pass : passes_)
-      bytes += spans_of_range(pass, keys).spans.size() * pass.tiling.state_bytes;
+      bytes += spans_of_range(pass, keys).spans.size() * pass.plan.tiling.state_bytes;
     return bytes;
   }
 
   KernelRun finish(std::vector<RowStatus>& status) override {
     for (const Pass& pass : passes_)
-      in_parallel(pass, pass.call, pass.tasks.size(), [&](std::size_t t, void* memory, std::byte*) {
-        pass.kernels->finish_states(pass.call, pass.tiling, pass.tasks[t], pass.state(t), memory);
+      in_parallel(pass, pass.call, pass.plan.tasks.size(), [&](std::size_t t, void* memory, std::byte*) {
+        pass.plan.unit->finish_states(pass.call, pass.plan.tiling, pass.plan.tasks[t], pass.state(t), memory);
       });
     status = status_;
     return {threads_used_, 0};
@@ -114,7 +102,7 @@ class FusedStream final : public KeyStream {
 
   [[nodiscard]] std::size_t bytes() const override {
     std::size_t bytes = 0;
-    for (const Pass& pass : passes_) bytes += pass.tasks.size() * pass.tiling.state_bytes;
+    for (const Pass& pass : passes_) bytes += pass.plan.tasks.size() * pass.plan.tiling.state_bytes;
     return bytes;
   }
 
@@ -125,23 +113,13 @@ class FusedStream final : public KeyStream {
     std::uint64_t owner = 0;
   };
 
-  void add_pass(const std::vector<Segment>& segments, std::int64_t most_rows) {
-    Pass pass{call_, nullptr, {}, {}, {}};
-    pass.call.most_rows = most_rows;
-    pass.kernels = &cpu::kernels().forward(pass.call);
-    pass.tiling = pass.kernels->plan(pass.call);
-    for (const Segment& s : segments) {
-      const std::int64_t rows = rows_per_head(pass.tiling, s);
-      const std::int64_t heads = heads_per_task(pass.tiling, s, call_.group);
-      for (std::int64_t h = 0, here = 0; h < p_.heads; h += here) {
-        here = std::min(heads, call_.group - h % call_.group);  // heads of one key head
-        for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
-          pass.tasks.push_back(task_of(s, h, here, row, std::min(s.query_end, row + rows)));
-      }
-    }
-    pass.states.reserve(pass.tasks.size() * pass.tiling.state_bytes);
-    for (std::size_t t = 0; t < pass.tasks.size(); ++t)
-      pass.kernels->clear_states(pass.call, pass.tiling, pass.tasks[t], pass.state(t));
+  void add_pass(const ForwardPass& planned) {
+    Pass pass{planned, planned.call, {}};
+    pass.call.row_status = status_.data();
+    pass.call.paths = path_counts();
+    pass.states.reserve(planned.tasks.size() * planned.tiling.state_bytes);
+    for (std::size_t t = 0; t < planned.tasks.size(); ++t)
+      planned.unit->clear_states(pass.call, planned.tiling, planned.tasks[t], pass.state(t));
     passes_.push_back(std::move(pass));
   }
 
@@ -151,8 +129,8 @@ class FusedStream final : public KeyStream {
     const auto span_at = [](std::int64_t key) {
       return (std::max<std::int64_t>(0, key) + cpu::kSpan - 1) / cpu::kSpan;
     };
-    for (std::size_t t = 0; t < pass.tasks.size(); ++t) {
-      const Task& task = pass.tasks[t];
+    for (std::size_t t = 0; t < pass.plan.tasks.size(); ++t) {
+      const Task& task = pass.plan.tasks[t];
       const KeyRange seen = spans_of(p_, task);
       const std::int64_t first = std::max(span_at(keys.begin - task.key_begin), seen.begin);
       const std::int64_t end = std::min(span_at(keys.end - task.key_begin), seen.end);
@@ -176,7 +154,7 @@ class FusedStream final : public KeyStream {
   }
 
   static Task task_over(const Pass& pass, std::size_t task, const ArrivedKeys& arrived) {
-    Task one = pass.tasks[task];
+    Task one = pass.plan.tasks[task];
     one.first_key = arrived.keys.begin;
     return one;
   }
@@ -186,15 +164,15 @@ class FusedStream final : public KeyStream {
   void in_parallel(const Pass& pass, const Arguments& call, std::size_t count, Item item) {
     if (count == 0) return;
     const std::uint64_t run = ++runs_;
-    const std::size_t own = pass.tiling.bytes;
-    const int threads = threads_for(p_, static_cast<std::int64_t>(count), kSmallWork);
+    const std::size_t own = pass.plan.tiling.bytes;
+    const int threads = static_cast<int>(std::min(static_cast<std::size_t>(plan_.threads), count));
     threads_used_ = std::max(threads_used_, threads);
     parallel_for(static_cast<std::int64_t>(count), threads, [&](std::int64_t i, int worker) {
       ThreadMemory& mine = memory_[static_cast<std::size_t>(worker)];
-      const bool moved = mine.workspace.reserve(own + pass.tiling.state_bytes);
+      const bool moved = mine.workspace.reserve(own + pass.plan.tiling.state_bytes);
       auto* memory = static_cast<std::byte*>(mine.workspace.data());
       if (moved || mine.owner != run) {
-        pass.kernels->reset(call, pass.tiling, memory);
+        pass.plan.unit->reset(call, pass.plan.tiling, memory);
         mine.owner = run;
       }
       item(index(i), memory, memory + own);
@@ -209,8 +187,8 @@ class FusedStream final : public KeyStream {
       const Task task = task_over(pass, t, arrived);
       const SpanTask of_span{&task, room};
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
-        pass.kernels->attend_span(call, pass.tiling, &of_span, 1, range.spans[n].span, memory);
-        pass.kernels->fold_span(call, pass.tiling, task, room, pass.state(t), memory);
+        pass.plan.unit->attend_span(call, pass.plan.tiling, &of_span, 1, range.spans[n].span, memory);
+        pass.plan.unit->fold_span(call, pass.plan.tiling, task, room, pass.state(t), memory);
       }
     });
   }
@@ -223,25 +201,26 @@ class FusedStream final : public KeyStream {
     in_parallel(pass, call, range.spans.size(), [&](std::size_t i, void* memory, std::byte* room) {
       const Task task = task_over(pass, range.spans[i].task, arrived);
       const SpanTask of_span{&task, room};
-      std::memset(room, 0, pass.tiling.state_bytes);
-      pass.kernels->attend_span(call, pass.tiling, &of_span, 1, range.spans[i].span, memory);
-      std::memcpy(states + i * pass.tiling.state_bytes, room, pass.tiling.state_bytes);
+      std::memset(room, 0, pass.plan.tiling.state_bytes);
+      pass.plan.unit->attend_span(call, pass.plan.tiling, &of_span, 1, range.spans[i].span, memory);
+      std::memcpy(states + i * pass.plan.tiling.state_bytes, room, pass.plan.tiling.state_bytes);
     });
   }
 
   void fold_spans(const Pass& pass, const SpansOfRange& range, const std::byte* states) {
-    const std::size_t bytes = pass.tiling.state_bytes;
+    const std::size_t bytes = pass.plan.tiling.state_bytes;
     in_parallel(pass, pass.call, range.tasks(), [&](std::size_t i, void* memory, std::byte* room) {
       const std::size_t t = range.spans[range.first[i]].task;
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
         std::memcpy(room, states + n * bytes, bytes);
-        pass.kernels->fold_span(pass.call, pass.tiling, pass.tasks[t], room, pass.state(t), memory);
+        pass.plan.unit->fold_span(pass.call, pass.plan.tiling, pass.plan.tasks[t], room, pass.state(t),
+                                  memory);
       }
     });
   }
 
   const Problem& p_;
-  Arguments call_;
+  const ExecutionPlan& plan_;
   std::vector<Pass> passes_;
   std::vector<RowStatus> status_;  // [B, H, Lq]
   std::vector<ThreadMemory> memory_;
@@ -251,8 +230,8 @@ class FusedStream final : public KeyStream {
 
 }  // namespace
 
-std::unique_ptr<KeyStream> fused_stream(const Problem& problem) {
-  return std::make_unique<FusedStream>(problem);
+std::unique_ptr<KeyStream> fused_stream(const Problem& problem, const ExecutionPlan& plan) {
+  return std::make_unique<FusedStream>(problem, plan);
 }
 
 }  // namespace heed::detail

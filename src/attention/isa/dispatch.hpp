@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,7 @@ class TargetKernels {
  public:
   explicit TargetKernels(const TargetEntry& entry);
   [[nodiscard]] std::string_view name() const { return name_; }
+  [[nodiscard]] std::span<const Kernels> units() const { return units_; }
   [[nodiscard]] const Kernels& forward(const Arguments& call) const;
   [[nodiscard]] const Kernels& weights_pass(const Arguments& call) const;
   [[nodiscard]] const Kernels& backward(const BackwardArguments& call) const;

@@ -14,8 +14,23 @@
 
 namespace heed::detail::HEED_ISA {
 
+/// The calls that this unit takes, in words; takes_forward() and takes_backward() decide.
+constexpr const char* taken_calls() {
+  if (kComputesEverything) return "every call";
+  if (!kHasForward) return "only gradients of bf16 calls with many rows";
+  if (!kHasMatrixTiles)
+    return "only bf16 calls without dropout: many rows whose output is bf16, or few rows that are read in "
+           "place";
+  if (UnitFormat::kParts > 1)
+    return kMatrixType == cpu::Type::f32 ? "only f32 calls with 128 or more rows a key head"
+                                         : "only f16 calls with 128 or more rows a key head";
+  return "only bf16 calls whose output is bf16, with 13 or more rows a key head, or 5 if it reads keys in "
+         "place";
+}
+
 inline cpu::Kernels make_kernels(const char* name) {
   cpu::Kernels kernels = {.name = name,
+                          .takes = taken_calls(),
                           .takes_forward = takes_forward,
                           .takes_weights_pass = takes_weights_pass,
                           .takes_backward = takes_backward};
@@ -33,7 +48,6 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.fold_span = fold_states;
     kernels.finish_states = finish_states;
     kernels.weights_pass = weights_pass;
-    kernels.keeps_weights = reads_in_place;
     kernels.kv_block = kKvBlock;
   }
   if constexpr (kComputesEverything) {

@@ -112,4 +112,10 @@ struct Problem : ProblemShape, ScoreRules, ResultTargets {
   std::function<void(std::string_view pass, double share)> progress;
 };
 
+/// Statistics of a finished call.
+struct KernelRun {
+  int threads = 1;
+  std::int64_t recomputed_rows = 0;  ///< rows whose values f32 could not hold
+};
+
 }  // namespace heed::detail

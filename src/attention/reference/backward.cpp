@@ -17,8 +17,8 @@
 #include <cmath>
 #include <vector>
 
-#include "attention/plan/kernels.hpp"
 #include "attention/reference/passes.hpp"
+#include "attention/reference/reference.hpp"
 #include "core/index.hpp"
 #include "heed/parallel.hpp"
 

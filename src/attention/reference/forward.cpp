@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "attention/kv_cache/gather.hpp"
-#include "attention/plan/kernels.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/reference/forward_row.hpp"
+#include "attention/reference/reference.hpp"
 #include "core/index.hpp"
 
 namespace heed::detail {

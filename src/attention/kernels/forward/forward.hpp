@@ -82,13 +82,6 @@ struct ForwardPass {
   bool tracks_maxima;       // from the first key on
 };
 
-/// Whether rows are few, and keys and values are whole vectors that can be read in place.
-inline bool reads_in_place(const Arguments& call, const Tiling& tiling) {
-  return tiling.step < kKvBlock && call.dropout.threshold == 0 &&
-         rows_of(call.key, 0, 0, 0).has_whole_vectors(call.head_dim) &&
-         rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
-}
-
 /// Whether this unit takes a call.
 inline bool takes_forward(const Arguments& call) {
   if (kComputesEverything) return true;
@@ -97,7 +90,7 @@ inline bool takes_forward(const Arguments& call) {
     return fills_matrix_tiles(call) &&
            (!UnitFormat::kRoundsWeights || !call.output.data || call.output.type == kMatrixType);
   const Tiling tiling = plan(call);
-  return multiplies_pairs(call, tiling) || (reads_in_place(call, tiling) && call.query.type == Type::bf16 &&
+  return multiplies_pairs(call, tiling) || (tiling.path == Path::decode && call.query.type == Type::bf16 &&
                                             call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);
 }
 
@@ -129,22 +122,14 @@ inline bool reads_weights(const Arguments& call) {
   return call.top_k > 0 || has_panel_statistics(call) || call.dropout.threshold != 0;
 }
 
-inline Path path_of_keys(const TaskState& state, const Tiling& tiling, bool direct) {
-  if (state.keys_in_place) return Path::matrix_keys;
-  if (direct) return Path::decode;
-  if (tiling.step < kKvBlock) return Path::packed_panels;
-  return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
-}
-
-/// Sets up a task's rows and queries, and chooses the way over its keys.
+/// Sets up a task's rows and queries for the planned way to its keys.
 template <TileFormat Format>
 ForwardPass start_task(TaskState& state, const Tiling& tiling) {
   const Arguments& call = state.call;
-  const bool direct = reads_in_place(call, tiling);
-  count_path(call.paths, path_of_keys(state, tiling, direct));
+  count_path(call.paths, tiling.path);
   find_rows(state);
   if constexpr (!Format::kMatrixTiles) {
-    if (direct) {
+    if (tiling.path == Path::decode) {
       find_queries<F32Format>(state);
       return {decode_kernel_for<Format>(state), kKvBlock, kDecodeKvBlocks * kKvBlock, true};
     }

@@ -19,7 +19,7 @@ inline Tiling plan_weights_pass(const Arguments& call) {
   Tiling tiling;
   tiling.rows = smaller(kQueryBlock, round_up(larger(1, call.query_length), kGroupRows));
   tiling.step = kKvBlock;
-  tiling.keys_in_place = false;
+  tiling.path = Path::weights_pass;
   tiling.cached_keys = kv_blocks * kKvBlock;
   tiling.bytes = lay_out(call, tiling, nullptr).bytes;
   return tiling;

@@ -158,7 +158,7 @@ struct Tiling {
   std::int64_t step;         ///< keys packed at a time
   std::size_t bytes;         ///< working memory per thread
   std::size_t state_bytes;   ///< memory for the softmax states of a task's rows
-  bool keys_in_place;        ///< matrix tiles read keys in place
+  Path path;                 ///< the way to the keys: one of the first six, or weights_pass
   std::int64_t cached_keys;  ///< keys in packed KV blocks that stay in working memory; in the weights pass,
                              ///< keys per task
 };
@@ -235,6 +235,7 @@ inline constexpr std::int64_t kF64Columns = 8;
 /// take only some calls.
 struct Kernels {
   const char* name;
+  const char* takes;  ///< the calls that it takes, in words
   bool (*takes_forward)(const Arguments&);
   bool (*takes_weights_pass)(const Arguments&);  ///< without forward()'s results
   bool (*takes_backward)(const BackwardArguments&);
@@ -271,9 +272,6 @@ struct Kernels {
   void (*finish_states)(const Arguments&, const Tiling&, const Task&, void* states,
                         void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
-  /// Whether forward() keeps the weights of this call if Arguments::kept has memory for them. Results that
-  /// need them then take no further pass.
-  bool (*keeps_weights)(const Arguments&, const Tiling&) = nullptr;
   std::int64_t kv_block = 0;  ///< keys whose weights share a shift
 
   /// Working memory of a task with these rows and keys; it needs no preparation. The members from here to

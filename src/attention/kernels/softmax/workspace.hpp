@@ -192,8 +192,8 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.weight_parts =
       memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
   w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
-  w.query_columns = tiling.keys_in_place ? memory.floats(rows * w.key_lanes) : nullptr;
-  w.key_scores = tiling.keys_in_place ? memory.floats(kKvBlock * kGroupRows) : nullptr;
+  w.query_columns = tiling.path == Path::matrix_keys ? memory.floats(rows * w.key_lanes) : nullptr;
+  w.key_scores = tiling.path == Path::matrix_keys ? memory.floats(kKvBlock * kGroupRows) : nullptr;
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);
   w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
@@ -262,15 +262,29 @@ inline std::int64_t most_task_rows(const Arguments& call, bool cached) {
                  call.key_length <= most_kept_keys(kTaskRows) ? kTaskRows : kQueryBlock);
 }
 
+/// Whether rows are few, and keys and values are whole vectors that can be read in place.
+inline bool reads_in_place(const Arguments& call, std::int64_t step) {
+  return step < kKvBlock && call.dropout.threshold == 0 &&
+         rows_of(call.key, 0, 0, 0).has_whole_vectors(call.head_dim) &&
+         rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
+}
+
+/// The way to the keys of a call that is packed `step` keys at a time, if it is packed.
+inline Path path_of_keys(const Arguments& call, std::int64_t step) {
+  if (reads_in_place(call, step)) return Path::decode;
+  if (step < kKvBlock) return Path::packed_panels;
+  return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
+}
+
 inline Tiling plan(const Arguments& call) {
   const std::int64_t key_bytes =
       static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
   const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
   const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
   Tiling tiling;
-  tiling.keys_in_place = multiplies_keys_in_place(call, all_rows);
+  const bool keys_in_place = multiplies_keys_in_place(call, all_rows);
   const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
-  const bool cached = all_keys <= cache_bytes / key_bytes && !tiling.keys_in_place;
+  const bool cached = all_keys <= cache_bytes / key_bytes && !keys_in_place;
   std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // If no packed keys are kept, bins may use their memory.
@@ -281,6 +295,7 @@ inline Tiling plan(const Arguments& call) {
   const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
   tiling.rows = rows;
   tiling.step = narrow ? kPanel : kKvBlock;
+  tiling.path = keys_in_place ? Path::matrix_keys : path_of_keys(call, tiling.step);
   tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
   tiling.bytes = lay_out(call, tiling, nullptr).bytes;
   Memory state(nullptr);

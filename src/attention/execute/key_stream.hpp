@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "attention/plan/kernels.hpp"
+#include "attention/plan/execution_plan.hpp"
 #include "attention/problem/problem.hpp"
 #include "heed/tensor.hpp"
 
@@ -37,8 +37,8 @@ class KeyStream {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
 };
 
-/// Keeps the rows' states. For calls that fused_supports(). The Problem must outlive the stream.
-std::unique_ptr<KeyStream> fused_stream(const Problem& problem);
+/// Keeps the rows' states, for a plan of the fused kernel. Problem and plan must outlive the stream.
+std::unique_ptr<KeyStream> fused_stream(const Problem& problem, const ExecutionPlan& plan);
 /// Keeps all keys, for the reference kernel.
 std::unique_ptr<KeyStream> reference_stream(const Problem& problem);
 

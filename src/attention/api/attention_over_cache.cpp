@@ -5,11 +5,11 @@
 
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
+#include "attention/check/results.hpp"
+#include "attention/execute/run.hpp"
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/masks/draft_mask.hpp"
 #include "attention/masks/sources.hpp"
-#include "attention/plan/plan.hpp"
-#include "attention/plan/results.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/memory_errors.hpp"
@@ -237,24 +237,17 @@ void refuse_overlaps(const Problem& problem, const CacheState& cache) {
   detail::check_overlaps(others, pools);
 }
 
-struct Computed {
-  detail::Plan plan;
-  detail::KernelRun run;
-};
-
-Computed compute(CacheCall& call, Kernel kernel) {
+AttentionRun compute(CacheCall& call, Kernel kernel) {
   Problem& problem = call.problem;
   // Kernels compute in the dtype of the queries.
   const DType output = problem.dtype;
   problem.dtype = problem.query.dtype;
-  Computed computed;
-  computed.plan = detail::make_plan(problem, kernel);
-  computed.run = computed.plan.kernel(problem);
+  const AttentionRun run = detail::run(problem, kernel);
   problem.dtype = output;
   place_top_keys(problem);
   forbid_beyond(problem);
   detail::recycle(problem);
-  return computed;
+  return run;
 }
 
 }  // namespace
@@ -265,11 +258,11 @@ AttentionResult attention(const TensorView& query, const KvCache& cache, const A
     CacheCall call(query, cache.state(), options, which);
     AttentionResult result = detail::allocate_results(call.problem, options, 4);
     detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
-    const Computed computed = compute(call, options.kernel);
-    result.threads = computed.run.threads;
-    result.recomputed_rows = computed.run.recomputed_rows;
-    result.kernel = computed.plan.name;
-    result.isa = computed.plan.isa;
+    const AttentionRun run = compute(call, options.kernel);
+    result.threads = run.threads;
+    result.recomputed_rows = run.recomputed_rows;
+    result.kernel = run.kernel;
+    result.isa = run.isa;
     return result;
   });
 }
@@ -280,9 +273,7 @@ AttentionRun attention_into(const TensorView& query, const KvCache& cache, const
     CacheCall call(query, cache.state(), options, which);
     detail::bind_outputs(outputs, options, 4, call.problem);
     refuse_overlaps(call.problem, cache.state());
-    const Computed computed = compute(call, options.kernel);
-    return AttentionRun{computed.plan.name, computed.plan.isa, computed.run.threads,
-                        computed.run.recomputed_rows};
+    return compute(call, options.kernel);
   });
 }
 

@@ -1,8 +1,9 @@
 // A reference call whose keys arrive in ranges. It keeps them, and computes at the end.
 #include <cstring>
 
-#include "attention/check/key_stream.hpp"
+#include "attention/execute/key_stream.hpp"
 #include "attention/problem/operands.hpp"
+#include "attention/reference/reference.hpp"
 
 namespace heed::detail {
 namespace {

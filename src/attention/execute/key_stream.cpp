@@ -1,4 +1,4 @@
-#include "attention/check/key_stream.hpp"
+#include "attention/execute/key_stream.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "attention/plan/results.hpp"
+#include "attention/check/results.hpp"
 
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
@@ -75,6 +75,12 @@ void set_sizes(const AttentionOutputs& outputs, const AttentionOptions& options,
   check_map(problem.map_size, problem);
 }
 
+// A huge size of an unused output would drive a loop.
+void clear_unused_sizes(Problem& problem) {
+  if (!problem.top_k_index && !problem.top_k_weight) problem.top_k = 0;
+  if (!problem.map) problem.map_size = {};
+}
+
 }  // namespace
 
 AttentionResult allocate_results(Problem& problem, const AttentionOptions& options, int rank) {
@@ -88,6 +94,23 @@ AttentionResult allocate_results(Problem& problem, const AttentionOptions& optio
                                 dtype_of(problem, options, entry.type));
   }
   return all;
+}
+
+std::size_t expect_results(Problem& problem, const AttentionOptions& options) {
+  static double no_memory = 0;
+  set_sizes({}, options, problem);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const ResultEntry& entry = result_entry(i);
+    if (!is_asked_for(entry, options)) continue;
+    const Dims shape = shape_after_heads(problem, 4, axes_of(problem, entry.shape));
+    const DType dtype = dtype_of(problem, options, entry.type);
+    const auto count = static_cast<std::size_t>(element_count(shape));
+    bytes += count * size_of(dtype);
+    if (count > 0) result<Target>(problem, i) = {&no_memory, dtype, {}};
+  }
+  clear_unused_sizes(problem);
+  return bytes;
 }
 
 AttentionOutputs views_of(AttentionResult& results) {
@@ -113,9 +136,7 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
     // A view without elements needs no writing; and kernels rely on the map to have bins.
     if (view.count() > 0) result<Target>(problem, i) = target;
   }
-  // Clear the sizes of unused outputs; a huge value would otherwise drive a loop.
-  if (!problem.top_k_index && !problem.top_k_weight) problem.top_k = 0;
-  if (!problem.map) problem.map_size = {};
+  clear_unused_sizes(problem);
 }
 
 }  // namespace heed::detail

@@ -1,6 +1,7 @@
 // Results: their shapes, their memory, and the Targets that kernels write to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -20,6 +21,10 @@ bool is_given(const MutableTensorView& view);
 /// Allocates the output and all results that the options ask for, and sets their sizes in the problem. `rank`
 /// is the rank of the inputs.
 AttentionResult allocate_results(Problem& problem, const AttentionOptions& options, int rank);
+
+/// Sets Targets without memory for all results that the options ask for: enough for a plan, which writes
+/// nothing. Returns the bytes that the results would take.
+std::size_t expect_results(Problem& problem, const AttentionOptions& options);
 
 /// Returns views of the allocated members of the result.
 AttentionOutputs views_of(AttentionResult& result);

@@ -1,8 +1,7 @@
-#include "attention/execute/lower.hpp"
+#include "attention/plan/lower.hpp"
 
 #include <algorithm>
 
-#include "attention/execute/path_record.hpp"
 #include "attention/isa/dispatch.hpp"
 #include "attention/isa/features.hpp"
 #include "attention/problem/dropout.hpp"
@@ -71,14 +70,13 @@ cpu::Arguments lower(const Problem& p) {
   call.received_last_rows = p.received_last_rows;
   call.scores_stage = static_cast<int>(p.scores_stage);
   call.ahead = cpu::read_ahead(cpu::processor_vendor());
-  call.paths = path_counts();
   return call;
 }
 
-int threads_for(const Problem& p, std::int64_t pieces, double small_work) {
+int threads_for(const Problem& p, double small_work) {
   const double work = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.query_length) *
                       static_cast<double>(p.key_length) * static_cast<double>(p.head_dim + p.value_dim);
-  return work < small_work ? 1 : static_cast<int>(std::min<std::int64_t>(p.threads, pieces));
+  return work < small_work ? 1 : p.threads;
 }
 
 }  // namespace heed::detail

@@ -1,5 +1,4 @@
-// Converts a Problem to the plain Arguments that targets take, and holds helpers of the fused passes'
-// drivers.
+// Converts a Problem to the plain Arguments that targets take.
 #pragma once
 
 #include "attention/kernels/shared/arguments.hpp"
@@ -13,11 +12,11 @@ cpu::Output output_of(const Target& to);
 /// An output with one number per query row: [B, H, Lq], row-major.
 cpu::Output output_of_rows(const Problem& problem, float* data);
 
-/// Converts all inputs, options and results.
+/// Converts all inputs, options and results. The memory of a run is not set: row notes, kept weights, path
+/// counts.
 cpu::Arguments lower(const Problem& problem);
 
-/// Number of threads worth using for `pieces` pieces of work. One, if the forward pass has fewer
-/// multiply-adds than `small_work`.
-int threads_for(const Problem& problem, std::int64_t pieces, double small_work);
+/// The most threads worth using: one, if the forward pass has fewer multiply-adds than `small_work`.
+int threads_for(const Problem& problem, double small_work);
 
 }  // namespace heed::detail

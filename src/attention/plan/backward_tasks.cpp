@@ -1,4 +1,4 @@
-#include "attention/execute/backward_tasks.hpp"
+#include "attention/plan/backward_tasks.hpp"
 
 #include <algorithm>
 #include <cmath>

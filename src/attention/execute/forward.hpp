@@ -1,0 +1,12 @@
+// The fused kernel's forward pass, as its plan says.
+#pragma once
+
+#include "attention/plan/execution_plan.hpp"
+#include "attention/problem/problem.hpp"
+
+namespace heed::detail {
+
+/// Writes every result that has a Target. The plan is one for the fused kernel.
+KernelRun run_fused(const Problem& problem, const ExecutionPlan& plan);
+
+}  // namespace heed::detail

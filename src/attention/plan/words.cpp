@@ -1,0 +1,238 @@
+#include "attention/plan/words.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/isa/dispatch.hpp"
+#include "attention/plan/backward_tasks.hpp"
+#include "attention/plan/tasks.hpp"
+#include "core/message.hpp"
+#include "heed/attention/targets.hpp"
+
+namespace heed::detail {
+namespace {
+
+template <class... Parts>
+std::string said(const Parts&... parts) {
+  return (text_of(parts) + ...);
+}
+
+std::string_view name_of(cpu::Path path) {
+  switch (path) {
+    case cpu::Path::decode:
+      return "decode";
+    case cpu::Path::matrix_keys:
+      return "matrix_keys";
+    case cpu::Path::packed_panels:
+      return "packed_panels";
+    case cpu::Path::packed_kv_blocks:
+      return "packed_kv_blocks";
+    case cpu::Path::packed_pairs:
+      return "packed_pairs";
+    default:
+      return "weights_pass";
+  }
+}
+
+std::string_view name_of(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::split_kv:
+      return "split_kv";
+    case Schedule::shared_spans:
+      return "shared_spans";
+    case Schedule::keeps_weights:
+      return "keeps_weights";
+    default:
+      return "whole_tasks";
+  }
+}
+
+// A call goes to the first unit that takes it.
+std::string unit_reason(std::string_view chosen) {
+  std::string reason;
+  for (const cpu::Kernels& unit : cpu::kernels().units()) {
+    reason += said(reason.empty() ? "" : " ", unit.name, " takes ", unit.takes, ".");
+    if (unit.name == chosen) break;
+  }
+  return reason;
+}
+
+std::string path_reason(const ForwardPass& pass) {
+  const std::int64_t rows = pass.call.most_rows * pass.call.group;
+  switch (pass.tiling.path) {
+    case cpu::Path::decode:
+      return said("A key head has only ", rows, " rows, so keys and values are read in place.");
+    case cpu::Path::matrix_keys:
+      return said("A key head has only ", rows, " rows, so matrix tiles read its keys in place.");
+    case cpu::Path::packed_panels:
+      return said("A key head has only ", rows,
+                  " rows. Its keys cannot be read in place, because of dropout or of rows that are not "
+                  "whole vectors.");
+    default:
+      return said("A key head has ", rows, " rows, which share packed keys. ",
+                  pass.tiling.cached_keys > pass.tiling.step
+                      ? "All packed keys of a head stay in working memory."
+                      : "They do not all fit into working memory, so each task packs them again.");
+  }
+}
+
+std::string schedule_reason(const ForwardPass& pass, int threads) {
+  const std::size_t tasks = pass.tasks.size();
+  switch (pass.schedule) {
+    case Schedule::split_kv:
+      return said("There are too few tasks for ", threads, " threads, so threads share spans of ", cpu::kSpan,
+                  " keys.");
+    case Schedule::shared_spans:
+      return said("Tasks read pieces of the same memory, so they go over spans of ", cpu::kSpan,
+                  " keys side by side.");
+    case Schedule::keeps_weights:
+      return "Tasks keep their weights until the sums of their rows are known, so `received` needs no second "
+             "pass.";
+    default:
+      return threads == 1             ? "One thread is enough for a call of this size, or one was asked for."
+             : pass.call.map_rows > 0 ? "Rows that share a row of the map belong to one thread."
+                                      : said(tasks, tasks == 1 ? " task cannot" : " tasks need not",
+                                             " be shared among ", threads, " threads.");
+  }
+}
+
+int threads_of(int most, std::size_t count) {
+  return static_cast<int>(std::clamp<std::size_t>(count, 1, static_cast<std::size_t>(most)));
+}
+
+PlannedPass in_words(const ForwardPass& pass, std::string name, int threads) {
+  const bool split = pass.schedule == Schedule::split_kv || pass.schedule == Schedule::shared_spans;
+  const std::size_t count = split ? pass.span_items.size() - 1 : pass.items.size() - 1;
+  const int used = threads_of(threads, count);
+  std::string because =
+      unit_reason(pass.unit->name) + " " + path_reason(pass) + " " + schedule_reason(pass, threads);
+  if (pass.keeps_rows_weights)
+    because += " All weights are kept, so results that need the final sums take no further pass.";
+  std::size_t together = 1;
+  for (std::size_t i = 0; split && i < count; ++i)
+    together = std::max(together, pass.span_items[i + 1] - pass.span_items[i]);
+  return {std::move(name),
+          pass.unit->name,
+          std::string(name_of(pass.tiling.path)),
+          std::string(name_of(pass.schedule)),
+          std::move(because),
+          static_cast<std::int64_t>(pass.tasks.size()),
+          pass.tiling.rows,
+          pass.tiling.step,
+          used,
+          static_cast<std::size_t>(used) * together * pass.tiling.bytes +
+              (split ? pass.spans.size() * pass.tiling.state_bytes : 0)};
+}
+
+PlannedPass in_words(const WeightsPass& pass, std::string name, std::string because, int threads) {
+  const int used = threads_of(threads, pass.tasks.size());
+  std::int64_t keys = 0;
+  for (const cpu::WeightsTask& task : pass.tasks) keys = std::max(keys, task.block_end - task.block_begin);
+  return {std::move(name),
+          pass.unit->name,
+          std::string(name_of(pass.tiling.path)),
+          "whole_tasks",
+          unit_reason(pass.unit->name) + " " + std::move(because),
+          static_cast<std::int64_t>(pass.tasks.size()),
+          pass.tiling.rows,
+          keys,
+          used,
+          static_cast<std::size_t>(used) * pass.tiling.bytes};
+}
+
+double visible_pairs(const Problem& p) {
+  double pairs = 0;
+  for (const Segment& s : p.segments)
+    for (std::int64_t i = 0; i < s.query_end - s.query_begin; ++i) {
+      const KeyRange seen = visible_keys(p, i + s.offset, s.keys());
+      pairs += static_cast<double>(std::max<std::int64_t>(0, seen.end - seen.begin));
+    }
+  return pairs * static_cast<double>(p.heads);
+}
+
+std::string target_reason(std::string_view isa) {
+  for (const heed::Target& target : targets())
+    if (target.name == isa)
+      return said("The fused kernel takes the call. Its target is ", isa, ": ", target.why, ".");
+  return {};
+}
+
+std::string reference_reason(const Problem& p, bool of_gradients) {
+  if (p.dtype == DType::f64) return "The tensors are f64, which the reference alone computes.";
+  return of_gradients
+             ? "The reference was asked for, or the fused kernel does not take the call: sizes beyond "
+               "1024, or a gradient of weights."
+             : "The reference was asked for, or the fused kernel does not take the call: a dimension "
+               "or top_k beyond 1024, or a map of more than 32768 columns.";
+}
+
+}  // namespace
+
+AttentionPlan in_words(const Problem& p, const ExecutionPlan& plan) {
+  AttentionPlan words;
+  words.kernel = plan.kernel;
+  words.isa = plan.isa;
+  words.multiply_adds = visible_pairs(p) * static_cast<double>(p.head_dim + p.value_dim);
+  if (plan.kernel == Kernel::reference) {
+    words.because = reference_reason(p, false);
+    words.falls_back = "Nothing: the reference computes in f64.";
+    return words;
+  }
+  words.because = target_reason(plan.isa);
+  words.falls_back = "Rows whose numbers f32 cannot hold are computed again in f64.";
+  for (const ForwardPass& pass : plan.forward())
+    words.passes.push_back(in_words(pass, "forward", plan.threads));
+  if (plan.weights)
+    words.passes.push_back(in_words(*plan.weights, "weights",
+                                    "Weights and `received` need the final sums of the rows.", plan.threads));
+  if (plan.scores)
+    words.passes.push_back(
+        in_words(*plan.scores, "scores", "Scores are written as they are before the softmax.", plan.threads));
+  if (plan.unmasked)
+    for (const ForwardPass& pass : plan.unmasked->plan.forward()) {
+      words.passes.push_back(in_words(pass, "forward without masks", plan.threads));
+      words.passes.back().because +=
+          " The masked mass compares the sums of the rows with and without the masks.";
+    }
+  return words;
+}
+
+AttentionPlan in_words(const BackwardProblem& p, const BackwardPlan& plan) {
+  AttentionPlan words;
+  words.kernel = plan.kernel;
+  words.isa = plan.isa;
+  // Five products, of which three have the head dimension and two the value dimension.
+  words.multiply_adds =
+      visible_pairs(p.forward) * static_cast<double>(3 * p.forward.head_dim + 2 * p.forward.value_dim);
+  if (plan.kernel == Kernel::reference) {
+    words.because = reference_reason(p.forward, true);
+    words.falls_back = "Nothing: the reference computes in f64.";
+    return words;
+  }
+  words.because = target_reason(plan.isa);
+  if (plan.tasks.empty()) return words;
+  words.falls_back = said("Key heads with rows that f32 cannot hold run again on ", plan.unit_of_failed->name,
+                          ", without those rows, whose share is added in f64.");
+  std::int64_t splits = 1;
+  std::size_t parts = 0, longest = 0;
+  for (const cpu::BackwardTask& task : plan.tasks) {
+    splits = std::max(splits, task.splits);
+    if (task.splits > 1) parts += static_cast<std::size_t>(query_part_size(task, p.forward.head_dim));
+  }
+  for (std::size_t i = 0; i + 1 < plan.phases.size(); ++i)
+    longest = std::max(longest, plan.phases[i + 1] - plan.phases[i]);
+  std::string because = unit_reason(plan.unit->name);
+  because += splits == 1 ? " A task owns all keys of a key head."
+                         : said(" Key heads are few, so the keys of each are split into ", splits, " tasks.");
+  if (plan.phases.size() > 2)
+    because += said(" Tasks that share a bias run in ", plan.phases.size() - 1, " phases.");
+  because += said(" Where an lse is beyond 16, or a sequence has at most 192 keys, ", plan.lse_unit->name,
+                  " sums the rows again, because an lse in f32 is too coarse.");
+  const int used = threads_of(plan.threads, longest);
+  words.passes.push_back({"backward", plan.unit->name, "backward", "whole_tasks", std::move(because),
+                          static_cast<std::int64_t>(plan.tasks.size()), plan.tiling.rows, plan.tiling.keys,
+                          used, static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
+  return words;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,14 @@
+// The reference: attention and its gradients in f64, row by row. The fused kernel is tested against it.
+#pragma once
+
+#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
+
+namespace heed::detail {
+
+/// Writes every result that has a Target, on one thread.
+KernelRun run_reference(const Problem& problem);
+/// Writes every gradient that has a Target; threads share the key heads.
+KernelRun run_reference_backward(const BackwardProblem& problem);
+
+}  // namespace heed::detail
