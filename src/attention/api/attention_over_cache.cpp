@@ -94,7 +94,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   const std::int64_t count = packed ? count_segments(*options.query_segments, given) : given.shape()[0];
   choose_sequences(cache, count, which);
 
-  // Builds the shapes of tensors that would hold the rows, for the checks shared by all calls.
+  // The lengths of the sequences, as in a call on tensors that hold the rows.
   std::vector<std::int64_t> lengths{0};
   std::int64_t most = 0;
   for (const std::int64_t number : sequences) {
@@ -108,17 +108,19 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
                                           {static_cast<std::int64_t>(lengths.size()) - (packed ? 0 : 1)});
   (packed ? complete.key_segments : complete.kv_lengths) = key_lengths.view();
   const TensorView prepared = prepared_query(given, cache);
-  static constexpr double kNothing = 0;
-  const auto shape = [&](std::int64_t width) {
-    return TensorView(&kNothing, prepared.dtype(), {given.shape()[0], cache.options.kv_heads, most, width},
-                      {0, 0, 0, 0});
+  const auto rows_of = [&](const char* name, std::int64_t width, const detail::Operand& rows) {
+    detail::CallTensor tensor =
+        detail::tensor_of(name, {given.shape()[0], cache.options.kv_heads, most, width}, prepared.dtype());
+    tensor.rows = rows;
+    return tensor;
   };
   if (options.output_dtype && *options.output_dtype != given.dtype() && *options.output_dtype != DType::f32)
     refuse("output_dtype is ", *options.output_dtype, "; ", given.dtype(), " as in query or f32 is expected");
   complete.output_dtype.reset();
-  problem =
-      detail::check_call(prepared, shape(cache.options.head_dim), shape(cache.options.value_dim), complete);
-  problem.dtype = given.dtype();  // dtype of the output
+  problem = detail::check_call(detail::tensor_of("query", prepared),
+                               rows_of("key", cache.options.head_dim, cache.key.view),
+                               rows_of("value", cache.options.value_dim, cache.value.view), complete);
+  problem.output_dtype = options.output_dtype.value_or(given.dtype());
   bind_cache(cache, options);
   read_tree(which);
 }
@@ -126,8 +128,6 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
 void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& options) {
   cached = {plain.data(), cache.options.kv_heads, cache.codes()};
   problem.cache = &cached;
-  problem.key = cache.key.view;
-  problem.value = cache.value.view;
   for (std::size_t s = 0; s < problem.segments.size(); ++s) {
     Segment& segment = problem.segments[s];
     segment.sequence = static_cast<std::int64_t>(s);
@@ -239,11 +239,7 @@ void refuse_overlaps(const Problem& problem, const CacheState& cache) {
 
 AttentionRun compute(CacheCall& call, Kernel kernel) {
   Problem& problem = call.problem;
-  // Kernels compute in the dtype of the queries.
-  const DType output = problem.dtype;
-  problem.dtype = problem.query.dtype;
   const AttentionRun run = detail::run(problem, kernel);
-  problem.dtype = output;
   place_top_keys(problem);
   forbid_beyond(problem);
   detail::recycle(problem);

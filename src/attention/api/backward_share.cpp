@@ -100,11 +100,10 @@ void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
 std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, const Dims& value, DType dtype,
                                          const AttentionOptions& options, const CallPart& part) {
   return detail::with_memory_errors([&] {
-    // Views of a single number. Only the tensors' shapes are known, and nothing is read.
-    const double number = 0;
-    const auto view = [&](const Dims& shape) { return TensorView(&number, dtype, Dims{}).expand(shape); };
     BackwardProblem problem;
-    problem.forward = detail::check_call(view(query), view(key), view(value), options, &part);
+    problem.forward =
+        detail::check_call(detail::tensor_of("query", query, dtype), detail::tensor_of("key", key, dtype),
+                           detail::tensor_of("value", value, dtype), options, &part);
     require_all_rows(problem, part);
     std::vector<GradientTask> tasks;
     for (const BackwardTask& task : tasks_of(problem, options.kernel)) {

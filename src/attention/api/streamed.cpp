@@ -18,21 +18,19 @@ namespace {
 using detail::Problem;
 using detail::refuse;
 
-constexpr double kNothing = 0;
-
-// Placeholder views of keys or values that have not arrived yet.
-TensorView later(const TensorView& query, const KeyShape& keys, std::int64_t width) {
+// Keys or values that have not arrived yet.
+detail::CallTensor later(const char* name, const TensorView& query, const KeyShape& keys,
+                         std::int64_t width) {
   Dims shape = query.shape();
   const int rank = query.rank();
   if (rank > 2) shape[rank - 3] = keys.kv_heads;
   shape[rank - 2] = keys.length;
   shape[rank - 1] = width;
-  const std::vector<std::int64_t> none(static_cast<std::size_t>(rank), 0);
-  return {&kNothing, query.dtype(), shape, Dims(none)};
+  return detail::tensor_of(name, shape, query.dtype());
 }
 
 void check_shape(const TensorView& query, const KeyShape& keys) {
-  (void)detail::lift("query", query);
+  (void)detail::tensor_of("query", query);
   const auto check = [](const char* name, std::int64_t size) {
     if (size < 0) refuse("keys.", name, " is ", size, "; 0 or more is expected");
   };
@@ -43,20 +41,11 @@ void check_shape(const TensorView& query, const KeyShape& keys) {
     refuse("keys.kv_heads is ", keys.kv_heads, "; 1 is expected with a query of 2 axes");
 }
 
-// Sets the strides of contiguous rows, because the choice of the kernel depends on strides.
-void lay_in_rows(detail::Operand& operand, std::int64_t width) {
-  operand.data = nullptr;
-  operand.stride[2] = width;
-  operand.stride[3] = 1;
-}
-
 Problem check_streamed(const TensorView& query, const KeyShape& keys, const AttentionOptions& options,
                        const CallPart& part, const AttentionOutputs& outputs) {
   check_shape(query, keys);
-  Problem p = detail::check_call(query, later(query, keys, query.size(-1)),
-                                 later(query, keys, keys.value_dim), options, &part);
-  lay_in_rows(p.key, p.head_dim);
-  lay_in_rows(p.value, p.value_dim);
+  Problem p = detail::check_call(detail::tensor_of("query", query), later("key", query, keys, query.size(-1)),
+                                 later("value", query, keys, keys.value_dim), options, &part);
   detail::bind_outputs(outputs, options, query.rank(), p);
   detail::check_overlaps(p);
   for (std::size_t i = 0; i < kResultCount; ++i) {

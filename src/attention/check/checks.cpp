@@ -17,66 +17,63 @@ constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
 constexpr std::int64_t kMaxOffset = std::int64_t{1} << 60;
 constexpr std::int64_t kOpenEnough = std::int64_t{1} << 61;  // a wider window has no limit at any position
 
-void check_dtypes(const TensorView& query, const TensorView& key, const TensorView& value) {
-  if (!is_floating(query.dtype()))
-    refuse("query has dtype ", query.dtype(), "; f64, f32, f16 or bf16 is expected");
-  if (key.dtype() != query.dtype())
-    refuse("key has dtype ", key.dtype(), "; ", query.dtype(), " as in query is expected");
-  if (value.dtype() != query.dtype())
-    refuse("value has dtype ", value.dtype(), "; ", query.dtype(), " as in query is expected");
+void check_dtypes(const CallTensor& query, const CallTensor& key, const CallTensor& value) {
+  if (!is_floating(query.dtype))
+    refuse("query has dtype ", query.dtype, "; f64, f32, f16 or bf16 is expected");
+  if (key.dtype != query.dtype)
+    refuse("key has dtype ", key.dtype, "; ", query.dtype, " as in query is expected");
+  if (value.dtype != query.dtype)
+    refuse("value has dtype ", value.dtype, "; ", query.dtype, " as in query is expected");
 }
 
-void check_ranks(const TensorView& query, const TensorView& key, const TensorView& value) {
-  if (key.rank() != query.rank())
-    refuse("key has shape ", key.shape(), "; ", query.rank(), " axes as in query are expected");
-  if (value.rank() != query.rank())
-    refuse("value has shape ", value.shape(), "; ", query.rank(), " axes as in query are expected");
+void check_ranks(const CallTensor& query, const CallTensor& key, const CallTensor& value) {
+  if (key.shape.size() != query.shape.size())
+    refuse("key has shape ", key.shape, "; ", query.shape.size(), " axes as in query are expected");
+  if (value.shape.size() != query.shape.size())
+    refuse("value has shape ", value.shape, "; ", query.shape.size(), " axes as in query are expected");
 }
 
-// Checks that one axis of a view equals the same axis of another tensor.
-void check_axis(const char* name, const TensorView& view, const char* axis, std::int64_t size,
-                std::int64_t expected, const char* other) {
+// An axis of a tensor, as messages name it.
+struct Axis {
+  const char* tensor;
+  const char* name;
+  int number;  // of [B, H, L, C]
+};
+
+// Checks that an axis is as long as that of another tensor.
+void check_axis(const Axis& axis, const CallTensor& tensor, const CallTensor& other, const char* other_name) {
+  const std::int64_t size = tensor.size[axis.number], expected = other.size[axis.number];
   if (size != expected)
-    refuse(name, " has ", axis, " ", size, " (shape ", view.shape(), "); ", expected, " as in ", other,
-           " is expected");
+    refuse(axis.tensor, " has ", axis.name, " ", size, " (shape ", tensor.shape, "); ", expected, " as in ",
+           other_name, " is expected");
 }
 
 void check_length(const char* name, const char* axis, std::int64_t length) {
   if (length > kMaxLength) refuse(name, " has ", axis, " ", length, "; at most 2^48 is supported");
 }
 
-void read_shapes(const TensorView& query, const TensorView& key, const TensorView& value, Problem& problem) {
-  const Lifted q = lift("query", query);
-  const Lifted k = lift("key", key);
-  const Lifted v = lift("value", value);
-  check_ranks(query, key, value);
-  check_dtypes(query, key, value);
-  check_axis("key", key, "batch size", k.size[0], q.size[0], "query");
-  check_axis("value", value, "batch size", v.size[0], q.size[0], "query");
-  check_axis("value", value, "head count", v.size[1], k.size[1], "key");
-  check_axis("value", value, "length", v.size[2], k.size[2], "key");
-  check_axis("key", key, "head dimension", k.size[3], q.size[3], "query");
+void read_shapes(const CallTensor& q, const CallTensor& k, const CallTensor& v, Problem& problem) {
+  check_ranks(q, k, v);
+  check_dtypes(q, k, v);
+  check_axis({"key", "batch size", 0}, k, q, "query");
+  check_axis({"value", "batch size", 0}, v, q, "query");
+  check_axis({"value", "head count", 1}, v, k, "key");
+  check_axis({"value", "length", 2}, v, k, "key");
+  check_axis({"key", "head dimension", 3}, k, q, "query");
   if (q.size[1] > 0 && (k.size[1] == 0 || q.size[1] % k.size[1] != 0))
-    refuse("query has head count ", q.size[1], " (shape ", query.shape(), "); a multiple of key's ",
-           k.size[1], " is expected");
-  if (q.size[3] == 0)
-    refuse("query has head dimension 0 (shape ", query.shape(), "); at least 1 is expected");
+    refuse("query has head count ", q.size[1], " (shape ", q.shape, "); a multiple of key's ", k.size[1],
+           " is expected");
+  if (q.size[3] == 0) refuse("query has head dimension 0 (shape ", q.shape, "); at least 1 is expected");
   check_length("query", "length", q.size[2]);
   check_length("key", "length", k.size[2]);
   check_length("query", "head dimension", q.size[3]);
   check_length("value", "head dimension", v.size[3]);
 
-  problem.batch = q.size[0];
-  problem.heads = q.size[1];
-  problem.kv_heads = k.size[1];
-  problem.query_length = q.size[2];
-  problem.key_length = k.size[2];
-  problem.head_dim = q.size[3];
-  problem.value_dim = v.size[3];
-  problem.dtype = query.dtype();
-  problem.query = q.operand;
-  problem.key = k.operand;
-  problem.value = v.operand;
+  static_cast<ProblemShape&>(problem) = {q.size[0], q.size[1], k.size[1], q.size[2],
+                                         k.size[2], q.size[3], v.size[3], q.dtype};
+  problem.query = q.rows;
+  problem.key = k.rows;
+  problem.value = v.rows;
 }
 
 void read_numbers(const AttentionOptions& options, Problem& problem) {
@@ -210,7 +207,7 @@ std::vector<Segment>& kept_segments() {
   return kept;
 }
 
-void check_requests(const AttentionOptions& options, const Problem& problem) {
+void check_requests(const AttentionOptions& options, Problem& problem) {
   if (options.top_k < 0) refuse("top_k is ", options.top_k, "; 0 (off) or more is expected");
   if (options.received_last < 0)
     refuse("received_last is ", options.received_last, "; 0 (off) or more is expected");
@@ -220,11 +217,18 @@ void check_requests(const AttentionOptions& options, const Problem& problem) {
   if (options.output_dtype && *options.output_dtype != problem.dtype && *options.output_dtype != DType::f32)
     refuse("output_dtype is ", *options.output_dtype, "; ", problem.dtype, " as in query",
            problem.dtype == DType::f32 ? "" : " or f32", " is expected");
+  problem.output_dtype = options.output_dtype.value_or(problem.dtype);
 }
 
 }  // namespace
 
 Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
+                   const AttentionOptions& options, const CallPart* part) {
+  return check_call(tensor_of("query", query), tensor_of("key", key), tensor_of("value", value), options,
+                    part);
+}
+
+Problem check_call(const CallTensor& query, const CallTensor& key, const CallTensor& value,
                    const AttentionOptions& options, const CallPart* part) {
   Problem problem;
   read_shapes(query, key, value, problem);

@@ -43,8 +43,8 @@ bool is_given(const MutableTensorView& view) { return view.data() != nullptr || 
 
 namespace {
 
-DType dtype_of(const Problem& problem, const AttentionOptions& options, ResultType type) {
-  if (type == ResultType::output) return options.output_dtype.value_or(problem.dtype);
+DType dtype_of(const Problem& problem, ResultType type) {
+  if (type == ResultType::output) return problem.output_dtype;
   return type == ResultType::index ? DType::i64 : summary_dtype(problem);
 }
 
@@ -89,9 +89,8 @@ AttentionResult allocate_results(Problem& problem, const AttentionOptions& optio
   for (std::size_t i = 0; i < kResultCount; ++i) {
     const ResultEntry& entry = result_entry(i);
     if (is_asked_for(entry, options))
-      result<Tensor>(all, i) =
-          Tensor::uninitialized(shape_after_heads(problem, rank, axes_of(problem, entry.shape)),
-                                dtype_of(problem, options, entry.type));
+      result<Tensor>(all, i) = Tensor::uninitialized(
+          shape_after_heads(problem, rank, axes_of(problem, entry.shape)), dtype_of(problem, entry.type));
   }
   return all;
 }
@@ -104,7 +103,7 @@ std::size_t expect_results(Problem& problem, const AttentionOptions& options) {
     const ResultEntry& entry = result_entry(i);
     if (!is_asked_for(entry, options)) continue;
     const Dims shape = shape_after_heads(problem, 4, axes_of(problem, entry.shape));
-    const DType dtype = dtype_of(problem, options, entry.type);
+    const DType dtype = dtype_of(problem, entry.type);
     const auto count = static_cast<std::size_t>(element_count(shape));
     bytes += count * size_of(dtype);
     if (count > 0) result<Target>(problem, i) = {&no_memory, dtype, {}};
@@ -132,7 +131,7 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
     if (!is_given(view)) continue;
     const Target target =
         target_of(entry.path, view, shape_after_heads(problem, rank, axes_of(problem, entry.shape)),
-                  dtype_of(problem, options, entry.type), 4 - rank);
+                  dtype_of(problem, entry.type), 4 - rank);
     // A view without elements needs no writing; and kernels rely on the map to have bins.
     if (view.count() > 0) result<Target>(problem, i) = target;
   }

@@ -50,8 +50,8 @@ class KeptKeys final : public KeyStream {
 
   KernelRun finish(std::vector<cpu::RowStatus>& /*status*/) override {
     Problem problem = p_;
-    problem.key = lift("key", key_).operand;
-    problem.value = lift("value", value_).operand;
+    problem.key = tensor_of("key", key_).rows;
+    problem.value = tensor_of("value", value_).rows;
     return run_reference(problem);
   }
 

@@ -53,27 +53,27 @@ void check_numbers(const detail::CacheState& state, const char* name, const deta
     }
 }
 
-detail::Lifted rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
+detail::CallTensor rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
                               std::int64_t batch, std::int64_t width) {
   if (!is_floating(view.dtype()) || view.dtype() == DType::f64)
     refuse(name, " has dtype ", view.dtype(), "; f32, f16 or bf16 is expected");
-  const detail::Lifted lifted = detail::lift(name, view);
-  if (lifted.size[0] != batch || lifted.size[1] != state.options.kv_heads || lifted.size[3] != width)
+  const detail::CallTensor tensor = detail::tensor_of(name, view);
+  if (tensor.size[0] != batch || tensor.size[1] != state.options.kv_heads || tensor.size[3] != width)
     refuse(name, " has shape ", view.shape(), "; [", batch, ", ", state.options.kv_heads, ", rows, ", width,
            "] is expected");
-  return lifted;
+  return tensor;
 }
 
-void check_arrivals(const detail::CacheState& state, const detail::Lifted& key, const detail::Lifted& value,
+void check_arrivals(const detail::CacheState& state, const detail::CallTensor& key, const detail::CallTensor& value,
                     std::span<const Arrival> arrivals) {
   for (const Arrival& arrival : arrivals) {
     const std::int64_t length = state.sequence_in_use(arrival.sequence).length;
     if (length + (arrival.end - arrival.begin) > INT32_MAX)
       refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
              " positions long; fewer than 2^31 are expected");
-    check_numbers(state, "key", key.operand, arrival.batch, arrival.begin, arrival.end,
+    check_numbers(state, "key", key.rows, arrival.batch, arrival.begin, arrival.end,
                   state.options.head_dim);
-    check_numbers(state, "value", value.operand, arrival.batch, arrival.begin, arrival.end,
+    check_numbers(state, "value", value.rows, arrival.batch, arrival.begin, arrival.end,
                   state.options.value_dim);
   }
 }
@@ -125,14 +125,14 @@ void KvCache::append(const TensorView& key, const TensorView& value) {
   detail::with_memory_errors([&] {
     check_writable(*state_);
     const std::int64_t batch = sequences();
-    const detail::Lifted k = rows_to_append(*state_, "key", key, batch, head_dim());
-    const detail::Lifted v = rows_to_append(*state_, "value", value, batch, value_dim());
+    const detail::CallTensor k = rows_to_append(*state_, "key", key, batch, head_dim());
+    const detail::CallTensor v = rows_to_append(*state_, "value", value, batch, value_dim());
     if (v.size[2] != k.size[2])
       refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
     std::vector<Arrival> arrivals;
     for (std::int64_t b = 0; b < batch; ++b) arrivals.push_back({b, b, 0, k.size[2]});
     check_arrivals(*state_, k, v, arrivals);
-    detail::append_rows(*state_, k.operand, v.operand, arrivals);
+    detail::append_rows(*state_, k.rows, v.rows, arrivals);
   });
 }
 
@@ -140,8 +140,8 @@ void KvCache::append(const TensorView& key, const TensorView& value, const Tenso
                      std::span<const std::int64_t> which) {
   detail::with_memory_errors([&] {
     check_writable(*state_);
-    const detail::Lifted k = rows_to_append(*state_, "key", key, 1, head_dim());
-    const detail::Lifted v = rows_to_append(*state_, "value", value, 1, value_dim());
+    const detail::CallTensor k = rows_to_append(*state_, "key", key, 1, head_dim());
+    const detail::CallTensor v = rows_to_append(*state_, "value", value, 1, value_dim());
     if (v.size[2] != k.size[2])
       refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
     const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
@@ -156,7 +156,7 @@ void KvCache::append(const TensorView& key, const TensorView& value, const Tenso
     for (std::int64_t b = 0; b < count; ++b)
       arrivals.push_back({which.empty() ? b : which[index(b)], 0, ends[index(b)], ends[index(b) + 1]});
     check_arrivals(*state_, k, v, arrivals);
-    detail::append_rows(*state_, k.operand, v.operand, arrivals);
+    detail::append_rows(*state_, k.rows, v.rows, arrivals);
   });
 }
 

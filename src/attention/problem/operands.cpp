@@ -54,17 +54,21 @@ void check_memory(std::string_view name, const TensorView& view) {
            ", which span more bytes than 64 bits can count");
 }
 
-Lifted lift(std::string_view name, const TensorView& view) {
-  if (view.rank() < 2 || view.rank() > 4)
-    refuse(name, " has shape ", view.shape(), "; 2 to 4 axes, [B, H, L, D], are expected");
+CallTensor tensor_of(std::string_view name, const Dims& shape, DType dtype) {
+  if (shape.size() < 2 || shape.size() > 4)
+    refuse(name, " has shape ", shape, "; 2 to 4 axes, [B, H, L, D], are expected");
+  CallTensor tensor{shape, dtype, {1, 1, 1, 1}, {nullptr, dtype, {0, 0, shape.back(), 1}}};
+  for (int axis = 0; axis < shape.size(); ++axis) tensor.size[axis + 4 - shape.size()] = shape[axis];
+  return tensor;
+}
+
+CallTensor tensor_of(std::string_view name, const TensorView& view) {
+  CallTensor tensor = tensor_of(name, view.shape(), view.dtype());
   check_memory(name, view);
-  Lifted lifted{{view.data(), view.dtype(), {}}, {1, 1, 1, 1}};
-  const int missing = 4 - view.rank();
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    lifted.size[axis + missing] = view.shape()[axis];
-    lifted.operand.stride[axis + missing] = view.strides()[axis];
-  }
-  return lifted;
+  tensor.rows = {view.data(), view.dtype(), {}};
+  for (int axis = 0; axis < view.rank(); ++axis)
+    tensor.rows.stride[axis + 4 - view.rank()] = view.strides()[axis];
+  return tensor;
 }
 
 Operand broadcast(std::string_view name, const TensorView& view, const Dims& shape) {

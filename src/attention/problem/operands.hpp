@@ -15,12 +15,17 @@ namespace heed::detail {
 /// count. An empty view passes.
 void check_memory(std::string_view name, const TensorView& view);
 
-/// A view of rank 2, 3 or 4 as [B, H, L, C]; missing axes have size 1. `name` is used in messages.
-struct Lifted {
-  Operand operand;
-  std::int64_t size[4] = {1, 1, 1, 1};
+/// A tensor of a call, of rank 2, 3 or 4, read as [B, H, L, C].
+struct CallTensor {
+  Dims shape;
+  DType dtype = DType::f32;             ///< rows in a cache may have another one
+  std::int64_t size[4] = {1, 1, 1, 1};  ///< missing axes have size 1
+  Operand rows;
 };
-Lifted lift(std::string_view name, const TensorView& view);
+/// `name` is used in messages.
+CallTensor tensor_of(std::string_view name, const TensorView& view);
+/// A tensor whose rows are contiguous, and which has no memory yet.
+CallTensor tensor_of(std::string_view name, const Dims& shape, DType dtype);
 
 /// Broadcasts to `shape` as NumPy does: axes of size 1 and missing axes get stride 0.
 Operand broadcast(std::string_view name, const TensorView& view, const Dims& shape);

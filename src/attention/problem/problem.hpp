@@ -90,6 +90,7 @@ struct ScoreRules {
 
 /// The targets of the results, whose shapes the table of results gives, and the settings that belong to them.
 struct ResultTargets : ResultSet<Target> {
+  DType output_dtype = DType::f32;
   ScoresStage scores_stage = ScoresStage::bias;
   std::int64_t top_k = 0;  ///< 0 if not wanted; likewise map_size
   std::int64_t received_last_rows = 0;
