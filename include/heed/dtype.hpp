@@ -1,4 +1,4 @@
-// Element types, and the two 16-bit floats that C++20 lacks.
+// Names and sizes of element types, and the two 16-bit floats that C++20 lacks.
 #pragma once
 
 #include <bit>
@@ -7,11 +7,10 @@
 #include <optional>
 #include <string_view>
 
+#include "heed/element_type.hpp"
 #include "heed/export.hpp"
 
 namespace heed {
-
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
 
 /// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits.
 struct Float16 {

@@ -14,7 +14,7 @@ namespace heed::detail {
 inline constexpr std::int64_t kRowsAtOnce = 256, kRowsAhead = 6;
 
 /// A write target for a tensor [B, H, Lq].
-inline Target target_rows(Tensor& tensor) {
+inline Output target_rows(Tensor& tensor) {
   const MutableTensorView view = tensor.mutable_view();
   return {view.data(), view.dtype(), {view.strides()[0], view.strides()[1], view.strides()[2], 0}};
 }

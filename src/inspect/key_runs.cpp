@@ -53,7 +53,7 @@ Operand operand_of(const Tensor& tensor) {
 
 class RunSums {
  public:
-  RunSums(const Problem& p, const Operand& lse, const KeyRuns& runs, const Target& sums)
+  RunSums(const Problem& p, const Operand& lse, const KeyRuns& runs, const Output& sums)
       : p_(p), lse_(lse), runs_(runs), sums_(sums), batch_(runs.segment->batch) {
     key_ = gathered_rows(p, p.key, batch_, p.kv_heads, runs.keys.data(), runs.keys.data() + runs.keys.size());
   }
@@ -154,7 +154,7 @@ class RunSums {
   const Problem& p_;
   const Operand& lse_;
   const KeyRuns& runs_;
-  const Target& sums_;
+  const Output& sums_;
   std::int64_t batch_;
   Tensor key_;  // [1, Hkv, keys, D]
 };
@@ -165,7 +165,7 @@ bool can_gather(const Problem& p) {
   return !p.mask && p.sparse_masks.empty() && !p.score_mod && !p.bias && !p.alibi_slopes;
 }
 
-void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Target& sums) {
+void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Output& sums) {
   RunSums(p, lse, runs, sums).fill();
 }
 

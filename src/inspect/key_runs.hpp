@@ -27,6 +27,6 @@ inline constexpr std::size_t kWorthGathering = 64;
 bool can_gather(const Problem& p);
 
 /// Writes to sums [B, H, Lq] the weight of each row on its run; NaN if the row's lse is NaN.
-void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Target& sums);
+void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Output& sums);
 
 }  // namespace heed::detail

@@ -94,7 +94,7 @@ Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span ro
   for (MaskSource& mask : p.sparse_masks) mask.place = place;
   p.score_mod.place = place;
   for (std::size_t i = 0; i < kResultCount; ++i) {
-    Target& each = result<Target>(p, i);
+    Output& each = result<Output>(p, i);
     move_to(each, 0, batch.begin);
     if (has_rows(result_entry(i).shape)) move_to(each, 2, rows.begin);
   }

@@ -54,14 +54,14 @@ void fill_places(const Problem& p, AttentionReport& report) {
 void fill_shares(const Problem& p, AttentionReport& report) {
   for (Tensor* tensor : {&report.first, &report.self, &report.previous, &report.next})
     *tensor = row_tensor(p);
-  const Target first = target_rows(report.first);
-  const Target self = target_rows(report.self);
-  const Target previous = target_rows(report.previous);
-  const Target next = target_rows(report.next);
+  const Output first = target_rows(report.first);
+  const Output self = target_rows(report.self);
+  const Output previous = target_rows(report.previous);
+  const Output next = target_rows(report.next);
   const auto every_row = [](std::int64_t, std::int64_t) { return true; };
   for_each_row(p, "shares", report.lse, every_row,
                [&](const Segment& segment, const Row& row, RowWeights& row_weights) {
-                 const auto put = [&](const Target& to, std::int64_t j) {
+                 const auto put = [&](const Output& to, std::int64_t j) {
                    write(to, row_weights.weight(j), row.batch, row.head, row.i);
                  };
                  const std::int64_t here = segment.key_begin + row.position;

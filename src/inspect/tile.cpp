@@ -61,7 +61,7 @@ WeightTile make_tile(const Problem& p, const Operand& lse, const TileRange& rang
                   Tensor(shape, DType::boolean)};
   if (tile.weights.count() == 0) return tile;
   const MutableTensorView weights = tile.weights.mutable_view();
-  const Target target{
+  const Output target{
       weights.data(), weights.dtype(), {weights.strides()[0], weights.strides()[1], weights.strides()[2], 1}};
   auto* allowed = tile.allowed.mutable_view().data_as<bool>();
 

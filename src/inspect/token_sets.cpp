@@ -183,14 +183,14 @@ class SetFiller {
   Set set_;
   bool gathers_;
   Operand lse_;
-  Target weight_, keys_;
+  Output weight_, keys_;
   std::vector<char> done_;  // [B, Lq]
 };
 
 // Sets induction to NaN in rows without an earlier copy whose follower precedes the row within its segment:
 // these rows cannot show induction. If only a window or a mask hides the follower, induction is not NaN.
 void forget_rows_without_copies(const Problem& p, const TokenPlaces& places, Tensor& induction) {
-  const Target to = target_rows(induction);
+  const Output to = target_rows(induction);
   for (const Segment& segment : p.segments)
     for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i) {
       const std::int64_t token = places.of_row[static_cast<std::size_t>(i)];

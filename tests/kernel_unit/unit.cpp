@@ -145,10 +145,7 @@ RowState read_state(const SoftmaxStates::States& memory, std::int64_t row) {
 }
 
 HeadRows head_rows(const TensorView& view) {
-  return rows_of({view.data(),
-                  static_cast<detail::cpu::Type>(view.dtype()),
-                  {0, 0, view.strides()[0], view.strides()[1]}},
-                 0, 0, 0);
+  return rows_of({view.data(), view.dtype(), {0, 0, view.strides()[0], view.strides()[1]}}, 0, 0, 0);
 }
 
 std::vector<float> packed_keys(const TensorView& keys, std::int64_t first, std::int64_t count, float scale) {

@@ -35,13 +35,6 @@ enum class Align {
                  ///< cache
 };
 
-/// The stage at which `Need::scores` returns the scores.
-enum class ScoresStage {
-  raw,      ///< scale * <q, k> for every key; masks, key lengths and segments are ignored
-  softcap,  ///< after the softcap; equal to raw without one
-  bias,     ///< after bias and ALiBi; -inf for a forbidden key
-};
-
 /// The implementation that runs a call.
 enum class Kernel { automatic, reference, fused };
 
@@ -57,12 +50,6 @@ struct Dropout {
   double probability = 0;  ///< in [0, 1)
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
-};
-
-/// Size of a map in bins. rows may exceed Lq and columns may exceed Lk; some bins are then empty.
-struct MapSize {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
 };
 
 /// Options of a call. Tensors are read in place and must outlive the call. A tensor marked "to [...]"

@@ -1,7 +1,23 @@
-// One T for each result that attention() can return; T is a tensor, a view or a file name, for example.
+// One T for each result that attention() can return; T is a tensor, a view or a file name, for example. Also
+// what belongs to some of them: the stage of scores, the size of a map.
 #pragma once
 
+#include <cstdint>
+
 namespace heed {
+
+/// The stage at which `Need::scores` returns the scores.
+enum class ScoresStage {
+  raw,      ///< scale * <q, k> for every key; masks, key lengths and segments are ignored
+  softcap,  ///< after the softcap; equal to raw without one
+  bias,     ///< after bias and ALiBi; -inf for a forbidden key
+};
+
+/// Size of a map in bins. rows may exceed Lq and columns may exceed Lk; some bins are then empty.
+struct MapSize {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
 
 template <class T>
 struct ResultSet {

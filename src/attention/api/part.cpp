@@ -15,7 +15,7 @@ namespace {
 void check_sums(const CallPart& part, const detail::Problem& problem) {
   if (problem.query_length == part.query_length) return;
   for (std::size_t i = 0; i < kResultCount; ++i)
-    if (!has_rows(result_entry(i).shape) && result<detail::Target>(problem, i))
+    if (!has_rows(result_entry(i).shape) && result<detail::Output>(problem, i))
       detail::refuse(result_entry(i).path, " is given for ", problem.query_length, " of ", part.query_length,
                      " rows; all rows are expected for what sums over them");
 }

@@ -52,7 +52,7 @@ Problem check_streamed(const TensorView& query, const KeyShape& keys, const Atte
     const ResultEntry& entry = result_entry(i);
     const bool once =
         has_rows(entry.shape) && entry.shape != ResultShape::pair && entry.need != Need::dropped;
-    if (!once && result<detail::Target>(p, i))
+    if (!once && result<detail::Output>(p, i))
       refuse(entry.path,
              " is given; output, lse, max_score, entropy, distance and top_k are expected where keys come "
              "range by range");

@@ -57,11 +57,11 @@ Dims own_shape(const TensorView& view) {
 // The target of a gradient that is summed to the view's shape. The view must broadcast to `shape`, and have
 // `dtype` or f64. The result's strides and sizes follow the last axes of `shape`; they are 0 and 1 on summed
 // axes.
-Target summed_target(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
+Output summed_target(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                      Dims& size) {
   (void)broadcast(name, view, shape);
   const DType own = view.dtype() == DType::f64 ? DType::f64 : dtype;
-  Target target = target_of(name, view, view.shape(), own, shape.size() - view.rank());
+  Output target = target_of(name, view, view.shape(), own, shape.size() - view.rank());
   size = shape;
   for (int axis = 0; axis < shape.size(); ++axis) {
     const int at = axis - (shape.size() - view.rank());
@@ -110,7 +110,7 @@ void bind_gradients(const AttentionGradientViews& gradients, const AttentionBack
   const Problem& p = problem.forward;
   const int missing = 4 - inputs.query.rank();
   const auto bind = [&](std::string_view name, const MutableTensorView& view, const TensorView& like,
-                        Target& target) {
+                        Output& target) {
     if (is_given(view)) target = target_of(name, view, like.shape(), like.dtype(), missing);
   };
   bind("gradients.query", gradients.query, inputs.query, problem.grad_query);

@@ -93,7 +93,7 @@ Extents outputs_of(const Problem& p) {
   for (std::size_t i = 0; i < kResultCount; ++i) {
     const ResultEntry& entry = result_entry(i);
     const Dims axes = axes_of(p, entry.shape);
-    outputs.add(entry.path, result<Target>(p, i), {p.batch, p.heads, axes[0], axes.size() > 1 ? axes[1] : 1});
+    outputs.add(entry.path, result<Output>(p, i), {p.batch, p.heads, axes[0], axes.size() > 1 ? axes[1] : 1});
   }
   return outputs;
 }

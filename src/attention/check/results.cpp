@@ -106,7 +106,7 @@ std::size_t expect_results(Problem& problem, const AttentionOptions& options) {
     const DType dtype = dtype_of(problem, entry.type);
     const auto count = static_cast<std::size_t>(element_count(shape));
     bytes += count * size_of(dtype);
-    if (count > 0) result<Target>(problem, i) = {&no_memory, dtype, {}};
+    if (count > 0) result<Output>(problem, i) = {&no_memory, dtype, {}};
   }
   clear_unused_sizes(problem);
   return bytes;
@@ -129,11 +129,11 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
     const ResultEntry& entry = result_entry(i);
     const MutableTensorView& view = result(outputs, i);
     if (!is_given(view)) continue;
-    const Target target =
+    const Output target =
         target_of(entry.path, view, shape_after_heads(problem, rank, axes_of(problem, entry.shape)),
                   dtype_of(problem, entry.type), 4 - rank);
     // A view without elements needs no writing; and kernels rely on the map to have bins.
-    if (view.count() > 0) result<Target>(problem, i) = target;
+    if (view.count() > 0) result<Output>(problem, i) = target;
   }
   clear_unused_sizes(problem);
 }

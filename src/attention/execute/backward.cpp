@@ -28,7 +28,7 @@ using cpu::BackwardTiling;
 using cpu::RowStatus;
 using cpu::Status;
 
-void clear_rows(const Target& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
+void clear_rows(const Output& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
                 std::int64_t end, std::int64_t columns) {
   if (!to) return;
   for (std::int64_t h = 0; h < heads; ++h)
@@ -312,7 +312,7 @@ class BackwardRun {
     const std::int64_t batch = f_.segments[segment].batch;
     if (recomputes_lse_[segment * static_cast<std::size_t>(f_.heads) + static_cast<std::size_t>(head)] == 0)
       return std::exp(sink - read(p_.lse, batch, head, i));
-    const cpu::Output& kept = call_.forward.row_sink;
+    const Output& kept = call_.forward.row_sink;
     return static_cast<double>(
         static_cast<const float*>(kept.data)[batch * kept.stride[0] + head * kept.stride[1] + i]);
   }

@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-/// Writes every gradient that has a Target. The plan is one for the fused kernel.
+/// Writes every gradient that has a Output. The plan is one for the fused kernel.
 KernelRun run_fused_backward(const BackwardProblem& problem, const BackwardPlan& plan);
 
 /// Runs some of a call's tasks. Writes grad_key and grad_value of their keys, and their parts of the query
@@ -22,7 +22,7 @@ ShareRun run_fused_share(const BackwardProblem& problem, const BackwardPlan& pla
 /// Parts of the query gradient, and the target of their sum.
 struct QueryPartsProblem {
   Operand parts;      ///< f32 [splits, rows, heads, D]; the last stride is 1
-  Target grad_query;  ///< [-, heads, rows, D]
+  Output grad_query;  ///< [-, heads, rows, D]
   std::int64_t splits, rows, heads, head_dim;
   double scale;
   DType grad_output;          ///< dtype of grad_output in the call that the parts belong to

@@ -252,13 +252,13 @@ class ForwardRun {
     const std::vector<RowStatus> left = write_masked_mass(p_, sums(), without.row_sums());
     if (left.empty()) return;
     Problem only = p_;
-    static_cast<ResultSet<Target>&>(only) = {};
+    static_cast<ResultSet<Output>&>(only) = {};
     only.top_k = 0;
     only.dropped = p_.dropped;
     (void)recompute_rows(only, left, {});
   }
 
-  void fill(const Target& t, std::int64_t rows, std::int64_t columns, float value) const {
+  void fill(const Output& t, std::int64_t rows, std::int64_t columns, float value) const {
     if (!t) return;
     for (std::int64_t b = 0; b < p_.batch; ++b)
       for (std::int64_t h = 0; h < p_.heads; ++h)
@@ -267,7 +267,7 @@ class ForwardRun {
   }
 
   // Fills the elements of a [B, H, Lq, Lk] result that lie outside of a row's segment.
-  void fill_outside(const Target& t, float value) const {
+  void fill_outside(const Output& t, float value) const {
     if (!t) return;
     for (const Segment& s : p_.segments)
       for (std::int64_t h = 0; h < p_.heads; ++h)

@@ -13,7 +13,7 @@ namespace {
 // Sums over rows for each key of a head, directly in the caller's memory if it has no gaps.
 class KeySums {
  public:
-  KeySums(const Target& target, const Segment& s, std::int64_t head, std::int64_t keys)
+  KeySums(const Output& target, const Segment& s, std::int64_t head, std::int64_t keys)
       : to_(target ? f32_row(target, s.batch, head, s.key_begin) : nullptr), stride_(target.stride[2]) {
     if (to_ != nullptr && stride_ != 1) own_.resize(static_cast<std::size_t>(keys));
   }

@@ -18,12 +18,12 @@ constexpr std::int64_t kSmallSum = 200'000;
 // Sets the arguments that takes_backward() and add_query_parts() read.
 cpu::BackwardArguments arguments_of(const QueryPartsProblem& p) {
   cpu::BackwardArguments call{};
-  call.forward.query.type = static_cast<cpu::Type>(p.grad_query.dtype);
+  call.forward.query.dtype = p.grad_query.dtype;
   call.forward.query_length = p.query_length;
   call.forward.head_dim = p.head_dim;
   call.scale = static_cast<float>(p.scale);
-  call.grad_output.type = static_cast<cpu::Type>(p.grad_output);
-  call.grad_query = output_of(p.grad_query);
+  call.grad_output.dtype = p.grad_output;
+  call.grad_query = p.grad_query;
   return call;
 }
 

@@ -32,7 +32,7 @@ constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;
 // Keys that a thread inspects at a time.
 constexpr std::int64_t kKeysAtOnce = 1024;
 
-double read_target(const Target& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
+double read_target(const Output& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
   return read(
       Operand{from.data, from.dtype, {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}}, b, h,
       l, c);
@@ -313,7 +313,7 @@ class Recomputation {
   }
 
   void add_sums(const Block& block, const ReferenceScratch& scratch) const {
-    const auto add = [&](const Target& to, std::int64_t row, std::int64_t column, double sum) {
+    const auto add = [&](const Output& to, std::int64_t row, std::int64_t column, double sum) {
       write(to, read_target(to, block.batch, block.head, row, column) + sum, block.batch, block.head, row,
             column);
     };

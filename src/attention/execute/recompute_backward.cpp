@@ -33,7 +33,7 @@ constexpr std::int64_t kFactors = std::int64_t{1} << 22;
 std::int64_t pieces_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Adds a sum to the other rows' sum. If the sum is 0, an existing -0 stays -0.
-void add_to(const Target& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
+void add_to(const Output& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
             std::int64_t d = 0) {
   if (!to || sum == 0) return;
   const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};

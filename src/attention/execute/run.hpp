@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-/// Writes every result, or gradient, that has a Target.
+/// Writes every result, or gradient, that has a Output.
 AttentionRun run(const Problem& problem, const ExecutionPlan& plan);
 AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan);
 

@@ -144,7 +144,7 @@ class FusedStream final : public KeyStream {
 
   static Arguments with_keys(const Pass& pass, const ArrivedKeys& arrived) {
     Arguments call = pass.call;
-    const auto point = [](cpu::Input& to, const TensorView& from) {
+    const auto point = [](Operand& to, const TensorView& from) {
       to.data = from.data();
       std::copy(from.strides().begin(), from.strides().end(), to.stride);
     };

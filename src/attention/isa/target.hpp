@@ -22,8 +22,8 @@ constexpr const char* taken_calls() {
     return "only bf16 calls without dropout: many rows whose output is bf16, or few rows that are read in "
            "place";
   if (UnitFormat::kParts > 1)
-    return kMatrixType == cpu::Type::f32 ? "only f32 calls with 128 or more rows a key head"
-                                         : "only f16 calls with 128 or more rows a key head";
+    return kMatrixType == DType::f32 ? "only f32 calls with 128 or more rows a key head"
+                                     : "only f16 calls with 128 or more rows a key head";
   return "only bf16 calls whose output is bf16, with 13 or more rows a key head, or 5 if it reads keys in "
          "place";
 }

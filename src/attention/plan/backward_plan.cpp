@@ -23,13 +23,13 @@ BackwardArguments lower(const BackwardProblem& p) {
   BackwardArguments call{};
   call.forward = lower(p.forward);
   call.scale = static_cast<float>(p.forward.scale);
-  call.output = input_of(p.output);
-  call.lse = input_of(p.lse);
-  call.grad_output = input_of(p.grad_output);
-  call.grad_lse = input_of(p.grad_lse);
-  call.grad_query = output_of(p.grad_query);
-  call.grad_key = output_of(p.grad_key);
-  call.grad_value = output_of(p.grad_value);
+  call.output = p.output;
+  call.lse = p.lse;
+  call.grad_output = p.grad_output;
+  call.grad_lse = p.grad_lse;
+  call.grad_query = p.grad_query;
+  call.grad_key = p.grad_key;
+  call.grad_value = p.grad_value;
   call.heads = p.forward.heads;
   return call;
 }
@@ -83,7 +83,7 @@ void BackwardPlan::plan_fused(const BackwardProblem& p) {
   threads = threads_for(p.forward, kSmallBackwardWork);
   call = lower(p);
   if (p.grad_bias && has_own_bias(p)) {
-    call.grad_bias = output_of(p.grad_bias);
+    call.grad_bias = p.grad_bias;
   } else if (p.grad_bias) {
     sums_bias = true;
     std::int64_t stride = 1;

@@ -33,10 +33,11 @@ bool keeps_task_weights(const Problem& p, const Arguments& call) {
 
 // A call of queries and keys alone; the other results are done already.
 Arguments without_forward_results(Arguments call) {
-  for (cpu::Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
-                            &call.dropped, &call.top_k_index, &call.top_k_weight, &call.map})
+  for (Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance, &call.dropped,
+                       &call.top_k_index, &call.top_k_weight, &call.map})
     done->data = nullptr;
-  call.top_k = call.map_rows = call.map_columns = 0;
+  call.top_k = 0;
+  call.map_size = {};
   return call;
 }
 
@@ -74,7 +75,7 @@ WeightsPass scores_pass(const Problem& p, Arguments call) {
   call.score_mod = {};
   call.causal = false;
   call.window_left = call.window_right = -1;
-  if (p.scores_stage == ScoresStage::raw) call.softcap = 0;
+  if (p.scores_stage == ScoresStage::raw) call.log2_softcap = 0;
   if (p.cache != nullptr)  // a cache has no keys outside of segments
     return weights_pass(p, call, unit, p.segments);
   std::vector<Segment> all;
@@ -84,7 +85,7 @@ WeightsPass scores_pass(const Problem& p, Arguments call) {
 
 Problem rows_without_masks(const Problem& masked) {
   Problem plain = without_masks(masked);
-  static_cast<ResultTargets&>(plain) = {};
+  static_cast<ResultOutputs&>(plain) = {};
   return plain;
 }
 

@@ -6,11 +6,8 @@
 
 namespace heed::detail {
 
-cpu::Input input_of(const Operand& from);
-cpu::Output output_of(const Target& to);
-
 /// An output with one number per query row: [B, H, Lq], row-major.
-cpu::Output output_of_rows(const Problem& problem, float* data);
+Output output_of_rows(const Problem& problem, float* data);
 
 /// Converts all inputs, options and results. The memory of a run is not set: row notes, kept weights, path
 /// counts.

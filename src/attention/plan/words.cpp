@@ -89,10 +89,10 @@ std::string schedule_reason(const ForwardPass& pass, int threads) {
       return "Tasks keep their weights until the sums of their rows are known, so `received` needs no second "
              "pass.";
     default:
-      return threads == 1             ? "One thread is enough for a call of this size, or one was asked for."
-             : pass.call.map_rows > 0 ? "Rows that share a row of the map belong to one thread."
-                                      : said(tasks, tasks == 1 ? " task cannot" : " tasks need not",
-                                             " be shared among ", threads, " threads.");
+      return threads == 1 ? "One thread is enough for a call of this size, or one was asked for."
+             : pass.call.map_size.rows > 0 ? "Rows that share a row of the map belong to one thread."
+                                           : said(tasks, tasks == 1 ? " task cannot" : " tasks need not",
+                                                  " be shared among ", threads, " threads.");
   }
 }
 

@@ -19,12 +19,12 @@ struct BackwardProblem {
   Operand grad_weights;  ///< [B, H, Lq, Lk]; may be missing
 
   /// Targets of gradients that are not wanted stay empty.
-  Target grad_query;                              ///< [B, H, Lq, D]
-  Target grad_key;                                ///< [B, Hkv, Lk, D]
-  Target grad_value;                              ///< [B, Hkv, Lk, Dv]
-  Target grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
+  Output grad_query;                              ///< [B, H, Lq, D]
+  Output grad_key;                                ///< [B, Hkv, Lk, D]
+  Output grad_value;                              ///< [B, Hkv, Lk, Dv]
+  Output grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
   std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1, with stride 0, on summed axes
-  Target grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
+  Output grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
 };
 
 }  // namespace heed::detail

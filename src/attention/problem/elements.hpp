@@ -1,4 +1,4 @@
-// Reads an Operand and writes a Target, by element or by row, for any dtype.
+// Reads an Operand and writes a Output, by element or by row, for any dtype.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ inline void read_row(const Operand& from, std::int64_t a, std::int64_t b, std::i
 
 /// Rounds a number to the target's dtype and writes it, unless the target is empty.
 template <class Number>
-void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::int64_t c,
+void write(const Output& to, Number value, std::int64_t a, std::int64_t b, std::int64_t c,
            std::int64_t d = 0) {
   if (!to) return;
   const std::int64_t at = offset_in(to, a, b, c, d);
@@ -57,7 +57,7 @@ void write(const Target& to, Number value, std::int64_t a, std::int64_t b, std::
 }
 
 /// Returns the address of element [a, b, c, 0] of an f32 target.
-inline float* f32_row(const Target& to, std::int64_t a, std::int64_t b, std::int64_t c) {
+inline float* f32_row(const Output& to, std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<float*>(to.data) + offset_in(to, a, b, c);
 }
 

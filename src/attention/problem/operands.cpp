@@ -84,7 +84,7 @@ Operand broadcast(std::string_view name, const TensorView& view, const Dims& sha
   return operand;
 }
 
-Target target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
+Output target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                  int missing_axes) {
   if (view.shape() != shape) refuse(name, " has shape ", view.shape(), "; ", shape, " is expected");
   if (view.dtype() != dtype) refuse(name, " has dtype ", view.dtype(), "; ", dtype, " is expected");
@@ -92,7 +92,7 @@ Target target_of(std::string_view name, const MutableTensorView& view, const Dim
   if (view.count() > 0 && may_overlap_itself(view))
     refuse(name, " has shape ", view.shape(), " and strides ", view.strides(),
            ", so that it may overlap itself; a place of its own for each element is expected");
-  Target target{view.data(), view.dtype(), {}};
+  Output target{view.data(), view.dtype(), {}};
   for (int axis = 0; axis < view.rank(); ++axis) target.stride[axis + missing_axes] = view.strides()[axis];
   return target;
 }

@@ -32,7 +32,7 @@ Operand broadcast(std::string_view name, const TensorView& view, const Dims& sha
 
 /// Converts a view for writing. Throws unless it has exactly this shape and dtype, or if it may overlap
 /// itself. `shape` lacks the first 4 - rank axes of the problem's [B, H, …], which get stride 0.
-Target target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
+Output target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                  int missing_axes);
 
 /// Returns the numbers of a rank-1 view of i64 or i32. Throws for any other rank or dtype.

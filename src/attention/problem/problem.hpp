@@ -7,29 +7,12 @@
 #include <vector>
 
 #include "attention/problem/cache_rows.hpp"
+#include "attention/problem/call.hpp"
 #include "attention/problem/dropout.hpp"
-#include "attention/problem/mask_source.hpp"
 #include "attention/problem/visible_keys.hpp"
 #include "heed/attention/attention.hpp"
 
 namespace heed::detail {
-
-/// A tensor read as [B, H, L, C] (or [B, H, Lq, Lk], …). `stride` counts elements and is 0 on broadcast axes.
-/// data == nullptr means that the tensor is not given.
-struct Operand {
-  const void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t stride[4] = {0, 0, 0, 0};
-  explicit operator bool() const { return data != nullptr; }
-};
-
-/// A tensor to write, described like an Operand.
-struct Target {
-  void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t stride[4] = {0, 0, 0, 0};
-  explicit operator bool() const { return data != nullptr; }
-};
 
 /// Rows [query_begin, query_end) of batch entry `batch` see only keys [key_begin, key_end). A plain batch has
 /// one segment per entry, whose key_end is its key length; packed sequences have several segments in batch 0.
@@ -52,17 +35,6 @@ struct Segment {
   [[nodiscard]] KeyPositions keys() const { return {key_end - key_begin, positions}; }
 };
 
-struct ProblemShape {
-  std::int64_t batch = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t query_length = 0;
-  std::int64_t key_length = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t value_dim = 0;
-  DType dtype = DType::f32;  ///< dtype of query, key and value
-};
-
 /// Sizes of the whole call that this one is a part of; of this call if it is no part.
 struct WholeCall {
   std::int64_t batch = 0;
@@ -73,35 +45,12 @@ struct WholeCall {
   std::int64_t most_rows = 0;  ///< rows of the longest sequence
 };
 
-/// The formula of a score, and the rules that allow or forbid it (score_rules.hpp).
-struct ScoreRules {
-  double scale = 1;
-  double softcap = 0;  ///< 0: off
-  ScoreModSource score_mod;
-  Operand bias;                          ///< [B, H, Lq, Lk]
-  Operand alibi_slopes;                  ///< [B, H]
-  Operand sinks;                         ///< [1, H]
-  Operand mask;                          ///< bool as bytes, [B, H, Lq, Lk]
-  std::vector<MaskSource> sparse_masks;  ///< they point into the caller's options
-  bool causal = false;
-  std::int64_t window_left = -1;   ///< -1: no limit
-  std::int64_t window_right = -1;  ///< -1: no limit
-};
-
-/// The targets of the results, whose shapes the table of results gives, and the settings that belong to them.
-struct ResultTargets : ResultSet<Target> {
-  DType output_dtype = DType::f32;
-  ScoresStage scores_stage = ScoresStage::bias;
-  std::int64_t top_k = 0;  ///< 0 if not wanted; likewise map_size
-  std::int64_t received_last_rows = 0;
-  MapSize map_size;
-};
-
-struct Problem : ProblemShape, ScoreRules, ResultTargets {
+struct Problem : ProblemShape, ScoreRules, ResultOutputs {
   Operand query, key, value;
   /// Set for a call on a cache. Then key and value hold its rows by row number, with strides of [-, Hkv, row,
   /// D].
   const CacheRows* cache = nullptr;
+  std::vector<MaskSource> sparse_masks;  ///< they point into the caller's options
   std::vector<Segment> segments;  ///< in order of batch and query_begin; every query row is in exactly one
   PlacedDropout dropout;
   WholeCall whole;

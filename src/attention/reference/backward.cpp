@@ -111,7 +111,7 @@ class Reference {
   }
 
   // Writes [Lk, width] of one key head.
-  void write_rows(const Target& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
+  void write_rows(const Output& to, const std::vector<double>& from, std::int64_t width, std::int64_t batch,
                   std::int64_t kv_head) const {
     for (std::int64_t j = 0; j < p_.key_length; ++j)
       for (std::int64_t d = 0; d < width; ++d) write(to, from[index(j * width + d)], batch, kv_head, j, d);

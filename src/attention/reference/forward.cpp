@@ -201,7 +201,7 @@ void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, Re
   }
   for (std::int64_t c = 0; p.output && c < p.value_dim; ++c)
     write(p.output, kNaN, row.batch, row.head, row.i, c);
-  for (const Target* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.dropped})
+  for (const Output* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.dropped})
     write(*to, kNaN, row.batch, row.head, row.i);
   for (std::int64_t k = 0; k < p.top_k; ++k) {
     write(p.top_k_index, std::int64_t{-1}, row.batch, row.head, row.i, k);

@@ -171,10 +171,10 @@ inline void count_head(const BackwardTaskState& state, std::int64_t head) {
 /// round.
 inline bool takes_backward(const BackwardArguments& call) {
   if (kComputesEverything) return true;
-  const auto is_served = [](const Output& out) { return out.data == nullptr || out.type == kMatrixType; };
-  return kHasMatrixTiles && call.forward.query.type == kMatrixType && call.grad_output.type == kMatrixType &&
-         is_served(call.grad_query) && is_served(call.grad_key) && is_served(call.grad_value) &&
-         call.forward.query_length >= kMatrixLeastRows;
+  const auto is_served = [](const Output& out) { return out.data == nullptr || out.dtype == kMatrixType; };
+  return kHasMatrixTiles && call.forward.query.dtype == kMatrixType &&
+         call.grad_output.dtype == kMatrixType && is_served(call.grad_query) && is_served(call.grad_key) &&
+         is_served(call.grad_value) && call.forward.query_length >= kMatrixLeastRows;
 }
 
 inline Status backward(const BackwardArguments& call, const BackwardTiling& tiling, const BackwardTask& task,

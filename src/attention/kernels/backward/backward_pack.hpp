@@ -47,7 +47,7 @@ inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv
   float largest = 0;
   for (std::int64_t k = 0; k < count; ++k) {
     const float key_square = pack_query(kv.keys.tensor, kv.keys.at(first + k), w.depth,
-                                        state.call.forward.scale, w.scratch, w.columns);
+                                        state.call.forward.log2_scale, w.scratch, w.columns);
     const float value_square = pack_query(kv.values.tensor, kv.values.at(first + k), w.value_depth, 1.0f,
                                           w.scratch, w.value_columns);
     if (key_square < kLargestGradientSquare && value_square < kLargestGradientSquare) {
@@ -70,7 +70,7 @@ inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std
   const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
   const KvSource kv = kv_source_of(call, state.task.rows);
-  const Measure keys = pack_keys(kv.keys, key, count, w.depth, call.scale, w.keys, w.scratch, w.columns);
+  const Measure keys = pack_keys(kv.keys, key, count, w.depth, call.log2_scale, w.keys, w.scratch, w.columns);
   const Measure values =
       pack_keys(kv.values, key, count, w.value_depth, 1.0f, w.values, w.scratch, w.value_columns);
   for (std::int64_t k = 0; k < count; ++k)

@@ -69,7 +69,7 @@ inline bool general_row(const BackwardTaskState& state, const Block& block, std:
     const Vf m = call.dropout.threshold != 0 ? load(keep + v) : splat(1.0f);
     Vf grad = mul(p, sub(mul(m, load(d + v)), delta));
     store(scores + v, grad);
-    if (call.softcap > 0 || call.score_mod) grad = mul(grad, load(slope + v));
+    if (call.log2_softcap > 0 || call.score_mod) grad = mul(grad, load(slope + v));
     store(weights + v, mul(p, m));
     store(score_grads + v, grad);
   }

@@ -125,7 +125,7 @@ inline void clear_floats(float* x, std::int64_t count) {
 }
 
 /// Returns sum_c g_c * out_c for one row. `scratch` holds two rows.
-inline float dot_rows(const Input& a, std::int64_t a_at, const Input& b, std::int64_t b_at,
+inline float dot_rows(const Operand& a, std::int64_t a_at, const Operand& b, std::int64_t b_at,
                       std::int64_t count, std::int64_t padded, float* scratch) {
   float* x = scratch;
   float* y = scratch + padded;
@@ -158,7 +158,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
     const std::int64_t batch = state.task.rows.batch;
     if (is_left_out(call.forward, batch, head, index)) continue;
     const float lse =
-        read_float(call.lse.data, call.lse.type, offset_of(call.lse.stride, batch, head, index));
+        read_float(call.lse.data, call.lse.dtype, offset_of(call.lse.stride, batch, head, index));
     double shift = 0;
     double factor = 0;
     if (call.recomputes_lse[state.task.segment * call.heads + head] != 0) {
@@ -180,7 +180,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
                            call.output, offset_of(call.output.stride, batch, head, index), w.value_depth,
                            w.value_columns, w.scratch);
     if (call.grad_lse.data)
-      delta -= read_float(call.grad_lse.data, call.grad_lse.type,
+      delta -= read_float(call.grad_lse.data, call.grad_lse.dtype,
                           offset_of(call.grad_lse.stride, batch, head, index));
     if (state.task.split == 0 && call.delta.data)
       write_float(call.delta, offset_of(call.delta.stride, batch, head, index), delta);

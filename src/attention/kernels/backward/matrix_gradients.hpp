@@ -35,7 +35,7 @@ template <bool kFlushed, bool kCut>
 HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
                                 std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
                                 PairOfRows& to) {
-  const Vf scale = splat(state.call.forward.scale);
+  const Vf scale = splat(state.call.forward.log2_scale);
   const std::int64_t row = block.row + panel.row;
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
@@ -61,7 +61,7 @@ inline bool recompute_pair_generally(const BackwardTaskState& state, const Block
                                      MatrixScores& scores, MatrixScores& d, PairOfRows& to) {
   for (int i = 0; i < 2; ++i) {
     const std::int64_t r = row_of_pair(pair, i);
-    const Vf scale = splat(state.call.forward.scale),
+    const Vf scale = splat(state.call.forward.log2_scale),
              factor = splat(state.w.factor[block.row + panel.row + r]);
     alignas(64) float weights[kPanel];
 #pragma GCC unroll 4

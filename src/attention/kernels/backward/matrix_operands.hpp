@@ -51,7 +51,7 @@ void load_transposed(const float* plain, std::int64_t columns, std::int64_t grou
 
 /// The q or the g of a group's rows: the source tensor, and the places of its two packed forms.
 struct GroupOperand {
-  const Input& tensor;
+  const Operand& tensor;
   std::int64_t depth, columns, lanes;
   float* rows;  // operand by rows
   float* transposed;
@@ -135,7 +135,7 @@ float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std
     grads.add(load_group<Format>(state, head, row, r, grad));
   }
   if (!holds<Format>(queries) || !holds<Format>(grads)) return -1.0f;
-  return queries.largest * call.forward.scale * call.forward.scale;
+  return queries.largest * call.forward.log2_scale * call.forward.log2_scale;
 }
 
 /// Whether any of rows [first, first + count) is not 0. `scratch` holds a row.

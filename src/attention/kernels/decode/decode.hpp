@@ -66,8 +66,8 @@ class PassPrefetch {
   bool shares_ = false;
 };
 
-inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, Type type, std::int64_t bytes) {
-  return larger(1, smaller(kPanel, (type == Type::f32 ? ahead.bytes : ahead.bytes16) / bytes));
+inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int64_t bytes) {
+  return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }
 
 /// Describes `count` rows from `key` on, followed by rows of `next` from `next_key` on.
@@ -79,7 +79,7 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRow
           key,
           bytes,
           count,
-          rows_ahead(ahead, rows.tensor.type, bytes),
+          rows_ahead(ahead, rows.tensor.dtype, bytes),
           ahead.to_first_cache,
           next,
           next_key,
@@ -208,21 +208,21 @@ inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& b
 }
 
 /// Rows of a panel, converted to floats because some of them are no codes.
-inline FloatRows<Type::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
-                                       std::int64_t count) {
+inline FloatRows<DType::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
+                                        std::int64_t count) {
   const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
   return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
 }
 
 /// Computes scores of up to kTileRows rows from `row` on against a panel's keys, from key `first` of the
 /// segment on.
-template <Type kType, class Format, RowFormat kCodes>
+template <DType kType, class Format, RowFormat kCodes>
 bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first, std::int64_t count,
                          float (&scores)[kTileRows][kPanel], PassPrefetch prefetch) {
   const QueryRows queries = {state.queries.data + row * state.queries.stride, state.queries.stride};
   const auto multiply = [&]<class Rows>(const Rows& keys, std::int64_t here, std::int64_t done,
                                         const QueryRows& q, const float* offset) {
-    return decode_scores_of<Format, Rows>(state.rows - row)(keys, here, state.w.depth, state.call.scale,
+    return decode_scores_of<Format, Rows>(state.rows - row)(keys, here, state.w.depth, state.call.log2_scale,
                                                             q.data, q.stride, offset, scores, done, prefetch);
   };
   bool in_range = true;
@@ -249,7 +249,7 @@ bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first,
 
 /// Computes the weights of all rows for a panel of `count` keys that begins at key `at` of the block.
 /// `weights` belong to the panel's KV block.
-template <Type kType, class Format, RowFormat kCodes>
+template <DType kType, class Format, RowFormat kCodes>
 void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                           float* weights) {
   const std::int64_t done = at % kKvBlock;
@@ -304,7 +304,7 @@ void add_rows_of_values(const TaskState& state, const Rows& values, const Decode
   }
 }
 
-template <Type kType, RowFormat kCodes>
+template <DType kType, RowFormat kCodes>
 void add_decode_values(const TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                        const float* weights) {
   const std::int64_t first = block.key + at;
@@ -373,7 +373,7 @@ inline float* decode_weights(const TaskState& state, std::int64_t kv_block) {
   return state.w.weights + kv_block * kGroupRows * kKvBlock;
 }
 
-template <Type kType, class Format, RowFormat kCodes>
+template <DType kType, class Format, RowFormat kCodes>
 void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
   const DecodeBlock& block = step.block;
   const KeyRange kv_block = decode_kv_block(state, block, c);
@@ -387,7 +387,7 @@ void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
   for (std::int64_t r = 0; r < state.rows; ++r) step.shifts[c][r] = state.w.softmax.shift[r];
 }
 
-template <Type kType, RowFormat kCodes>
+template <DType kType, RowFormat kCodes>
 void decode_values_of_block(const TaskState& state, const DecodeStep& step, std::int64_t c) {
   const KeyRange kv_block = decode_kv_block(state, step.block, c);
   float* weights = decode_weights(state, c);
@@ -400,7 +400,7 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
 /// Processes a block of keys from `key` on, before `end`, for all rows of each task; a task has at most
 /// kGroupRows. First come the weights of its KV blocks, one below the other, and then their values. Tasks
 /// take turns at each KV block, so all but the first read it from the second-level cache.
-template <Type kType, class Format, RowFormat kCodes = RowFormat::floats>
+template <DType kType, class Format, RowFormat kCodes = RowFormat::floats>
 void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
   DecodeStep steps[cpu::kTasksTogether];
   for (std::int64_t t = 0; t < tasks.count; ++t) {

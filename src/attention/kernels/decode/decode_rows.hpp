@@ -7,20 +7,20 @@
 namespace heed::detail::HEED_ISA {
 
 /// Loads one vector of elements as floats; in formats of pairs, loads the pairs unchanged.
-template <Type kType, class Format = F32Format>
+template <DType kType, class Format = F32Format>
 HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
   if constexpr (Format::kElements == 2)
     return load(reinterpret_cast<const float*>(static_cast<const std::uint16_t*>(data) + at));
-  else if constexpr (kType == Type::f32)
+  else if constexpr (kType == DType::f32)
     return load(static_cast<const float*>(data) + at);
-  else if constexpr (kType == Type::bf16)
+  else if constexpr (kType == DType::bf16)
     return load_bf16(static_cast<const std::uint16_t*>(data) + at);
   else
     return load_f16(static_cast<const std::uint16_t*>(data) + at);
 }
 
 /// Rows of floats from `first` on.
-template <Type kType, class Format = F32Format>
+template <DType kType, class Format = F32Format>
 struct FloatRows {
   using Row = std::int64_t;  // index of its first element
   using Column = std::int64_t;

@@ -36,7 +36,7 @@ struct Bf16Pairs {
   static constexpr bool kRoundsWeights = true;  // to bf16, for the product with values
 
   /// Packs one query row, unscaled. Returns the scaled row's sum of squares.
-  static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+  static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t padded) {
     copy_bf16(static_cast<const std::uint16_t*>(query.data) + at, query.stride[3], depth,
               reinterpret_cast<std::uint16_t*>(to), 2 * padded);

@@ -19,8 +19,8 @@ struct F32Format {
   /// a * b + c
   HEED_INLINE static Vf multiply_add(Vf a, Vf b, Vf c) { return mul_add(a, b, c); }
 
-  static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float /*scale*/, float* to,
-                          std::int64_t padded) {
+  static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float /*scale*/,
+                          float* to, std::int64_t padded) {
     return HEED_ISA::pack_query(query, at, depth, 1.0f, to, padded);
   }
   static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,

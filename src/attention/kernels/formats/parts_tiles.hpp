@@ -21,7 +21,7 @@ namespace heed::detail::HEED_ISA {
 
 /// Products of parts, in order: elements by elements, weights by elements, and elements by weights. The
 /// largest product comes last, and each shares a part with the product before, which is loaded already.
-template <Type kType>
+template <DType kType>
 struct PartProducts {
   struct Elements {
     static constexpr int kCount = 6;
@@ -32,7 +32,7 @@ struct PartProducts {
   using ElementsByWeights = Elements;
 };
 template <>
-struct PartProducts<Type::f16> {
+struct PartProducts<DType::f16> {
   struct Elements {
     static constexpr int kCount = 4;
     static constexpr int kPartOfA[kCount] = {1, 1, 0, 0};
@@ -51,12 +51,12 @@ struct PartProducts<Type::f16> {
 };
 
 /// kType is the tensors' type, f32 or f16.
-template <Type kType>
+template <DType kType>
 struct PartsTilesFormat : PartProducts<kType> {
   static constexpr bool kMatrixTiles = true;
   static constexpr int kElements = 2;
   static constexpr int kLaneStep = 16;
-  static constexpr int kParts = kType == Type::f32 ? 3 : 2;
+  static constexpr int kParts = kType == DType::f32 ? 3 : 2;
   static constexpr int kWeightParts = 3;
   static constexpr bool kScalesScores = true;
   static constexpr bool kRoundsWeights = false;
@@ -84,9 +84,9 @@ struct PartsTilesFormat : PartProducts<kType> {
   }
 
   /// Loads `count` elements, at most kLanes, `stride` apart; the other lanes are 0.
-  HEED_INLINE static Vf load_elements(const Input& from, std::int64_t at, std::int64_t stride,
+  HEED_INLINE static Vf load_elements(const Operand& from, std::int64_t at, std::int64_t stride,
                                       std::int64_t count) {
-    if (stride == 1 && kType == Type::f32)
+    if (stride == 1 && kType == DType::f32)
       return load_first(static_cast<const float*>(from.data) + at, larger(0, count));
     if (stride == 1 && count >= kLanes) return load_f16(static_cast<const std::uint16_t*>(from.data) + at);
     alignas(64) float row[kLanes];
@@ -95,7 +95,7 @@ struct PartsTilesFormat : PartProducts<kType> {
   }
 
   /// Packs one query row, unscaled, as [part][pairs]. Returns the scaled row's sum of squares.
-  static float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+  static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t /*padded*/) {
     const std::int64_t elements = 2 * round_up((depth + 1) / 2, kLaneStep);
     const std::int64_t stride = query.stride[3];
@@ -144,7 +144,7 @@ struct PartsTilesFormat : PartProducts<kType> {
 
   /// From this squared norm on, a row's parts are not subnormal, except for parts too small to matter beside
   /// the others. It applies to rows that gradients are summed from.
-  static constexpr float kSmallestSquare = kType == Type::f32 ? 0x1p-120f : 0;
+  static constexpr float kSmallestSquare = kType == DType::f32 ? 0x1p-120f : 0;
 
   static constexpr float kValueScale = 0x1p80f;
   static constexpr float kLargestScaled = 0x1p20f;       // for weights up to 2^18 and 192 keys
@@ -160,7 +160,7 @@ struct PartsTilesFormat : PartProducts<kType> {
   /// Returns the factor for a KV block's values; 0 if some are too large and others too small.
   static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
                            std::int64_t width) {
-    if (kType == Type::f16) return 1;
+    if (kType == DType::f16) return 1;
     Vf largest = zero();
     Vf smallest = splat(__builtin_inff());
     for (std::int64_t k = 0; k < count; ++k)

@@ -31,7 +31,7 @@
 namespace heed::detail::HEED_ISA {
 
 template <class Format>
-concept TileFormat = requires(const Input& in, const HeadRows& rows, float* to, Measure measure) {
+concept TileFormat = requires(const Operand& in, const HeadRows& rows, float* to, Measure measure) {
   {Format::kElements + Format::kLaneStep + Format::kParts + Format::kWeightParts};
   {Format::kScalesScores || Format::kRoundsWeights || Format::kMatrixTiles};
   {to[0] = Format::pack_query(in, 0, 0, 1.0f, to, 0)};
@@ -44,7 +44,7 @@ concept LaneFormat = TileFormat<Format> && requires(Vf v) {
   {v = Format::multiply_add(v, v, v)};
 };
 static_assert(LaneFormat<F32Format> && LaneFormat<Bf16DotFormat> && TileFormat<Bf16TilesFormat> &&
-              TileFormat<PartsTilesFormat<Type::f32>> && TileFormat<PartsTilesFormat<Type::f16>>);
+              TileFormat<PartsTilesFormat<DType::f32>> && TileFormat<PartsTilesFormat<DType::f16>>);
 
 /// Lanes per part of an operand with `elements` elements.
 template <TileFormat Format>
@@ -63,7 +63,7 @@ struct FormatOf<true, false> {
 template <bool kBf16Dot>
 struct FormatOf<kBf16Dot, true> {
 #if defined(HEED_PARTS_OF)
-  using Format = PartsTilesFormat<Type::HEED_PARTS_OF>;
+  using Format = PartsTilesFormat<DType::HEED_PARTS_OF>;
 #else
   using Format = Bf16TilesFormat;
 #endif
@@ -73,9 +73,9 @@ struct FormatOf<kBf16Dot, true> {
 using UnitFormat = FormatOf<kHasBf16Dot, kHasMatrixTiles>::Format;
 /// The tensor type that a unit of matrix tiles takes.
 #if defined(HEED_PARTS_OF)
-inline constexpr Type kMatrixType = Type::HEED_PARTS_OF;
+inline constexpr DType kMatrixType = DType::HEED_PARTS_OF;
 #else
-inline constexpr Type kMatrixType = Type::bf16;
+inline constexpr DType kMatrixType = DType::bf16;
 #endif
 inline constexpr bool kComputesEverything = !kHasBf16Dot && !kHasMatrixTiles;
 

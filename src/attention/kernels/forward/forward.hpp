@@ -88,17 +88,18 @@ inline bool takes_forward(const Arguments& call) {
   if (!kHasForward) return false;
   if (kHasMatrixTiles)  // and refuse what bf16 would round
     return fills_matrix_tiles(call) &&
-           (!UnitFormat::kRoundsWeights || !call.output.data || call.output.type == kMatrixType);
+           (!UnitFormat::kRoundsWeights || !call.output.data || call.output.dtype == kMatrixType);
   const Tiling tiling = plan(call);
-  return multiplies_pairs(call, tiling) || (tiling.path == Path::decode && call.query.type == Type::bf16 &&
-                                            call.key.type == Type::bf16 && call.head_dim % (2 * kLanes) == 0);
+  return multiplies_pairs(call, tiling) ||
+         (tiling.path == Path::decode && call.query.dtype == DType::bf16 && call.key.dtype == DType::bf16 &&
+          call.head_dim % (2 * kLanes) == 0);
 }
 
 template <LaneFormat Format>
 AttendStep coded_decode_kernel_for(RowFormat format) {
-  return format == RowFormat::int8   ? attend_decode<Type::f32, Format, RowFormat::int8>
-         : format == RowFormat::int4 ? attend_decode<Type::f32, Format, RowFormat::int4>
-                                     : attend_decode<Type::f32, Format, RowFormat::e4m3>;
+  return format == RowFormat::int8   ? attend_decode<DType::f32, Format, RowFormat::int8>
+         : format == RowFormat::int4 ? attend_decode<DType::f32, Format, RowFormat::int4>
+                                     : attend_decode<DType::f32, Format, RowFormat::e4m3>;
 }
 
 /// The decode kernel for the keys' type. Pairs of bf16 are multiplied in place.
@@ -108,12 +109,12 @@ AttendStep decode_kernel_for(const TaskState& state) {
   if constexpr (Format::kElements == 2) {
     pack_decode_pairs(state);
     count_path(call.paths, Path::decode_pairs);
-    return attend_decode<Type::bf16, Format>;
+    return attend_decode<DType::bf16, Format>;
   } else {
     if (state.kv.codes != nullptr) return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
-    return call.key.type == Type::f32    ? attend_decode<Type::f32, Format>
-           : call.key.type == Type::bf16 ? attend_decode<Type::bf16, Format>
-                                         : attend_decode<Type::f16, Format>;
+    return call.key.dtype == DType::f32    ? attend_decode<DType::f32, Format>
+           : call.key.dtype == DType::bf16 ? attend_decode<DType::bf16, Format>
+                                           : attend_decode<DType::f16, Format>;
   }
 }
 
@@ -195,7 +196,7 @@ inline void fold_span(TaskState& state, const SoftmaxState& span, KeyRange& fold
   const Workspace& w = state.w;
   for (std::int64_t row = 0; row < state.rows; ++row) {
     const MergeFactors factors = merge_row(w.folded, span, row);
-    if (state.call.map_columns > 0) fold_bins(state, row, folded_columns, factors);
+    if (state.call.map_size.columns > 0) fold_bins(state, row, folded_columns, factors);
   }
   merge_lists(w.folded, span, w.moved, kKvBlock);
   if (folded_columns.end == 0) folded_columns = state.columns;

@@ -90,7 +90,7 @@ inline void keep_block(const TaskState& state, std::int64_t begin, std::int64_t 
 /// no dropout, and enough memory.
 inline bool takes_received(const Arguments& call) {
   if (!kComputesEverything || kHasMatrixTiles || call.most_rows < kQueryBlock || has_masks(call) ||
-      call.dropout.threshold != 0 || call.cache != nullptr || call.map_columns > 0)
+      call.dropout.threshold != 0 || call.cache != nullptr || call.map_size.columns > 0)
     return false;
   const std::int64_t rows = plan(call).rows;
   return rows >= kQueryBlock && call.key_length <= most_kept_keys(rows);

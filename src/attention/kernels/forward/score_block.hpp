@@ -71,7 +71,7 @@ void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64
     float* weights = state.weights + at * kKvBlock + panel.done;
     r += column.height * column.score(state.queries.data + (row + r) * ldq, ldq, panel.data,
                                       lanes_of<Format>(w.depth), tile, row + r, (rows - r) / column.height,
-                                      weights + r * kKvBlock, kKvBlock, last_keys, state.call.scale,
+                                      weights + r * kKvBlock, kKvBlock, last_keys, state.call.log2_scale,
                                       prefetch.from(row + r));
     if (r == rows) break;
     count_path(state.call.paths, Path::outgrown);

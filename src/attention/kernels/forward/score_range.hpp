@@ -48,7 +48,7 @@ void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_
       even_rows(state.call, state.task, state.kv, true, kv_block_key, count, w.depth, w.cached);
   for (std::int64_t k = 0; k < count; ++k)
     squares[k] = pack_query(keys.tensor, keys.at(kv_block_key + k), w.depth,
-                            Format::kScalesScores ? 1.0f : state.call.scale, w.scratch, w.padded_depth);
+                            Format::kScalesScores ? 1.0f : state.call.log2_scale, w.scratch, w.padded_depth);
 }
 
 /// Calls refuse(row) for each row that sees a key of this KV block which f32 cannot hold, or whose scores may

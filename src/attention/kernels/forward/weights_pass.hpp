@@ -235,7 +235,7 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
 inline bool takes_weights_pass(const Arguments& call) {
   if (!kHasForward) return false;
   if (kHasMatrixTiles) return fills_matrix_tiles(call);
-  return kComputesEverything || call.query.type == Type::bf16;
+  return kComputesEverything || call.query.dtype == DType::bf16;
 }
 
 /// Writes the scores of a block for one KV block, at the stage asked for, in natural units; -inf for

@@ -7,43 +7,25 @@
 
 #include "attention/kernels/shared/paths.hpp"
 #include "attention/problem/cache_rows.hpp"
-#include "attention/problem/mask_source.hpp"
-#include "heed/attention/result_set.hpp"
+#include "attention/problem/call.hpp"
 
 namespace heed::detail::cpu {
 
-/// Element types, numbered like heed::DType; u4, half a byte, occurs only in caches.
-enum class Type : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean, u4 };
-
-constexpr std::int64_t bits_of(Type type) {
-  switch (type) {
-    case Type::f64:
-    case Type::i64:
+constexpr std::int64_t bits_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+    case DType::i64:
       return 64;
-    case Type::f32:
-    case Type::i32:
+    case DType::f32:
+    case DType::i32:
       return 32;
-    case Type::f16:
-    case Type::bf16:
+    case DType::f16:
+    case DType::bf16:
       return 16;
-    case Type::u4:
-      return 4;
     default:
       return 8;
   }
 }
-
-/// A tensor seen as [B, H, L, C]; strides count elements. data == nullptr: not given.
-struct Input {
-  const void* data;
-  Type type;
-  std::int64_t stride[4];
-};
-struct Output {
-  void* data;
-  Type type;
-  std::int64_t stride[4];
-};
 
 /// Dropout: a weight becomes 0 if its random word is below `threshold`; else it is multiplied by keep_scale.
 struct Drop {
@@ -58,34 +40,6 @@ enum class RowStatus : std::uint8_t {
   done,
   out_of_range,  ///< its scores exceed what f32 holds; nothing of it was written
   output_only,   ///< its output has a NaN or an infinity: values, or their sum, exceed what f32 holds
-};
-
-struct Shape {
-  std::int64_t heads;
-  std::int64_t group;  ///< query heads per key head
-  std::int64_t query_length, key_length;
-  std::int64_t most_rows;  ///< queries of the longest sequence
-  std::int64_t head_dim, value_dim;
-};
-
-/// The formula of a score, and the rules that allow or forbid it (problem/score_rules.hpp).
-struct ScoreRules {
-  float scale;    ///< includes log2(e): scores are in units of log 2
-  float softcap;  ///< includes log2(e); 0: off
-  ScoreModSource score_mod;
-  Input bias, alibi_slopes, sinks, mask;
-  const MaskSource* sparse_masks;
-  std::int64_t sparse_mask_count;
-  bool causal;
-  std::int64_t window_left, window_right;  ///< -1: no limit
-};
-
-/// The targets of the results.
-struct ResultTargets : ResultSet<Output> {
-  int scores_stage;    ///< 0: raw, 1: after softcap, 2: after bias and masks
-  std::int64_t top_k;  ///< 0 if not wanted; likewise the map's sizes
-  std::int64_t received_last_rows;
-  std::int64_t map_rows, map_columns;
 };
 
 /// Notes of a pass about each query row, for the next pass: [B, H, Lq].
@@ -116,8 +70,14 @@ struct ReadAhead {
 };
 
 /// The arguments that are the same for all tasks.
-struct Arguments : Shape, ScoreRules, ResultTargets, RowNotes {
-  Input query, key, value;
+struct Arguments : ProblemShape, ScoreRules, ResultOutputs, RowNotes {
+  Operand query, key, value;
+  std::int64_t group;      ///< query heads per key head
+  std::int64_t most_rows;  ///< queries of the longest sequence
+  /// The rules' scale and softcap times log2(e): scores are in units of log 2.
+  float log2_scale, log2_softcap;
+  const MaskSource* sparse_masks;
+  std::int64_t sparse_mask_count;
   const CacheRows* cache;  ///< if not null, key and value hold the cache's rows by row number
   Drop dropout;
   KeptWeights kept;

@@ -13,8 +13,8 @@ struct BackwardArguments {
   float scale;  ///< scale of a score, in natural units
   /// [segments, H]: whether weights come from forward.row_shift and row_inverse instead of lse.
   const char* recomputes_lse;
-  Input output, lse;
-  Input grad_output, grad_lse;
+  Operand output, lse;
+  Operand grad_output, grad_lse;
   Output grad_query, grad_key, grad_value;
   Output grad_bias;  ///< set if each score has its own bias
   /// Set if several scores share a bias: sums for grad_bias, with strides as in an Output.
@@ -31,7 +31,7 @@ struct BackwardTask {
   std::int64_t key_begin, key_end;  ///< within the segment
   std::int64_t split, splits;       ///< number of this split, and of splits in the segment
   std::int64_t segment;
-  /// Target of the task's part of the query gradient: [rows][head_count][D], unscaled. nullptr if the segment
+  /// Output of the task's part of the query gradient: [rows][head_count][D], unscaled. nullptr if the segment
   /// has one split; then the gradient itself is written.
   float* query_part = nullptr;
 };

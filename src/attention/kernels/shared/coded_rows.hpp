@@ -110,7 +110,7 @@ inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t 
 
 /// f32 rows `stride` apart; row `first` is at `memory`.
 inline HeadRows rows_in(const float* memory, std::int64_t first, std::int64_t stride) {
-  return head_rows({memory, cpu::Type::f32, {0, 0, stride, 1}}, -first * stride);
+  return head_rows({memory, DType::f32, {0, 0, stride, 1}}, -first * stride);
 }
 
 /// Returns rows [first, first + count) of keys or values as evenly spaced rows. They stay in place or are
@@ -127,7 +127,7 @@ inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, con
     for (std::int64_t k = 0; k < count; ++k) read_coded_row(coded, first + k, width, memory + k * stride);
     return rows_in(memory, first, stride);
   }
-  if (rows.tensor.type != call.query.type) {  // floats of another width than the queries
+  if (rows.tensor.dtype != call.query.dtype) {  // floats of another width than the queries
     const std::int64_t stride = round_up(width, kLanes);
     for (std::int64_t k = 0; k < count; ++k)
       read_row(rows.tensor, rows.at(first + k), 1, width, memory + k * stride);
@@ -141,7 +141,7 @@ inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, con
   char* to = reinterpret_cast<char*>(memory);
   for (std::int64_t k = 0; k < count; ++k)
     __builtin_memcpy(to + rows.bytes_of(k * stride), rows.address(first + k), bytes);
-  return head_rows({memory, rows.tensor.type, {0, 0, stride, 1}}, -first * stride);
+  return head_rows({memory, rows.tensor.dtype, {0, 0, stride, 1}}, -first * stride);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -7,8 +7,6 @@
 
 namespace heed::detail::HEED_ISA {
 
-using cpu::Input;
-
 HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t b, std::int64_t h,
                                    std::int64_t l) {
   return b * stride[0] + h * stride[1] + l * stride[2];
@@ -16,10 +14,11 @@ HEED_INLINE std::int64_t offset_of(const std::int64_t (&stride)[4], std::int64_t
 
 /// The rows of one head.
 struct HeadRows {
-  Input tensor;
+  Operand tensor;
   std::int64_t first;                     ///< element index of row number 0
   std::int64_t row_bytes;                 ///< distance between row numbers
   const char* start;                      ///< address of row number 0
+  std::int64_t bits;                      ///< of an element; 4 for some codes of a cache
   const std::int32_t* numbers = nullptr;  ///< row j is row number numbers[j]; nullptr: row number j
   std::int64_t count = INT64_MAX;         ///< number of rows, if there are numbers
 
@@ -44,7 +43,7 @@ struct HeadRows {
     return static_cast<const float*>(tensor.data) + at(j);
   }
   [[nodiscard]] std::int64_t row_stride() const { return tensor.stride[2]; }
-  [[nodiscard]] bool has_floats() const { return tensor.type == cpu::Type::f32 && tensor.stride[3] == 1; }
+  [[nodiscard]] bool has_floats() const { return tensor.dtype == DType::f32 && tensor.stride[3] == 1; }
   /// Whether rows are whole vectors without gaps between their elements.
   [[nodiscard]] bool has_whole_vectors(std::int64_t width) const {
     return tensor.stride[3] == 1 && width % kLanes == 0;
@@ -55,9 +54,7 @@ struct HeadRows {
     return numbers == nullptr && has_floats() && width % kLanes == 0 && tensor.stride[2] < 2 * width &&
            tensor.stride[2] > 0;
   }
-  [[nodiscard]] std::int64_t bytes_of(std::int64_t elements) const {
-    return elements * cpu::bits_of(tensor.type) / 8;
-  }
+  [[nodiscard]] std::int64_t bytes_of(std::int64_t elements) const { return elements * bits / 8; }
   [[nodiscard]] const char* address(std::int64_t j) const {
     return start + (numbers != nullptr ? numbers[j] : j) * row_bytes;
   }
@@ -67,16 +64,18 @@ struct HeadRows {
 
 /// Rows whose number 0 begins at element `first`. This may lie before the memory (Task::first_key), so its
 /// address is computed with integers.
-inline HeadRows head_rows(const Input& tensor, std::int64_t first, const std::int32_t* numbers = nullptr,
-                          std::int64_t count = INT64_MAX) {
-  const std::int64_t bits = cpu::bits_of(tensor.type);
+inline HeadRows head_rows(const Operand& tensor, std::int64_t first, std::int64_t bits) {
   const auto start =
       reinterpret_cast<std::uintptr_t>(tensor.data) + static_cast<std::uintptr_t>(first * bits / 8);
-  return {tensor, first, tensor.stride[2] * bits / 8, reinterpret_cast<const char*>(start), numbers, count};
+  return {tensor, first, tensor.stride[2] * bits / 8, reinterpret_cast<const char*>(start), bits};
+}
+
+inline HeadRows head_rows(const Operand& tensor, std::int64_t first) {
+  return head_rows(tensor, first, cpu::bits_of(tensor.dtype));
 }
 
 /// The rows of a head, where row 0 is row `first` of the tensor.
-inline HeadRows rows_of(const Input& tensor, std::int64_t batch, std::int64_t head, std::int64_t first) {
+inline HeadRows rows_of(const Operand& tensor, std::int64_t batch, std::int64_t head, std::int64_t first) {
   return head_rows(tensor, offset_of(tensor.stride, batch, head, first));
 }
 
@@ -87,10 +86,15 @@ struct KvSource {
   const CacheRows* codes = nullptr;
 };
 
-inline HeadRows cached_rows_of(const Input& tensor, const CachedSequence& sequence, std::int64_t head,
-                               std::int64_t count) {
+inline HeadRows cached_rows_of(const Operand& tensor, const CacheRows& cache, const cpu::Task& task,
+                               std::int64_t kv_head) {
+  const CachedSequence& sequence = cache.sequences[task.sequence];
   const std::int64_t base = sequence.rows != nullptr ? 0 : sequence.first_row;
-  return head_rows(tensor, offset_of(tensor.stride, 0, head, base), sequence.rows, count);
+  HeadRows rows = head_rows(tensor, offset_of(tensor.stride, 0, kv_head, base),
+                            cache.codes.format == RowFormat::int4 ? 4 : cpu::bits_of(tensor.dtype));
+  rows.numbers = sequence.rows;
+  rows.count = task.key_end - task.key_begin;
+  return rows;
 }
 
 inline KvSource kv_source_of(const cpu::Arguments& call, const cpu::Task& task) {
@@ -98,10 +102,8 @@ inline KvSource kv_source_of(const cpu::Arguments& call, const cpu::Task& task) 
   const std::int64_t first = task.key_begin - task.first_key;
   if (call.cache == nullptr)
     return {rows_of(call.key, task.batch, kv_head, first), rows_of(call.value, task.batch, kv_head, first)};
-  const CachedSequence& sequence = call.cache->sequences[task.sequence];
-  const std::int64_t count = task.key_end - task.key_begin;
-  return {cached_rows_of(call.key, sequence, kv_head, count),
-          cached_rows_of(call.value, sequence, kv_head, count),
+  return {cached_rows_of(call.key, *call.cache, task, kv_head),
+          cached_rows_of(call.value, *call.cache, task, kv_head),
           call.cache->codes.format == RowFormat::floats ? nullptr : call.cache};
 }
 

@@ -133,7 +133,7 @@ inline PanelCoverage panel_coverage(const MaskedRows& m, std::int64_t row, std::
 inline void find_visible(const MaskedRows& m, const QueryRow& query_row, std::int64_t key, std::int64_t count,
                          std::uint8_t* visible) {
   const std::int64_t first = m.task.key_begin + key;
-  const Input& mask = m.call.mask;
+  const Operand& mask = m.call.mask;
   if (mask.data != nullptr)
     read_mask(m.call,
               offset_of(mask.stride, m.task.batch, query_row.head, query_row.index) + first * mask.stride[3],

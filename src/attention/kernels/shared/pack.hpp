@@ -8,9 +8,6 @@
 
 namespace heed::detail::HEED_ISA {
 
-using cpu::Output;
-using cpu::Type;
-
 /// Returns the nearest finite float of a finite number. A number that exceeds f32 must not become an
 /// infinity, because infinities forbid keys. Infinities and NaN stay what they are.
 HEED_INLINE float narrowed(double x) {
@@ -19,13 +16,13 @@ HEED_INLINE float narrowed(double x) {
   return static_cast<float>(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
 }
 
-inline float read_float(const void* data, Type type, std::int64_t at) {
+inline float read_float(const void* data, DType type, std::int64_t at) {
   switch (type) {
-    case Type::f64:
+    case DType::f64:
       return narrowed(static_cast<const double*>(data)[at]);
-    case Type::f32:
+    case DType::f32:
       return static_cast<const float*>(data)[at];
-    case Type::bf16:
+    case DType::bf16:
       return float_of_bits(std::uint32_t{static_cast<const std::uint16_t*>(data)[at]} << 16);
     default:
       return half_to_float(static_cast<const std::uint16_t*>(data)[at]);
@@ -33,30 +30,30 @@ inline float read_float(const void* data, Type type, std::int64_t at) {
 }
 
 /// Copies `n` elements from `at` on, `stride` apart, as floats.
-inline void read_row(const Input& in, std::int64_t at, std::int64_t stride, std::int64_t n, float* to) {
+inline void read_row(const Operand& in, std::int64_t at, std::int64_t stride, std::int64_t n, float* to) {
   std::int64_t i = 0;
   if (stride == 1) {
-    if (in.type == Type::f32) {
+    if (in.dtype == DType::f32) {
       const float* from = static_cast<const float*>(in.data) + at;
       for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
       if (i < n) store_first(to + i, n - i, load_first(from + i, n - i));
       return;
     }
-    if (in.type == Type::bf16 || in.type == Type::f16) {
+    if (in.dtype == DType::bf16 || in.dtype == DType::f16) {
       const std::uint16_t* from = static_cast<const std::uint16_t*>(in.data) + at;
       for (; i + kLanes <= n; i += kLanes)
-        store(to + i, in.type == Type::bf16 ? load_bf16(from + i) : load_f16(from + i));
+        store(to + i, in.dtype == DType::bf16 ? load_bf16(from + i) : load_f16(from + i));
     }
   }
-  for (; i < n; ++i) to[i] = read_float(in.data, in.type, at + i * stride);
+  for (; i < n; ++i) to[i] = read_float(in.data, in.dtype, at + i * stride);
 }
 
 /// Packs one query row, multiplied by `scale` and padded with zeros to `padded`. Returns its sum of squares.
-inline float pack_query(const Input& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+inline float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                         std::int64_t padded) {
   Vf squares = zero();
   std::int64_t d = 0;
-  if (query.type == Type::f32 && query.stride[3] == 1) {
+  if (query.dtype == DType::f32 && query.stride[3] == 1) {
     const float* from = static_cast<const float*>(query.data) + at;
     for (; d + kLanes <= depth; d += kLanes) {
       const Vf x = mul(load(from + d), splat(scale));

@@ -8,14 +8,14 @@
 namespace heed::detail::HEED_ISA {
 
 inline void write_float(const Output& out, std::int64_t at, float x) {
-  switch (out.type) {
-    case Type::f64:
+  switch (out.dtype) {
+    case DType::f64:
       static_cast<double*>(out.data)[at] = static_cast<double>(x);
       break;
-    case Type::f32:
+    case DType::f32:
       static_cast<float*>(out.data)[at] = x;
       break;
-    case Type::bf16:
+    case DType::bf16:
       static_cast<std::uint16_t*>(out.data)[at] = to_bf16(x);
       break;
     default:
@@ -30,13 +30,13 @@ inline void write_at(const Output& out, std::int64_t batch, const QueryRow& quer
 
 /// Writes `count` floats from `at` on.
 inline void write_floats(const Output& out, std::int64_t at, const float* row, std::int64_t count) {
-  if (out.stride[3] != 1 || (out.type != Type::bf16 && out.type != Type::f16)) {
+  if (out.stride[3] != 1 || (out.dtype != DType::bf16 && out.dtype != DType::f16)) {
     for (std::int64_t c = 0; c < count; ++c) write_float(out, at + c * out.stride[3], row[c]);
     return;
   }
   auto* to = static_cast<std::uint16_t*>(out.data) + at;
   std::int64_t c = 0;
-  if (out.type == Type::bf16) {  // compilers vectorise this loop
+  if (out.dtype == DType::bf16) {  // compilers vectorise this loop
     for (; c < count; ++c) to[c] = to_bf16(row[c]);
   } else {
     for (; c + kLanes <= count; c += kLanes) store_f16(to + c, load(row + c));
@@ -61,9 +61,9 @@ inline Vf write_bf16_output(std::uint16_t* to, const float* row, std::int64_t co
 /// holds.
 inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int64_t count, float factor) {
   const Vf f = splat(factor);
-  const bool direct = out.type == Type::f32 && out.stride[3] == 1;
+  const bool direct = out.dtype == DType::f32 && out.stride[3] == 1;
   if constexpr (kHasMatrixTiles) {  // these round to bf16 like their operands
-    if (out.type == Type::bf16 && out.stride[3] == 1 && count % (2 * kLanes) == 0)
+    if (out.dtype == DType::bf16 && out.stride[3] == 1 && count % (2 * kLanes) == 0)
       return write_bf16_output(static_cast<std::uint16_t*>(out.data) + at, row, count, f);
   }
   float* to = direct ? static_cast<float*>(out.data) + at : row;
@@ -85,17 +85,17 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
 
 /// The product of a query and one key, with the scale, summed in f64.
 inline float product_of(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
-  const Input& query = state.call.query;
+  const Operand& query = state.call.query;
   const HeadRows keys =
       even_rows(state.call, state.task, state.kv, true, key, 1, state.w.depth, state.w.cached);
   const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
   const std::int64_t from = keys.at(key);
   double sum = 0;
   for (std::int64_t d = 0; d < state.w.depth; ++d)
-    sum +=
-        static_cast<double>(read_float(query.data, query.type, at + d * query.stride[3])) *
-        static_cast<double>(read_float(keys.tensor.data, keys.tensor.type, from + d * keys.element_stride()));
-  return narrowed(sum * static_cast<double>(state.call.scale));
+    sum += static_cast<double>(read_float(query.data, query.dtype, at + d * query.stride[3])) *
+           static_cast<double>(
+               read_float(keys.tensor.data, keys.tensor.dtype, from + d * keys.element_stride()));
+  return narrowed(sum * static_cast<double>(state.call.log2_scale));
 }
 
 /// Whether the ScoreMod turns a key's score into -inf.
@@ -109,7 +109,7 @@ inline bool is_forbidden_by_score(const TaskContext& state, const QueryRow& quer
 inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Arguments& call = state.call;
   const std::int64_t absolute_key = state.task.key_begin + key;
-  const auto at = [&](const Input& x) {
+  const auto at = [&](const Operand& x) {
     return offset_of(x.stride, state.task.batch, query_row.head, query_row.index) +
            absolute_key * x.stride[3];
   };
@@ -122,7 +122,7 @@ inline bool is_forbidden(const TaskContext& state, const QueryRow& query_row, st
     if (visible == 0) return true;
   }
   if (call.score_mod && is_forbidden_by_score(state, query_row, key)) return true;
-  return call.bias.data && read_float(call.bias.data, call.bias.type, at(call.bias)) == -__builtin_inff();
+  return call.bias.data && read_float(call.bias.data, call.bias.dtype, at(call.bias)) == -__builtin_inff();
 }
 
 /// Copies a list, whose entries are kLanes apart, to state.w.list. If fewer than K keys have a positive
@@ -213,9 +213,9 @@ inline double swallowing_bias(const TaskContext& state, const QueryRow& query_ro
   double common = 0;
   for (std::int64_t key = query_row.key_begin; key < query_row.key_end; ++key) {
     const std::int64_t element = at + (state.task.key_begin + key) * call.bias.stride[3];
-    const double bias = call.bias.type == Type::f64
+    const double bias = call.bias.dtype == DType::f64
                             ? static_cast<const double*>(call.bias.data)[element]
-                            : static_cast<double>(read_float(call.bias.data, call.bias.type, element));
+                            : static_cast<double>(read_float(call.bias.data, call.bias.dtype, element));
     if (bias == common || is_forbidden(state, query_row, key)) continue;
     if (common != 0 || !(bias <= kSwallowing)) return 0;
     common = bias;
@@ -254,7 +254,7 @@ inline RowTotals totals_of(const TaskContext& state, const SoftmaxState& s, std:
   totals.sink_part = 0;
   if (call.sinks.data) {
     totals.sink =
-        1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.type,
+        1.44269504088896340736 * static_cast<double>(read_float(call.sinks.data, call.sinks.dtype,
                                                                 query_row.head * call.sinks.stride[1]));
     totals.sink_part = kGainExact * __builtin_exp2(totals.sink - totals.origin);
     totals.total += totals.sink_part;
@@ -338,7 +338,7 @@ inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
   }
   for (std::int64_t row = 0; row < state.rows; ++row)
     if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
-  if (state.call.map_columns > 0) add_to_map(state);
+  if (state.call.map_size.columns > 0) add_to_map(state);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -31,7 +31,7 @@ float load_query(const TaskState& state, std::int64_t row, std::int64_t at) {
   const Workspace& w = state.w;
   float* packed = Format::kMatrixTiles ? w.scratch : w.query + row * w.query_lanes;
   const float squares =
-      Format::pack_query(state.call.query, at, w.depth, state.call.scale, packed, w.query_lanes);
+      Format::pack_query(state.call.query, at, w.depth, state.call.log2_scale, packed, w.query_lanes);
   if constexpr (Format::kMatrixTiles)
     for (std::int64_t d = 0; d < w.query_lanes; d += kLanes) store(query_vector(w, row, d), load(packed + d));
   return squares;

@@ -197,7 +197,7 @@ template <ScoreTraits kTraits, class Format>
 std::int64_t softmax_rows(const TaskState& state, const MatrixScores& scores, std::int64_t row,
                           std::int64_t from, std::int64_t rows, std::int64_t done) {
   const TileRows all = tile_rows(state, done);
-  const Vf scale = splat(state.call.scale);
+  const Vf scale = splat(state.call.log2_scale);
   const bool splits = state.splits_weights;
   for (std::int64_t r = from; r < rows; ++r) {
     Tile<1, kPanelVectors> score;
@@ -232,7 +232,7 @@ void softmax_general(TaskState& state, float* scores, std::int64_t row, const Pa
                      bool checked) {
 #pragma GCC unroll 4
   for (int v = 0; v < kPanelVectors; ++v)
-    store(scores + v * kLanes, mul(load(scores + v * kLanes), splat(state.call.scale)));
+    store(scores + v * kLanes, mul(load(scores + v * kLanes), splat(state.call.log2_scale)));
   float* weights = panel_weights(state.w, row, panel.done);
   softmax_scores(state, row, panel.key, reinterpret_cast<float(&)[1][kPanel]>(*scores), weights, panel.done,
                  checked);

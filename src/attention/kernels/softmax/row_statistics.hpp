@@ -8,7 +8,7 @@
 namespace heed::detail::HEED_ISA {
 
 HEED_INLINE bool has_panel_statistics(const Arguments& call) {
-  return call.distance.data || call.map_columns > 0;
+  return call.distance.data || call.map_size.columns > 0;
 }
 
 /// Multiplies a row's bins of the span by `factor`.
@@ -18,7 +18,7 @@ inline void scale_bins(const TaskState& state, std::int64_t row, float factor) {
 }
 
 inline void clear_bins(const TaskState& state) {
-  for (std::int64_t i = 0; i < state.call.map_columns * state.w.bin_rows; i += kLanes)
+  for (std::int64_t i = 0; i < state.call.map_size.columns * state.w.bin_rows; i += kLanes)
     store(state.w.bins + i, zero());
 }
 
@@ -68,7 +68,7 @@ inline bool complete_panel(const TaskState& state, std::int64_t block, std::int6
 
 inline PanelColumns start_columns(TaskState& state, std::int64_t panel_key) {
   const PanelColumns columns =
-      columns_of(state.call.map_columns, state.call.key_length, state.task.key_begin + panel_key);
+      columns_of(state.call.map_size.columns, state.call.key_length, state.task.key_begin + panel_key);
   if (state.columns.end == 0) state.columns.begin = columns.column[0];
   state.columns = {smaller(state.columns.begin, columns.column[0]),
                    larger(state.columns.end, columns.last() + 1)};
@@ -99,15 +99,15 @@ inline void add_panel_statistics(TaskState& state, std::int64_t row, std::int64_
   if (!has_panel_statistics(call)) return;
   PanelColumns columns;
   columns.wide = false;
-  if (call.map_columns > 0) columns = start_columns(state, key);
-  if (call.map_columns > 0) count_path(call.paths, columns.wide ? Path::map_wide : Path::map_narrow);
+  if (call.map_size.columns > 0) columns = start_columns(state, key);
+  if (call.map_size.columns > 0) count_path(call.paths, columns.wide ? Path::map_wide : Path::map_narrow);
   const auto add_to_bins = columns.wide ? add_to_wide_bins : add_to_narrow_bins;
   for (std::int64_t first = 0; first < rows; first += kLanes) {
     const std::int64_t here = smaller(kLanes, rows - first);
     const std::int64_t real = smaller(here, state.rows - row - first);
     float* weights = panel + first * kKvBlock;
     if (!complete_panel(state, row, first, here, key, count, weights)) continue;
-    if (call.map_columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kKvBlock);
+    if (call.map_size.columns > 0) add_to_bins(w.bins + row + first, w.bin_rows, columns, weights, kKvBlock);
     if (call.distance.data) add_distances(state, row + first, real, key, weights);
   }
 }
@@ -154,9 +154,9 @@ inline void add_to_map(const TaskState& state) {
     float* map[kLanes];
     for (std::int64_t r = 0; r < rows; ++r) {
       const QueryRow& query_row = state.w.query_row[row + r];
-      map[r] =
-          static_cast<float*>(call.map.data) + offset_of(call.map.stride, state.task.batch, query_row.head,
-                                                         query_row.index * call.map_rows / call.query_length);
+      map[r] = static_cast<float*>(call.map.data) +
+               offset_of(call.map.stride, state.task.batch, query_row.head,
+                         query_row.index * call.map_size.rows / call.query_length);
     }
     add_rows_to_map(state, row, rows, map);
   }

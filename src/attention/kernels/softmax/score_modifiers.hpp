@@ -59,7 +59,7 @@ inline RowModifiers row_modifiers_of(const Arguments& call, std::int64_t batch, 
     modifiers.bias_at =
         offset_of(call.bias.stride, batch, query_row.head, query_row.index) + key * call.bias.stride[3];
   if (call.alibi_slopes.data)
-    modifiers.slope = kLog2e * read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+    modifiers.slope = kLog2e * read_float(call.alibi_slopes.data, call.alibi_slopes.dtype,
                                           batch * call.alibi_slopes.stride[0] +
                                               query_row.head * call.alibi_slopes.stride[1]);
   return modifiers;
@@ -71,7 +71,7 @@ inline double alibi_offset(const Arguments& call, std::int64_t batch, std::int64
   if (!call.alibi_slopes.data) return 0;
   const std::int64_t gap = position - nearest_position(position, keys);
   if (gap == 0) return 0;
-  const float slope = read_float(call.alibi_slopes.data, call.alibi_slopes.type,
+  const float slope = read_float(call.alibi_slopes.data, call.alibi_slopes.dtype,
                                  batch * call.alibi_slopes.stride[0] + head * call.alibi_slopes.stride[1]);
   return -static_cast<double>(slope) * 1.44269504088896340736 * __builtin_fabs(static_cast<double>(gap));
 }
@@ -89,8 +89,8 @@ inline void apply_score_mod(const Arguments& call, std::int64_t batch, const Que
   alignas(64) float mod_slope[kPanel] = {};
   for (std::int64_t v = 0; v < kPanel; v += kLanes) {
     Vf s = load(scores + v);
-    if (call.softcap > 0) {
-      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
+    if (call.log2_softcap > 0) {
+      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.log2_softcap));
       s = capped.score;
       if (slope != nullptr) store(slope + v, capped.slope);
     } else if (slope != nullptr) {
@@ -138,8 +138,8 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
         greater_equal(splat(kLargestProduct), absolute(call.score_mod ? load(raw + v * kLanes) : s));
     if (call.score_mod) {
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), s));
-    } else if (call.softcap > 0) {
-      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.softcap));
+    } else if (call.log2_softcap > 0) {
+      const Softcapped<VectorMath> capped = softcapped<VectorMath>(s, splat(call.log2_softcap));
       s = capped.score;
       if (slope != nullptr) store(slope + v * kLanes, capped.slope);
     }
@@ -162,7 +162,7 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
 
 /// Whether scores are more than scale times a product; if so, every tile goes through modify_scores.
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
-  return call.softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
+  return call.log2_softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
 }
 
 }  // namespace heed::detail::HEED_ISA

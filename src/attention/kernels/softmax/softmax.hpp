@@ -91,7 +91,7 @@ void score_general(TaskState& state, std::int64_t row, std::int64_t key, const f
   clear(tile);
   accumulate<Format>(tile, state.queries.data + row * state.queries.stride, state.queries.stride, panel,
                      lanes_of<Format>(state.w.depth));
-  if constexpr (Format::kScalesScores) scale_tile(tile, splat(state.call.scale));
+  if constexpr (Format::kScalesScores) scale_tile(tile, splat(state.call.log2_scale));
 #pragma GCC unroll 6
   for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3

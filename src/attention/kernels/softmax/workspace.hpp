@@ -135,8 +135,8 @@ HEED_INLINE bool keeps_statistics(const Arguments& call) {
 /// Whether a unit of dot products takes a call, which must ask for nothing that bf16 would round. Dropout
 /// scales weights in f32, and few rows are as fast in f32.
 inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
-  return kHasBf16Dot && call.query.type == Type::bf16 && call.output.data && call.output.type == Type::bf16 &&
-         tiling.step == kKvBlock && call.dropout.threshold == 0;
+  return kHasBf16Dot && call.query.dtype == DType::bf16 && call.output.data &&
+         call.output.dtype == DType::bf16 && tiling.step == kKvBlock && call.dropout.threshold == 0;
 }
 
 /// Whether matrix tiles read keys in place, as rows of whole steps. Only for tasks of one group of rows.
@@ -152,7 +152,7 @@ inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmu
 inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
 inline bool fills_matrix_tiles(const Arguments& call) {
   const std::int64_t rows = call.most_rows * call.group;
-  return kHasMatrixTiles && call.query.type == kMatrixType &&
+  return kHasMatrixTiles && call.query.dtype == kMatrixType &&
          rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
 }
 
@@ -211,8 +211,8 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.list = take_columns(memory, round_up(call.top_k, kLevelsAtOnce));
   w.candidate_bits = memory.take<CandidateBits>(w.list_rows * kKvBlock / kLanes + 8);
   w.inverse = memory.floats(round_up(rows, kLanes));
-  w.bin_rows = call.map_columns > 0 ? round_up(rows, kLanes) : 0;
-  w.bins = memory.floats(w.bin_rows * call.map_columns);
+  w.bin_rows = call.map_size.columns > 0 ? round_up(rows, kLanes) : 0;
+  w.bins = memory.floats(w.bin_rows * call.map_size.columns);
   w.carried_bins = memory.floats(w.bin_rows);
   w.bytes = memory.bytes();
   return w;
@@ -289,7 +289,7 @@ inline Tiling plan(const Arguments& call) {
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // If no packed keys are kept, bins may use their memory.
   const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
-  rows = clamp_rows(rows, 4 * call.map_columns, larger(kStatisticsBytes, spare));
+  rows = clamp_rows(rows, 4 * call.map_size.columns, larger(kStatisticsBytes, spare));
   // Few rows read keys and values about as fast as memory delivers them. These are packed one panel at a
   // time, which stays in the first-level cache while the next one is prefetched.
   const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
@@ -386,7 +386,7 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     if (!context.keys_in_place)
       packed_block.keys =
           Format::pack_keys(even_rows(call, task, kv, true, key, count, w.depth, w.cached), key, count,
-                            w.depth, call.scale, keys, w.scratch, w.query_lanes,
+                            w.depth, call.log2_scale, keys, w.scratch, w.query_lanes,
                             RowPrefetch{kv.values, key, prefetches && with_values ? call.value_dim : 0});
     packed_block.value_factor = 1;
     if (with_values && !in_place)
