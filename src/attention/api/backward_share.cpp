@@ -101,9 +101,9 @@ std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, con
                                          const AttentionOptions& options, const CallPart& part) {
   return detail::with_memory_errors([&] {
     BackwardProblem problem;
-    problem.forward =
-        detail::check_call(detail::tensor_of("query", query, dtype), detail::tensor_of("key", key, dtype),
-                           detail::tensor_of("value", value, dtype), options, &part);
+    const detail::CallTensor q = detail::tensor_of("query", query, dtype);  // checked in this order
+    const detail::CallTensor k = detail::tensor_of("key", key, dtype);
+    problem.forward = detail::check_call(q, k, detail::tensor_of("value", value, dtype), options, &part);
     require_all_rows(problem, part);
     std::vector<GradientTask> tasks;
     for (const BackwardTask& task : tasks_of(problem, options.kernel)) {

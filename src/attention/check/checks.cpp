@@ -224,8 +224,9 @@ void check_requests(const AttentionOptions& options, Problem& problem) {
 
 Problem check_call(const TensorView& query, const TensorView& key, const TensorView& value,
                    const AttentionOptions& options, const CallPart* part) {
-  return check_call(tensor_of("query", query), tensor_of("key", key), tensor_of("value", value), options,
-                    part);
+  const CallTensor q = tensor_of("query", query);  // checked in this order
+  const CallTensor k = tensor_of("key", key);
+  return check_call(q, k, tensor_of("value", value), options, part);
 }
 
 Problem check_call(const CallTensor& query, const CallTensor& key, const CallTensor& value,

@@ -54,7 +54,7 @@ void check_numbers(const detail::CacheState& state, const char* name, const deta
 }
 
 detail::CallTensor rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
-                              std::int64_t batch, std::int64_t width) {
+                                  std::int64_t batch, std::int64_t width) {
   if (!is_floating(view.dtype()) || view.dtype() == DType::f64)
     refuse(name, " has dtype ", view.dtype(), "; f32, f16 or bf16 is expected");
   const detail::CallTensor tensor = detail::tensor_of(name, view);
@@ -64,15 +64,14 @@ detail::CallTensor rows_to_append(const detail::CacheState& state, const char* n
   return tensor;
 }
 
-void check_arrivals(const detail::CacheState& state, const detail::CallTensor& key, const detail::CallTensor& value,
-                    std::span<const Arrival> arrivals) {
+void check_arrivals(const detail::CacheState& state, const detail::CallTensor& key,
+                    const detail::CallTensor& value, std::span<const Arrival> arrivals) {
   for (const Arrival& arrival : arrivals) {
     const std::int64_t length = state.sequence_in_use(arrival.sequence).length;
     if (length + (arrival.end - arrival.begin) > INT32_MAX)
       refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
              " positions long; fewer than 2^31 are expected");
-    check_numbers(state, "key", key.rows, arrival.batch, arrival.begin, arrival.end,
-                  state.options.head_dim);
+    check_numbers(state, "key", key.rows, arrival.batch, arrival.begin, arrival.end, state.options.head_dim);
     check_numbers(state, "value", value.rows, arrival.batch, arrival.begin, arrival.end,
                   state.options.value_dim);
   }
