@@ -251,7 +251,7 @@ TEST(AttentionErrors, SegmentsComeInPairsAloneAndForOneBatchEntry) {
             "key_segments is given without query_segments; both or neither are expected");
   EXPECT_EQ(
       message_of_inputs(query, key, key, {.kv_lengths = lengths, .query_segments = q, .key_segments = k}),
-      "kv_lengths is given beside query_segments; key_segments alone say where keys end");
+      "kv_lengths is given together with query_segments; key_segments alone say where keys end");
   EXPECT_EQ(message_of_options({.query_segments = q, .key_segments = k}),
             "query has batch size 2; 1 is expected with query_segments");
 }

@@ -151,7 +151,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const CommandResult nothing = run_heed({"generate"});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_EQ(nothing.errors,
-            "heed: DIR is missing: the folder of a model, or stories or induction, which come with heed (see "
+            "heed: DIR is missing: a model folder, or stories or induction, which come with heed (see "
             "heed generate --help)\n");
   expect_refusal(2, {"--tokens", "0"}, "--tokens is '0'; a whole number from 1 to 1000000 is expected");
   expect_refusal(2, {"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected");
@@ -161,7 +161,8 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--top-p", "0"}, "--top-p is 0.0; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
-  expect_refusal(2, {"--watch", "--head", "1"}, "--head is '1'; a head as 1.3 (layer 1, head 3) is expected");
+  expect_refusal(2, {"--watch", "--head", "1"},
+                 "--head is '1'; a head such as 1.3 (layer 1, head 3) is expected");
   expect_refusal(2, {"--watch", "--head", "1.0"}, "--head is '1.0'; the layers are 0 to 0");
   expect_refusal(2, {"--watch", "--head", "0.2"}, "--head is '0.2'; layer 0 has the heads 0 to 1");
   expect_refusal(2, {"--cache", "f64"}, "--cache is 'f64'; f32, bf16, f16, int8, int4 or fp8 is expected");
@@ -198,7 +199,7 @@ class StrangeModel : public Generate {
   }
 };
 
-// Repeats `thing` with commas between.
+// Repeats `thing` separated by commas.
 std::string many(const std::string& before, const std::string& thing, int count, const std::string& after) {
   std::string text = before + thing;
   for (int i = 1; i < count; ++i) text += "," + thing;

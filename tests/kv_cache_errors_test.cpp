@@ -838,7 +838,7 @@ TEST_F(KvCacheCallErrors, SegmentsAreOfTheQueries) {
 
 TEST_F(KvCacheCallErrors, TreesAreTrees) {
   const Tensor parents = integers({-1, 0, 0}), mask({3, 3}, DType::boolean);
-  expect("tree_mask is given beside tree_parents; one is expected", query_, {},
+  expect("tree_mask is given together with tree_parents; one is expected", query_, {},
          {.tree_parents = parents.view(), .tree_mask = mask.view()});
   const Tensor two = integers({-1, 0}), real({3}), three_two = integers({-1, 0, 0, -1, 0, 0}, {3, 2});
   const std::string of_parents = "; i64 or i32 [3] or [2, 3] is expected";

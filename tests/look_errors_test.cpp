@@ -74,12 +74,12 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--row", "0:2,4:4"},
        "--row is '4:4'; a row, or rows R0:R1 (R0 to R1 - 1), counted from 0, is expected"},
       {{"--row", "word"},
-       "--row is 'word'; a row (5), rows (5:10), or several with commas between, counted from 0, is "
+       "--row is 'word'; a row (5), rows (5:10), or several separated by commas, counted from 0, is "
        "expected"},
       {{"--row", "teh", "--tokens", "rows.txt"},
-       "--row is 'teh', which is no word of the text; did you mean 'the'?"},
+       "--row is 'teh', which is not a word of the text; did you mean 'the'?"},
       {{"--head", "1,x"},
-       "--head is 'x'; a head (3, or 1.3 for layer 1, head 3), or several with commas between, is expected"},
+       "--head is 'x'; a head (3, or 1.3 for layer 1, head 3), or several separated by commas, is expected"},
       {{"--head", "1.3"},
        "--head is '1.3', but this call has no layers; a number, counted from 0, is expected"},
       {{"--map", "8"}, "--map is '8'; ROWSxCOLUMNS, such as 64x64, is expected"},
@@ -87,7 +87,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--token", "the"},
        "--token is given, but no tokens are known; --tokens FILE (a line a token) is expected"},
       {{"--token", "dgo", "--tokens", "rows.txt"},
-       "--token is 'dgo', which is no word of the text; did you mean 'dog'?"},
+       "--token is 'dgo', which is not a word of the text; did you mean 'dog'?"},
       {{"--tokens", "latin1.txt"}, "latin1.txt is not UTF-8 text (line 3)"},
       {{"--key-tokens", "rows.txt"}, "--key-tokens has 5 lines; 7, one for each of the keys, is expected"},
       {{"--row", "1", "--tile", "0:1,0:1"},
@@ -96,7 +96,8 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
        "--row and --sort are both given; one question at a time is expected"},
       {{"--row", "1", "--html", "x.html"},
        "--row and --html are both given; one question at a time is expected"},
-      {{"--head", "1", "--html", "x.html"}, "--head is given beside --html, whose page holds all heads"},
+      {{"--head", "1", "--html", "x.html"},
+       "--head is given together with --html, whose page holds all heads"},
       {{"--tile-at", "0,0"}, "--tile-at is given without --html FILE.html, whose page would show it"},
       {{"--html", "x.html", "--tile-at", "0"}, "--tile-at is '0'; ROW,KEY, counted from 0, is expected"},
       {{"--html", "x.html", "--tile-at", "0,0", "--tile-at", "5,0"},
@@ -108,7 +109,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
        "--csv 'q.npy' is the file that --query is read from; an input is never overwritten"},
       {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
       {{"--sort", "received", "--no-received"},
-       "--sort is 'received' while --no-received leaves that out; one of the two is expected"}};
+       "--sort is 'received' while --no-received skips that column; one of the two is expected"}};
   for (const auto& [words, message] : cases) {
     const bool file = message.starts_with("latin1.txt");
     expect(file ? 1 : 2, call(words), message);
@@ -116,11 +117,11 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
 }
 
 TEST_F(LookErrors, SaysWhatIsMissing) {
-  expect(2, {}, "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+  expect(2, {}, "no input is given; DOC.safetensors, or --query, --key and --value, is expected");
   expect(2, {"--query", "q.npy"},
          "--key is missing: FILE.npy, FILE.safetensors:NAME or - (see heed look --help)");
   expect(2, {"doc.npy"}, "DOC is 'doc.npy'; a file whose name ends in .safetensors is expected");
-  expect(2, {"doc.safetensors", "--causal"}, "--causal is given beside DOC, which holds the call already");
+  expect(2, {"doc.safetensors", "--causal"}, "--causal is given together with DOC, which contains the call");
   EXPECT_EQ(look({"doc.safetensors"}).exit_code, 1);
   EXPECT_EQ(look(call({"--tokens", "none.txt"})).errors,
             "heed: none.txt could not be opened: No such file or directory\n");
@@ -143,9 +144,9 @@ TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
   const CommandResult result = look(call({"--tile", "0:1000000,0:1000000"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_TRUE(
-      result.errors.starts_with("heed: --tile asks for 4.0 TB a head in f32, and 9.0 TB to compute it"))
+      result.errors.starts_with("heed: --tile needs 4.0 TB per head in f32, and 9.0 TB to compute it"))
       << result.errors;
-  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply"),
+  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums) or --row N --top-k K need less"),
             std::string::npos);
 }
 

@@ -223,8 +223,9 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2, call({"--evict", "snapkv:4+4", "--prompt", "3"}),
          "--prompt is 3; 4 to 23 of the 24 queries are expected for snapkv:4+4");
   expect(2, call({"--evict", "snapkv:4+24"}),
-         "--evict is 'snapkv:4+24', of which the last 24 rows of a prompt vote; there are 24 queries");
-  expect(2, call({"--prompt", "3"}), "--prompt is given without --evict POLICY, which would begin after it");
+         "--evict is 'snapkv:4+24', in which the last 24 rows of a prompt vote; there are 24 queries");
+  expect(2, call({"--prompt", "3"}),
+         "--prompt is given without --evict POLICY, which would start after the prompt");
   expect(2, call({"--evict", "h2o:4+4", "--row", "1"}),
          "--row and --evict are both given; one question at a time is expected");
   expect(2, call({"--evict", "h2o:4+4", "--html", "page.html"}),
@@ -237,7 +238,7 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2, call({"--evict", "h2o:4+4", "--kv-lengths", "lengths.npy"}),
          "kv_lengths is given; a call without it is expected, as rows leave the cache");
   expect(2, {"--model", "induction", "to be", "--evict", "h2o:1+1"},
-         "--evict is about one layer, and this call has the heads of 2; --layer N is expected beside it");
+         "--evict works on one layer, but this call has the heads of 2; --layer N is expected with it");
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(ExplainModel, ShowsItsTwoHeads) {
             std::string::npos);
   EXPECT_NE(result.output.find(", induction: each word looks at what followed it the last time\n"),
             std::string::npos);
-  EXPECT_NE(result.output.find("After all this it expects Life "), std::string::npos);
+  EXPECT_NE(result.output.find("At the end it predicts Life "), std::string::npos);
 }
 
 TEST(ExplainModel, TakesItsWordsWithAndWithoutQuotesAndFromStandardInput) {
@@ -194,9 +194,11 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"a b", "--layer", "2"}), "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, with({"a b", "--head", "8"}), "--head is 8; there are 8 heads, counted from 0");
   expect_refusal(2, with({"a b", "--head", "1.4"}), "--head is '1.4'; layer 1 has the heads 0 to 3");
-  expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
-  expect_refusal(2, with({"a b", "--save", "x.safetensors"}),
-                 "--save is given beside --model, whose layers are trained; heed look --model has --save");
+  expect_refusal(2, with({"a b", "--causal"}),
+                 "--causal is given together with --model, whose layers are trained");
+  expect_refusal(
+      2, with({"a b", "--save", "x.safetensors"}),
+      "--save is given together with --model, whose layers are trained; heed look --model has --save");
   expect_refusal(2, with({"--html", "x.html", "--head", "1"}),
                  "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
   expect_refusal(2, with({" , "}), "SENTENCE has no tokens; at least one is expected");
@@ -373,7 +375,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
       if (command == "atlas") words.insert(words.end(), {"--out", folder / "a.png"});
       expect_refusal(
           2, words,
-          "DOC is '" + model + "', which is a model; --model before it, and words behind it, are expected");
+          "DOC is '" + model + "', which is a model; --model before it and words after it are expected");
     }
 }
 
@@ -387,11 +389,11 @@ TEST(LookModel, NoResultIsWrittenOverAGgufFile) {
 
 TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "--model", "induction"},
-                 "there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+                 "no text is given; WORDS or --text FILE is expected after --model DIR");
   expect_refusal(2, {"look", "--model", "induction", "--layer", "2", "a"},
                  "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, {"look", "--model", "induction", "a", "--causal"},
-                 "--causal is given beside --model, which holds the call already");
+                 "--causal is given together with --model, which contains the call");
   expect_refusal(2, {"look", "--query", "q.npy", "--key", "q.npy", "--value", "q.npy", "--layer", "1"},
                  "--layer is given without --model DIR or DOC, which have layers");
   expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");

@@ -120,7 +120,7 @@ def look(
     if weights is not None:
         for name, given in {"q": q, "k": k, "v": v, **options}.items():
             if given is not None:
-                raise TypeError(f"{name} is given beside weights, which were computed; either is expected")
+                raise TypeError(f"{name} is given together with weights, which were computed; either is expected")
         return _look_at_weights(weights, allowed, given_tokens, top_k, title)
     for name, given in (("q", q), ("k", k), ("v", v)):
         if given is None:

@@ -9,7 +9,7 @@ namespace {
 
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
   if (is_cache(k)) {
-    if (!v.is_none()) fail_type("v is given beside a KvCache, which has values; None is expected");
+    if (!v.is_none()) fail_type("v is given together with a KvCache, which has values; None is expected");
     return attention_over_cache(q, k, keywords);
   }
   const Kind kind = array_type(q).kind;

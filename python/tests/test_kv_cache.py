@@ -419,14 +419,14 @@ MISTAKES = {
     "query has head dimension 12": lambda c: heed.attention(ARRAYS[1], c),
     "query has dtype f64": lambda c: heed.attention(ARRAYS[0].astype(np.float64), c),
     "query is of 2 sequences; 1": lambda c: heed.attention(np.tile(ARRAYS[0], (2, 1, 1, 1)), c),
-    "v is given beside a KvCache": lambda c: heed.attention(ARRAYS[0], c, ARRAYS[1]),
+    "v is given together with a KvCache": lambda c: heed.attention(ARRAYS[0], c, ARRAYS[1]),
     "v is a NoneType; an array": lambda c: heed.attention(ARRAYS[0], ARRAYS[0]),
     "kv_lengths is given; a cache": lambda c: heed.attention(ARRAYS[0], c, kv_lengths=[2]),
     "key_segments is given; a cache": lambda c: heed.attention(ARRAYS[0], c, cu_seqlens=([0, 4], [0, 2])),
     "align is 'top-left'; 'bottom-right'": lambda c: heed.attention(ARRAYS[0], c, align="top-left"),
     "unexpected keyword argument 'sequence'": lambda c: heed.attention(ARRAYS[0], c, sequence=0),
     "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4)),
-    "tree_mask is given beside tree_parents": lambda c: heed.attention(
+    "tree_mask is given together with tree_parents": lambda c: heed.attention(
         ARRAYS[0][:, :, :1], c, tree_parents=[-1], tree_mask=np.eye(1, dtype=bool)),
     "of a tree of 4 are expected": lambda c: heed.attention(ARRAYS[0], c, tree_parents=[-1, 0, 1, 2]),
     "out cannot be written in place": lambda c: heed.attention(

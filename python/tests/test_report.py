@@ -195,7 +195,7 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
 @pytest.mark.parametrize("call, kind, message", [
     (lambda x: heed.look(x, x), TypeError, "v is missing; q, k and v, or weights, are expected"),
     (lambda x: heed.look(x, x, x, weights=x), TypeError,
-     "q is given beside weights, which were computed; either is expected"),
+     "q is given together with weights, which were computed; either is expected"),
     (lambda x: heed.look(weights=np.ones((2, 2))), ValueError,
      "weights sums to 2 in row [0, 0, 0]; at most 1, as after a softmax and before dropout, is expected"),
     (lambda x: heed.look(weights=[np.eye(2)[None], np.eye(3)[None]]), ValueError,

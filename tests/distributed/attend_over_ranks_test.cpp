@@ -200,7 +200,7 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
   expect_refusal(3, {"info"}, 2,
                  "heed info works in one process, and mpirun started 3 ranks; one is expected");
   expect_refusal(2, {"attend", "--query", "-", "--key", "k.npy", "--value", "v.npy", "--json"}, 2,
-                 "--query is '-', and several ranks cannot share a standard input; a file is expected");
+                 "--query is '-', which several ranks cannot share; a file is expected");
   expect_refusal(2, joined({kCall, {"--out", "o.npy", "--sharding", "stripes"}}), 2,
                  "--sharding is 'stripes'; contiguous, zigzag, striped or striped:N (N positions, 1 or more) "
                  "is expected");
@@ -246,10 +246,9 @@ TEST_F(AttendOverRanks, WithoutHeedMpiOneSentenceSaysWhatIsMissing) {
   input.environment = {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}};
   const CommandResult first = run_heed({"attend"}, input);
   EXPECT_EQ(first.exit_code, 2);
-  EXPECT_EQ(
-      first.errors,
-      "heed: mpirun started 4 ranks, but this heed was built without MPI: heed-mpi does not lie beside it "
-      "(install libopenmpi-dev, and build it again)\n");
+  EXPECT_EQ(first.errors,
+            "heed: mpirun started 4 ranks, but this heed was built without MPI: heed-mpi is not beside it "
+            "(install libopenmpi-dev and build again)\n");
   input.environment["OMPI_COMM_WORLD_RANK"] = "1";
   const CommandResult second = run_heed({"attend"}, input);
   EXPECT_EQ(second.exit_code, 2);
@@ -260,8 +259,8 @@ TEST_F(AttendOverRanks, OneProcessHasNoUseForTheirOptions) {
   const CommandResult result = alone(joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.errors,
-            "heed: --scheme is given to one process alone; several ranks, as by mpirun -n 4 heed …, are "
-            "expected\n");
+            "heed: --scheme is given to a single process; several ranks are expected, as started by mpirun "
+            "-n 4 heed …\n");
   EXPECT_EQ(run(1, joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}})).exit_code, 0);
 }
 

@@ -174,8 +174,8 @@ def test_a_new_word_is_answered_in_grey_that_there_is_nothing_to_copy(living, br
 
 def test_the_command_says_the_same_of_a_new_word(heed):
     ends = [heed("explain", "--model", "induction", text).stdout.split("\n\n")[-1] for text in ("a b a c", "a b a", "a b a b")]
-    assert ends[0].split() == "After all this it expects nothing: c is a new word, with nothing to copy yet.".split()
-    assert ends[1].startswith("After all this it expects b ") and ends[2].startswith("After all this it expects a ")
+    assert ends[0].split() == "At the end it predicts nothing: c is a new word, with nothing to copy yet.".split()
+    assert ends[1].startswith("At the end it predicts b ") and ends[2].startswith("At the end it predicts a ")
 
 
 class Oracle:

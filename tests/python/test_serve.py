@@ -136,7 +136,7 @@ def test_without_the_token_nothing_is_told(served, prefix):
                                   "/%2e%2e/", "/doc.safetensors", "", "/tile;x"])
 def test_there_are_no_other_paths(served, path):
     status, body, _ = served.ask(path)
-    assert (status, body) == (404, b"there is the page, and tile; nothing else is here\n")
+    assert (status, body) == (404, b"the path is neither the page nor tile\n")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:PORT", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:PORT",
@@ -235,9 +235,9 @@ def test_a_port_may_be_chosen_and_may_be_taken(folder):
 
 
 @pytest.mark.parametrize("arguments, complaint", [
-    (["--serve", "--row", "1"], "--row and --serve are both given"), (["--serve", "--head", "0"], "--head is given beside --serve"),
+    (["--serve", "--row", "1"], "--row and --serve are both given"), (["--serve", "--head", "0"], "--head is given together with --serve"),
     (["--port", "80"], "--port is given without --serve"), (["--serve", "--port", "65536"], "--port is '65536'"),
-    (["--serve", "--json"], "--json is given beside --serve"), (["--proof"], "--proof is given without --html FILE.html or --serve"),
+    (["--serve", "--json"], "--json is given together with --serve"), (["--proof"], "--proof is given without --html FILE.html or --serve"),
 ])
 def test_bad_use_is_refused(folder, arguments, complaint):
     assert complaint in command(folder, "doc.safetensors", *arguments, code=2).stderr

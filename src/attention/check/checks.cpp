@@ -188,7 +188,7 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
     refuse(options.query_segments ? "query_segments" : "key_segments", " is given without ",
            options.query_segments ? "key_segments" : "query_segments", "; both or neither are expected");
   if (options.kv_lengths)
-    refuse("kv_lengths is given beside query_segments; key_segments alone say where keys end");
+    refuse("kv_lengths is given together with query_segments; key_segments alone say where keys end");
   if (problem.whole.batch != 1)
     refuse("query has batch size ", problem.whole.batch, "; 1 is expected with query_segments");
   const auto queries =

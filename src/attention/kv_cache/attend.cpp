@@ -169,7 +169,7 @@ std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64
 void CacheCall::read_tree(const CacheQuery& which) {
   if (!which.tree_parents && !which.tree_mask) return;
   if (which.tree_parents && which.tree_mask)
-    refuse("tree_mask is given beside tree_parents; one is expected");
+    refuse("tree_mask is given together with tree_parents; one is expected");
   std::vector<detail::DraftTree> trees;
   std::int64_t rows =
       problem.segments.empty() ? 0 : problem.segments[0].query_end - problem.segments[0].query_begin;
