@@ -324,8 +324,9 @@ TEST(BackwardShares, ThatDoNotFitAreRefused) {
             "gradients.query_parts has 100 floats; 2560 as in the parts of 2 tasks are expected");
   AttentionBackwardInputs inputs = call.inputs();
   inputs.grad_weights = call.query;
-  EXPECT_EQ(message(inputs, call.whole, {0}),
-            "grad_weights is given; none is expected where keys are shared out");
+  EXPECT_EQ(
+      message(inputs, call.whole, {0}),
+      "grad_weights is given; no gradient of the weights is expected when keys are divided among shares");
   const std::string not_all = "part.rows are 20 of 25 rows; all rows are expected for gradients";
   CallPart longer = call.whole;
   longer.query_length = 25;
@@ -352,7 +353,7 @@ TEST(BackwardShares, PartsThatDoNotFitAreRefused) {
   EXPECT_EQ(message(Tensor({0, 7, 2, 8}), rows),
             "parts has shape [0, 7, 2, 8]; [1, 7, 2, 8], [splits, rows, H, D], is expected");
   EXPECT_EQ(message(Tensor({3, 7, 8, 2}).view().transpose(2, 3), rows),
-            "parts has strides [112, 16, 1, 2]; 1 for the last axis is expected");
+            "parts has strides [112, 16, 1, 2]; stride 1 is expected for the last axis");
 }
 
 }  // namespace

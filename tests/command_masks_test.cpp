@@ -142,7 +142,7 @@ TEST_F(CommandMasks, WhatIsWrongIsSaid) {
       {{"--mask-pattern", "dilated=2,x"},
        "--mask-pattern is 'dilated=2,x'; dilated=REACH,STEP of whole numbers is expected"},
       {{"--mask-pattern", "documents=3,3"},
-       "sparse_mask has size [1, 1, 6, 6]; [2, 4, 5, 7], or 1 of the first two, or a divisor of the heads, "
+       "sparse_mask has size [1, 1, 6, 6]; [2, 4, 5, 7], or 1 for the first two, or a divisor of the heads, "
        "is expected"},
       {{"--mask-expression", "j <= k"},
        "mask expression \"j <= k\": unknown name 'k' at column 6; b, h, i or j is expected"},

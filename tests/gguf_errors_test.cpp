@@ -74,12 +74,12 @@ TEST(GgufErrors, Headers) {
   constexpr std::uint64_t kVast = std::uint64_t{1} << 63;
   expect_refused({
       {"is no GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
-      {"is GGUF of version 1; 2 and 3 are those that heed reads", [](GgufBytes& file) { file.version = 1; }},
-      {"is GGUF of version 50331648; 2 and 3 are those that heed reads",  // 3 in big-endian order
+      {"is GGUF of version 1; 2 or 3 is expected", [](GgufBytes& file) { file.version = 1; }},
+      {"is GGUF of version 50331648; 2 or 3 is expected",  // 3 in big-endian order
        [](GgufBytes& file) { file.version = 3u << 24; }},
-      {"has 65537 tensors and 8 values; 65536 of each are the most that is taken",
+      {"has 65537 tensors and 8 values; at most 65536 of each are expected",
        [](GgufBytes& file) { file.tensor_count = 65537; }},
-      {"has 12 tensors and 18446744073709551615 values; 65536 of each are the most that is taken",
+      {"has 12 tensors and 18446744073709551615 values; at most 65536 of each are expected",
        [](GgufBytes& file) { file.value_count = ~std::uint64_t{0}; }},
       {"has general.alignment 4; a power of two from 8 to 65536 is expected",
        with("general.alignment", u32_value(4))},
@@ -92,9 +92,9 @@ TEST(GgufErrors, Headers) {
       {"has the name of a value of 0 bytes; 1 to 65535 are expected", with("", u32_value(1))},
       {"has the name of a value of 65536 bytes; 1 to 65535 are expected",
        with(std::string(65536, 'a'), u32_value(1))},
-      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", little(13, 4))},
-      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", list_value(13, 1, ""))},
-      {"has 'x', a list of lists, which heed does not take", with("x", list_value(9, 1, ""))},
+      {"has 'x' of kind 13; 0 to 12 is expected", with("x", little(13, 4))},
+      {"has 'x' of kind 13; 0 to 12 is expected", with("x", list_value(13, 1, ""))},
+      {"has 'x', a list of lists, which heed does not read", with("x", list_value(9, 1, ""))},
       {"has a list that is longer than the file", with("x", list_value(4, kVast / 4, ""))},
       {"has a list that is longer than the file", with("x", list_value(0, kVast, ""))},
       {"has two values named 'x?'",
@@ -138,29 +138,30 @@ TEST(GgufErrors, Tensors) {
       {"has a tensor 'x' with more elements than 64 bits can count", sized({kLarge, kLarge / 2})},
       {"has two tensors named 'token_embd.weight'",
        [](GgufBytes& file) { file.tensors.push_back(file.tensors.front()); }},
-      {"has a tensor 'output_norm.weight' at offset 8, which is no multiple of the alignment 32", placed(8)},
+      {"has a tensor 'output_norm.weight' at offset 8, which is not a multiple of the alignment 32",
+       placed(8)},
       {"has a tensor 'output_norm.weight' at offset 1048576, beyond its end", placed(1 << 20)},
       {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond its end",
        placed(~std::uint64_t{31})},
       {"has a tensor 'output_norm.weight' that shares bytes with another", placed(0)},
       {"has a tensor 'output_norm.weight' of type 26; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 26; }},
-      {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is no multiple of 32",
+      {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is not a multiple of 32",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 8; }},
-      {"has a tensor 'output.weight' that goes beyond its end",
+      {"has a tensor 'output.weight' that ends beyond its end",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, 1 << 20};
        }},
-      {"has a tensor 'output.weight' that goes beyond its end",
+      {"has a tensor 'output.weight' that ends beyond its end",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, std::uint64_t{1} << 59};
        }},
-      {"has a tensor 'blk.0.attn_rot_embd.weight' that the model of its metadata has no place for",
+      {"has a tensor 'blk.0.attn_rot_embd.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.0.attn_rot_embd.weight", {2}, 0, f32_run(0, 2)});
        }},
       // Names of safetensors tensors are not valid in GGUF.
-      {"has a tensor 'model.norm.weight' that the model of its metadata has no place for",
+      {"has a tensor 'model.norm.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) { file.tensor("output_norm.weight").name = "model.norm.weight"; }},
   });
 }
@@ -178,7 +179,7 @@ TEST(GgufErrors, ShapesThatTheMetadataContradicts) {
        without("output_norm.weight")},
       {"has no tensor blk.1.attn_norm.weight, which the model of its metadata needs",
        with("llama.block_count", u32_value(2))},
-      {"has a tensor 'blk.1.attn_norm.weight' that the model of its metadata has no place for",
+      {"has a tensor 'blk.1.attn_norm.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.1.attn_norm.weight", {8}, 0, f32_run(0, 8)});
        }},
@@ -216,7 +217,7 @@ TEST(GgufErrors, Metadata) {
       {"has split.count 3; at most 1 is expected", with("split.count", u32_value(3))},
       {"no error", with("llama.pooling_type", u32_value(1))},
       {"has no llama.attention.layer_norm_rms_epsilon", without("llama.attention.layer_norm_rms_epsilon")},
-      {"has 'llama.attention.layer_norm_rms_epsilon' that is no finite number",
+      {"has 'llama.attention.layer_norm_rms_epsilon' that is not a finite number",
        with("llama.attention.layer_norm_rms_epsilon", little(6, 4) + little(kInfinity, 4))},
       {"has 'llama.block_count' that is beyond 63 bits",
        with("llama.block_count", little(10, 4) + little(~std::uint64_t{0}, 8))},
@@ -237,7 +238,7 @@ TEST(GgufErrors, Metadata) {
        with("llama.rope.dimension_count", u32_value(2))},
       {"has llama.attention.value_length 8; heads are 4 wide",
        with("llama.attention.value_length", u32_value(8))},
-      {"has llama.rope.scaling.type 'yarn'; heed has none, linear and Llama 3's divisors",
+      {"has llama.rope.scaling.type 'yarn'; none, linear or Llama 3's divisors are expected",
        with("llama.rope.scaling.type", text_value("yarn"))},
       {"no error", with("llama.rope.scaling.type", text_value("linear"))},
       {"has factor that is not above 0", with("llama.rope.scaling.factor", f32_value(-1))},
@@ -247,9 +248,9 @@ TEST(GgufErrors, Metadata) {
        rope({name, {4097}, 0, f32_run(0, 4097)})},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
        rope({name, {3}, 0, f32_run(1, 2)})},
-      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+      {"has a tensor rope_freqs.weight that does not follow Llama 3's rule, the only one that heed supports",
        rope({name, {2}, 0, of_f32(1) + of_f32(2)})},
-      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+      {"has a tensor rope_freqs.weight that does not follow Llama 3's rule, the only one that heed supports",
        rope({name, {2}, 0, little(kInfinity, 4) + little(kInfinity + 1, 4)})},
       {"has a tensor 'rope_freqs.weight' that shares bytes with another",
        [&](GgufBytes& file) {
@@ -289,7 +290,7 @@ TEST(GgufErrors, KindsOfValues) {
   says("texts", "a list", [](const Value& value) { return value.text(); });
   says("numbers", "a list", [](const Value& value) { return value.real(); });
   says("numbers", "a list", [](const Value& value) { return value.flag(); });
-  says("texts", "no list of whole numbers", [](const Value& value) { return value.integers(); });
+  says("texts", "not a list of whole numbers", [](const Value& value) { return value.integers(); });
   says("texts", "no list of numbers", [](const Value& value) { return value.reals(); });
   says("numbers", "no list of texts", [](const Value& value) { return value.texts(); });
   says("numbers", "no whole number", [](const Value& value) { return value.integers(); });
@@ -380,9 +381,10 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
     };
   };
   expect("has no tokenizer.ggml.model", [](GgufBytes& /*file*/) {});
-  expect("has tokenizer.ggml.model 'bert', where heed knows gpt2 and llama", set("model", "bert"));
+  expect("has tokenizer.ggml.model 'bert', which heed does not know; gpt2 or llama is expected",
+         set("model", "bert"));
   expect("has tokenizer.ggml.pre 'tekken', which heed does not know", set("pre", "tekken"));
-  expect("has no tokenizer.ggml.pre, which says how texts are cut", [](GgufBytes& file) {
+  expect("has no tokenizer.ggml.pre, which tells how to split texts", [](GgufBytes& file) {
     add_byte_level(file);
     file.drop("tokenizer.ggml.pre");
   });
@@ -415,7 +417,7 @@ TEST(GgufErrors, PiecesOfVeryManyPairsAreNotCopied) {
                 file.set("tokenizer.ggml.tokens", texts_value(tokens));
                 file.set("tokenizer.ggml.scores", f32s_value(std::vector<float>(tokens.size())));
               }),
-              "has tokens that are made of others in more ways than 64 MiB hold");
+              "has tokens that can be built from others in more ways than fit into 64 MiB");
   });
   if (!taken) GTEST_SKIP() << kUnmeasured;
   EXPECT_LE(*taken, 256 << 20);

@@ -184,9 +184,9 @@ TEST(KvCacheErrors, OptionsBelongTogether) {
       message_of_options([](KvCacheOptions& o) { o.value_dim = 3; }, CacheLayout::paged, CacheFormat::int4),
       "value_dim is 3; an even number is expected for int4");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.sinks = 2; }),
-            "sinks is 2 and window 0 in a contiguous cache; both belong to a ring");
+            "sinks is 2 and window 0 in a contiguous cache; 0 is expected for both outside a ring");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.window = 3; }, CacheLayout::paged),
-            "sinks is 0 and window 3 in a paged cache; both belong to a ring");
+            "sinks is 0 and window 3 in a paged cache; 0 is expected for both outside a ring");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.capacity = 9; }, CacheLayout::ring),
             "capacity is 9 in a ring, which has room for sinks + window; 0 is expected");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.capacity = kFar - 1; }),
@@ -242,17 +242,17 @@ void expect_bad_batches_are_refused(Refusing cache) {
   };
   expect("offsets has 2 numbers; 3, one more than sequences, are expected", integers({0, 3}));
   expect("offsets has 3 numbers; 2, one more than sequences, are expected", integers({0, 1, 3}), {1});
-  expect("offsets run from 1 to 3; 0 to 3, never falling, is expected", integers({1, 2, 3}));
-  expect("offsets run from -1 to 3; 0 to 3, never falling, is expected", integers({-1, 1, 3}));
-  expect("offsets run from 0 to 2; 0 to 3, never falling, is expected", integers({0, 1, 2}));
-  expect("offsets run from 0 to 4; 0 to 3, never falling, is expected", integers({0, 1, 4}));
-  expect("offsets run from 0 to 3; 0 to 3, never falling, is expected", integers({0, 4, 3}));
-  expect("offsets run from 0 to 3; 0 to 3, never falling, is expected", integers({0, -1, 3}));
+  expect("offsets run from 1 to 3; 0 to 3, in non-decreasing order, is expected", integers({1, 2, 3}));
+  expect("offsets run from -1 to 3; 0 to 3, in non-decreasing order, is expected", integers({-1, 1, 3}));
+  expect("offsets run from 0 to 2; 0 to 3, in non-decreasing order, is expected", integers({0, 1, 2}));
+  expect("offsets run from 0 to 4; 0 to 3, in non-decreasing order, is expected", integers({0, 1, 4}));
+  expect("offsets run from 0 to 3; 0 to 3, in non-decreasing order, is expected", integers({0, 4, 3}));
+  expect("offsets run from 0 to 3; 0 to 3, in non-decreasing order, is expected", integers({0, -1, 3}));
   expect("offsets has dtype f32; i64 or i32 is expected", Tensor({3}));
   expect("offsets has shape [1, 3]; one axis is expected", integers({0, 1, 3}, {1, 3}));
   expect("sequence is 2; 0 to 1 is expected", integers({0, 1, 3}), {0, 2});
   expect("sequence is -1; 0 to 1 is expected", integers({0, 1, 3}), {0, -1});
-  expect("sequences has 1 twice; each once is expected", integers({0, 1, 3}), {1, 1});
+  expect("sequences has 1 twice; distinct pages are expected", integers({0, 1, 3}), {1, 1});
   cache.expect("key has shape [2, 2, 1, 4]; [1, 2, rows, 4] is expected", [&](KvCache& c) {
     c.append(keys_of(2, 1), values_of(2, 1), integers({0, 1, 1}));
   });
@@ -350,7 +350,7 @@ TEST(KvCacheErrors, SequencesAndLengthsExist) {
 }
 
 TEST(KvCacheErrors, ReleasedSequencesAreNotUsed) {
-  const std::string sentence = "sequence is 1, which is released; one that is in use is expected";
+  const std::string sentence = "sequence is 1, which is released; a sequence in use is expected";
   const Tensor query = normal_tensor({2, 4, 1, 4}, 9, DType::f32), offsets = integers({0, 1});
   const std::vector<std::int64_t> one{1}, both{0, 1};
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
@@ -394,8 +394,8 @@ TEST(KvCacheErrors, PositionsToEvictAreHeldAndAscend) {
     expect("positions has 5, which sequence 0 does not hold", {1, 5});
     expect("positions has -1, which sequence 0 does not hold", {-1});
     expect("positions has 9223372036854775807, which sequence 0 does not hold", {0, kMost});
-    expect("positions go from 3 to 1; ascending ones are expected", {0, 3, 1});
-    expect("positions go from 2 to 2; ascending ones are expected", {2, 2});
+    expect("positions go from 3 to 1; ascending positions are expected", {0, 3, 1});
+    expect("positions go from 2 to 2; ascending positions are expected", {2, 2});
     cache.cache().evict(0, std::vector<std::int64_t>{2});
     expect("positions has 2, which sequence 0 does not hold", {1, 2});
   }
@@ -438,7 +438,7 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("decay is -0.5; 0 to 1 is expected", right, -0.5);
   expect("decay is 1.5; 0 to 1 is expected", right, 1.5);
   expect("decay is nan; 0 to 1 is expected", right, std::nan(""));
-  expect("received has dtype i64; a floating one is expected", Tensor({2, 4, 5}, DType::i64));
+  expect("received has dtype i64; a floating dtype is expected", Tensor({2, 4, 5}, DType::i64));
   const auto* bytes = static_cast<const std::byte*>(right.view().data());
   expect("received is not aligned: its data of f32 is expected at a multiple of 4 bytes",
          TensorView(bytes + 1, DType::f32, {2, 4, 4}));
@@ -450,7 +450,7 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("received has shape [2, 4, 4]" + expected, Tensor({2, 4, 4}));
   expect("received has shape [2, 4, 5]; [1, heads, 3], as a call returns it, is expected", right, 1, {1});
   expect("sequence is 2; 0 to 1 is expected", right, 1, {0, 2});
-  expect("sequences has 0 twice; each once is expected", right, 1, {0, 0});
+  expect("sequences has 0 twice; distinct pages are expected", right, 1, {0, 0});
 }
 
 // ---- Memory of the caller ---------------------------------------------------------------------------------
@@ -491,15 +491,15 @@ TEST(KvCacheErrors, PagesOfABlockTableAreInThePool) {
 
 TEST(KvCacheErrors, ASequenceOfABlockTableHasAPageOnceAndRowsWithinThem) {
   EXPECT_EQ(message_of_table(integers({6, 1, 5, 5}, {2, 2}), integers({3, 4})),
-            "sequence 1 has page 5 twice; each once is expected");
+            "sequence 1 has page 5 twice; distinct pages are expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({5, 4})),
-            "sequence 0 has length 5; 0 to 4, what its pages hold, is expected");
+            "sequence 0 has length 5; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, -1})),
-            "sequence 1 has length -1; 0 to 4, what its pages hold, is expected");
+            "sequence 1 has length -1; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, kMost})),
-            "sequence 1 has length 9223372036854775807; 0 to 4, what its pages hold, is expected");
+            "sequence 1 has length 9223372036854775807; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({}, {2, 0}), integers({0, 1})),
-            "sequence 1 has length 1; 0 to 0, what its pages hold, is expected");
+            "sequence 1 has length 1; 0 to 0, the capacity of its pages, is expected");
 }
 
 TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
@@ -576,7 +576,7 @@ TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, -1}, {1, 2}),
             "indices has page -1 at 2; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 6, 0}, {1, 2}),
-            "sequence 0 has page 6 twice; each once is expected");
+            "sequence 0 has page 6 twice; distinct pages are expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {3, 2}), "last_page_len[0] is 3; 1 to 2 is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {1, 0}), "last_page_len[1] is 0; 1 to 2 is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {1, -2}), "last_page_len[1] is -2; 1 to 2 is expected");
@@ -585,7 +585,7 @@ TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
 }
 
 TEST(KvCacheErrors, PageIndicesHaveTheirShapes) {
-  const std::string most = "; 0 to 3, the length of indices, never falling, is expected";
+  const std::string most = "; 0 to 3, the length of indices, in non-decreasing order, is expected";
   EXPECT_EQ(message_of_indices({0, 2}, {6, 1, 0}, {1, 2}),
             "indptr has shape [2]; [3], one more than last_page_len, is expected");
   EXPECT_EQ(message_of_indices({}, {}, {}),
@@ -634,22 +634,22 @@ TEST(KvCacheErrors, PoolsLieInPages) {
       "key has shape [8, 2, 2, 0] and value [8, 2, 2, 6]; at least one head, one row and a dimension of "
       "1 are expected");
   EXPECT_EQ(message_of_pools(key.transpose(2, 3), value),
-            "key has strides [16, 8, 1, 4]; a last one of 1 is expected");
+            "key has strides [16, 8, 1, 4]; stride 1 is expected for the last axis");
   const float* numbers = key.data_as<float>();
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {13, 4, 4, 1}), value),
-            "key has strides [13, 4, 4, 1]; pages whole rows apart are expected");
+            "key has strides [13, 4, 4, 1]; a page stride of whole rows is expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers + 4, {7, 2, 2, 4}, {16, 8, -4, 1}), value.narrow(0, 0, 7)),
-            "key has strides [16, 8, -4, 1]; none below 0 is expected");
+            "key has strides [16, 8, -4, 1]; strides of 0 or more are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {-16, 8, 4, 1}), value),
-            "key has strides [-16, 8, 4, 1]; none below 0 is expected");
+            "key has strides [-16, 8, 4, 1]; strides of 0 or more are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {16, 0, 4, 1}), value),
-            "key has strides [16, 0, 4, 1]; pages whole rows apart are expected");
-  EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {8, 8, 4, 1}), value),
-            "key has shape [8, 2, 2, 4] and strides [8, 8, 4, 1], so that pages overlap; pages of their own "
-            "are expected");
-  EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {0, 8, 4, 1}), value),
-            "key has shape [8, 2, 2, 4] and strides [0, 8, 4, 1], so that pages overlap; pages of their own "
-            "are expected");
+            "key has strides [16, 0, 4, 1]; a page stride of whole rows is expected");
+  EXPECT_EQ(
+      message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {8, 8, 4, 1}), value),
+      "key has shape [8, 2, 2, 4] and strides [8, 8, 4, 1], so pages overlap; separate pages are expected");
+  EXPECT_EQ(
+      message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {0, 8, 4, 1}), value),
+      "key has shape [8, 2, 2, 4] and strides [0, 8, 4, 1], so pages overlap; separate pages are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {4, 2, 2, 4}, {32, 8, 4, 1}), value.narrow(0, 0, 4)),
             "value has pages 2 rows apart; 4 as in key are expected");
   const auto* bytes = static_cast<const std::byte*>(key.data());
@@ -669,8 +669,8 @@ TEST(KvCacheErrors, MemoryToWriteToIsOfEachRowAlone) {
               (void)KvCache::over_block_table(shared, pool.value.mutable_view().narrow(0, 0, 4),
                                               integers({0}, {1, 1}), integers({1}));
             }),
-            "key has shape [4, 2, 2, 4] and strides [16, 8, 0, 1], so that it may overlap itself; a place of "
-            "its own for each element is expected");
+            "key has shape [4, 2, 2, 4] and strides [16, 8, 0, 1], so it may overlap itself; separate memory "
+            "for each element is expected");
   EXPECT_EQ(message_of([&] {
               (void)KvCache::over_block_table(TensorView(shared), pool.value.view().narrow(0, 0, 4),
                                               integers({0}, {1, 1}), integers({1}));
@@ -684,9 +684,11 @@ TEST(KvCacheErrors, TensorsHaveALengthEach) {
     return message_of([&] { (void)KvCache::over(key, value, lengths); });
   };
   EXPECT_EQ(message(integers({5, 0})), "no error");
-  EXPECT_EQ(message(integers({5})), "lengths has shape [1]; [2], one a sequence of key, is expected");
-  EXPECT_EQ(message(integers({5, 6})), "sequence 1 has length 6; 0 to 5, what its pages hold, is expected");
-  EXPECT_EQ(message(integers({-1, 5})), "sequence 0 has length -1; 0 to 5, what its pages hold, is expected");
+  EXPECT_EQ(message(integers({5})), "lengths has shape [1]; [2], one per sequence of key, is expected");
+  EXPECT_EQ(message(integers({5, 6})),
+            "sequence 1 has length 6; 0 to 5, the capacity of its pages, is expected");
+  EXPECT_EQ(message(integers({-1, 5})),
+            "sequence 0 has length -1; 0 to 5, the capacity of its pages, is expected");
   EXPECT_EQ(message(Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
 }
 
@@ -705,10 +707,10 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
   };
   const auto append_both = [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); };
   // Both sequences read page 1, and would write their next row to it.
-  expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({3, 3})),
-                      "page 1 is shared, and sequence 0 would write to it; one of its own is expected in its "
-                      "table",
-                      append_both);
+  expect_pool_refuses(
+      pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({3, 3})),
+      "page 1 is shared, but sequence 0 would write to it; an unshared page is expected in its table",
+      append_both);
   // One sequence has rows in page 1, so the other cannot use it.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({4, 2})),
                       "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
@@ -717,13 +719,13 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
   // A fork shares its pages too.
   KvCache forked = over(integers({6, 1, 0, 7}, {2, 2}), integers({3, 1}));
   (void)forked.fork(0);
-  expect_pool_refuses(pool, std::move(forked),
-                      "page 1 is shared, and sequence 2 would write to it; one of its own is expected in its "
-                      "table",
-                      [](KvCache& c) {
-                        const std::int64_t which[] = {2};
-                        c.append(keys_of(1, 1), values_of(1, 1), integers({0, 1}), which);
-                      });
+  expect_pool_refuses(
+      pool, std::move(forked),
+      "page 1 is shared, but sequence 2 would write to it; an unshared page is expected in its table",
+      [](KvCache& c) {
+        const std::int64_t which[] = {2};
+        c.append(keys_of(1, 1), values_of(1, 1), integers({0, 1}), which);
+      });
 }
 
 TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
@@ -734,12 +736,13 @@ TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
   };
   expect_pool_refuses(pool, over(), "sequence 0 has room for 1 more rows, and 2 came; its table makes room",
                       [](KvCache& c) { c.append(keys_of(2, 2), values_of(2, 2)); });
-  expect_pool_refuses(pool, over(), "the memory of this cache is the caller's, and cannot grow",
+  expect_pool_refuses(pool, over(), "the memory of this cache is the caller's and cannot grow",
                       [](KvCache& c) { c.reserve(1); });
   const auto read_only = [&] {
     return KvCache::over_block_table(pool.key.view(), pool.value.view(), table, lengths);
   };
-  const std::string sentence = "the memory of this cache is read only; mutable views are expected to append";
+  const std::string sentence =
+      "the memory of this cache is read-only; mutable views are expected for append()";
   expect_pool_refuses(pool, read_only(), sentence,
                       [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); });
   expect_pool_refuses(pool, read_only(), sentence, [](KvCache& c) {
@@ -748,8 +751,8 @@ TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
   Tensor key = keys_of(2, 5), value = values_of(2, 5);
   Refusing(KvCache::over(key.mutable_view(), value.mutable_view(), integers({2, 5})))
       .expect(
-          "the memory of this cache is the caller's, which has no room for another sequence; a paged "
-          "cache is expected to fork",
+          "the memory of this cache is the caller's and has no room for another sequence; a paged cache is "
+          "expected for fork()",
           [](KvCache& c) { (void)c.fork(0); });
 }
 
@@ -796,7 +799,7 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
 
 TEST_F(KvCacheCallErrors, SequencesExist) {
   const std::vector<std::int64_t> one{1}, wrong{0, 2}, negative{-1, 0};
-  expect("sequences has 1 numbers; 2, one a batch entry, is expected", query_, {}, {.sequences = one});
+  expect("sequences has 1 numbers; 2, one per batch entry, is expected", query_, {}, {.sequences = one});
   expect("sequence is 2; 0 to 1 is expected", query_, {}, {.sequences = wrong});
   expect("sequence is -1; 0 to 1 is expected", query_, {}, {.sequences = negative});
 }
@@ -868,8 +871,8 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   const Tensor ragged = integers({0, 2, 5});
   AttentionOptions options;
   options.query_segments = ragged.view();
-  expect("sequence 1 has 3 queries; 2 as in the first one are expected of a tree", queries({1, 4, 5, 4}),
-         options, {.tree_parents = two.view()});
+  expect("sequence 1 has 3 queries; 2, as in the first sequence, are expected with a tree",
+         queries({1, 4, 5, 4}), options, {.tree_parents = two.view()});
 }
 
 TEST_F(KvCacheCallErrors, OutputsHaveTheirShapesAndAPlaceOfTheirOwn) {
@@ -903,10 +906,10 @@ TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
       const KvCache cache = KvCache::over_block_table(pool.key.view(), pool.value.view(),
                                                       integers({read}, {1, 1}), integers({2}));
       EXPECT_EQ(message(cache, &pool.value.at<float>(page, 0, 0, 0)),
-                "outputs.output overlaps value in memory; a place of its own is expected");
+                "outputs.output overlaps value in memory; separate memory is expected");
       if (page == 7) continue;  // the output has 24 floats, more than the 16 of a page of keys
       EXPECT_EQ(message(cache, &pool.key.at<float>(page, 0, 0, 0)),
-                "outputs.output overlaps key in memory; a place of its own is expected");
+                "outputs.output overlaps key in memory; separate memory is expected");
     }
   // A cache over part of a pool leaves the other pages free.
   const KvCache half =
@@ -936,7 +939,8 @@ TEST(KvCacheErrors, TensorsThatMayBeWrittenAreWritten) {
                                                         integers({6, 1}), integers({1, 1})));
   Tensor keys = keys_of(2, 5), values = values_of(2, 5);
   expect_appends("no error", KvCache::over(keys, values, integers({2, 4})));
-  const std::string read_only = "the memory of this cache is read only; mutable views are expected to append";
+  const std::string read_only =
+      "the memory of this cache is read-only; mutable views are expected for append()";
   expect_appends(read_only, KvCache::over(std::as_const(keys), std::as_const(values), integers({2, 4})));
   expect_appends(read_only, KvCache::over(keys.view(), values.view(), integers({2, 4})));
 }

@@ -166,39 +166,40 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
   };
   const std::vector<std::pair<std::function<void(File&)>, std::string>> cases = {
       {[](File& f) { f.metadata["format"] = "x"; },
-       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "is not a document of heed look or heed explain: the format in its metadata is not 'heed look 1' or "
+       "'heed "
        "explain 1'"},
       {[](File& f) { f.metadata.clear(); },
-       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "is not a document of heed look or heed explain: the format in its metadata is not 'heed look 1' or "
+       "'heed "
        "explain 1'"},
       {[](File& f) { f.metadata["format"] = "heed explain 1"; }, "has no tensor 'value'"},
-      {[](File& f) { f.metadata["tokens"] = "[1,2,3,4,5]"; }, "has 'tokens' that are not a list of 5 texts"},
-      {[](File& f) { f.metadata["tokens"] = "[\"a\"]"; }, "has 'tokens' that are not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "[1,2,3,4,5]"; }, "has 'tokens' that is not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "[\"a\"]"; }, "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["tokens"] = "[\"a\",[\"b\"],\"c\",\"d\",\"e\"]"; },
-       "has 'tokens' that are not a list of 5 texts"},
+       "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["call"] = "[[[[[[[[[[]]]]]]]]]]"; },
        "has metadata 'call' that do not hold what is expected there"},
-      {[](File& f) { f.metadata["tokens 2"] = "[\"a\"]"; }, "has 'tokens' that are not a list of 5 texts"},
-      {[](File& f) { f.metadata["tokens 2"] = "3"; }, "has 'tokens' that are not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens 2"] = "[\"a\"]"; }, "has 'tokens' that is not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens 2"] = "3"; }, "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["summaries 2"] = "[{}]"; },
-       "has summaries that are not one for each of its 8 heads"},
+       "does not have one summary for each of its 8 heads"},
       {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that are not JSON"},
       {[](File& f) { f.metadata["call"] = "[]"; },
        "has metadata 'call' that do not hold what is expected there"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,1.5]"); },
-       "has a number in its metadata that is no whole one of 64 bits"},
+       "has a number in its metadata that is not a whole number of 64 bits"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,18446744073709551615]"); },
-       "has a number in its metadata that is no whole one of 64 bits"},
+       "has a number in its metadata that is not a whole number of 64 bits"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-7,-1]"); },
-       "holds no call of attention: window.left is -7; -1 (open) or more is expected"},
-      {[](File& f) { f.metadata["summaries"] = "[]"; },
-       "has summaries that are not one for each of its 8 heads"},
+       "does not hold a valid call of attention: window.left is -7; -1 (open) or more is expected"},
+      {[](File& f) { f.metadata["summaries"] = "[]"; }, "does not have one summary for each of its 8 heads"},
       {[&](File& f) { replace(f, "summaries", "\"most_received\":[", "\"most_received\":[9,"); },
-       "has summaries of a key that it does not hold"},
+       "has a summary with a key outside its keys"},
       {[&](File& f) {
          replace(f, "summaries", "\"most_received_weight\":[", "\"most_received_weight\":[1,");
        },
-       "has summaries whose keys and weights differ in number"},
+       "has a summary with different numbers of keys and weights"},
       {[&](File& f) {
          tensor(f, "lse") = Tensor({2, 4, 4});
        },
@@ -220,7 +221,7 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[&](File& f) { tensor(f, "key_begin").values<std::int64_t>()[3] = 8; },
        "has a row whose keys are 8 to 7, of 7"},
       {[&](File& f) { tensor(f, "top_k_index").values<std::int64_t>()[3] = 7; },
-       "has 7 in top_k_index, with 7 keys"},
+       "has 7 in top_k_index, but 7 keys"},
       {[&](File& f) { tensor(f, "top_k_index") = Tensor({3}, DType::i64); },
        "has top_k_index of dtype i64 and shape [3]; i64 [2, 4, 5, 0] is expected"},
       {[&](File& f) {
@@ -232,12 +233,14 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[&](File& f) {
          tensor(f, "key") = Tensor({2, 2, 7, 3});
        },
-       "holds no call of attention: key has head dimension 3 (shape [2, 2, 7, 3]); 8 as in query is "
+       "does not hold a valid call of attention: key has head dimension 3 (shape [2, 2, 7, 3]); 8 as in "
+       "query is "
        "expected"},
       {[&](File& f) {
          f.tensors.emplace_back("mask", Tensor({3, 7}, DType::boolean));
        },
-       "holds no call of attention: mask has shape [3, 7]; one that broadcasts to [2, 4, 5, 7] is expected"}};
+       "does not hold a valid call of attention: mask has shape [3, 7]; one that broadcasts to [2, 4, 5, 7] "
+       "is expected"}};
   for (const auto& [change, message] : cases) {
     File file = heed::io::read_safetensors(folder / "doc.safetensors");
     change(file);

@@ -233,10 +233,10 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2,
          {"--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--evict", "h2o:4+4", "--save",
           "doc.safetensors"},
-         "causal is false; rows that decode see no later keys, so true is expected");
+         "causal is false; true is expected because decoded rows see no later keys");
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
   expect(2, call({"--evict", "h2o:4+4", "--kv-lengths", "lengths.npy"}),
-         "kv_lengths is given; a call without it is expected, as rows leave the cache");
+         "kv_lengths is given; a call without it is expected because rows leave the cache");
   expect(2, {"--model", "induction", "to be", "--evict", "h2o:1+1"},
          "--evict works on one layer, but this call has the heads of 2; --layer N is expected with it");
 }

@@ -209,12 +209,10 @@ TEST(LookModel, SaysThatAFolderHasAPickleAlone) {
     std::filesystem::rename(folder / "model.safetensors", folder / name);
     const CommandResult result = run_heed({"look", "--model", model, "a b"});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_EQ(
-        result.errors,
-        "heed: '" + model + "' has its weights in " + name +
-            ", which heed does not read; model.safetensors is expected, which transformers writes from it: "
-            "AutoModelForCausalLM (of an encoder AutoModel) "
-            ".from_pretrained(folder).save_pretrained(folder)\n");
+    EXPECT_EQ(result.errors, "heed: '" + model + "' has its weights in " + name +
+                                 ", which heed does not read; model.safetensors is expected, which "
+                                 "transformers can write: AutoModelForCausalLM (AutoModel for an encoder) "
+                                 ".from_pretrained(folder).save_pretrained(folder)\n");
     std::filesystem::rename(folder / name, folder / "model.safetensors");
   }
   std::filesystem::remove(folder / "model.safetensors");

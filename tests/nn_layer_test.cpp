@@ -364,7 +364,7 @@ TEST(LayerErrors, NameTheSizeThatIsWrong) {
   EXPECT_EQ(message({}), "dim is 0; at least 1 is expected");
   EXPECT_EQ(message({.dim = 8, .heads = 0}), "heads is 0; at least 1 is expected");
   EXPECT_EQ(message({.dim = 8, .heads = 3}),
-            "dim is 8; a multiple of the 3 heads is expected where head_dim is not given");
+            "dim is 8; a multiple of the 3 heads is expected if head_dim is not given");
   EXPECT_EQ(message({.dim = 8, .heads = 4, .kv_heads = 3}),
             "kv_heads is 3; a divisor of the 4 heads is expected");
   EXPECT_EQ(message({.dim = 8, .head_dim = -1}), "head_dim is -1; at least 1 is expected");

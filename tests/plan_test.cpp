@@ -165,9 +165,9 @@ TEST(Plan, SaysWhatASchemeCannotGive) {
   };
   EXPECT_TRUE(notes().empty());
   call.results = Results::weights;
-  const std::string sums = "no rank has all rows of a head: their sum would be added up in another order";
+  const std::string sums = "no rank has all rows of a head, so sums over rows would round in another order";
   const std::string weights = "weights need a row's final sum over all keys";
-  const std::string backward = "the backward pass takes gather or ulysses";
+  const std::string backward = "the backward pass works only with gather or ulysses";
   using Notes = std::map<Scheme, std::string>;
   EXPECT_EQ(notes(), (Notes{{Scheme::ring, weights}, {Scheme::decode, weights}}));
   call.results = Results::sums;
@@ -200,7 +200,7 @@ TEST(Plan, SaysWhatSlowsASchemeDown) {
   for (const Scheme scheme : {Scheme::ring, Scheme::gather})
     EXPECT_EQ(of(plan(call, machines(1e9, 1e9, 0), rising, rising), scheme).note,
               "the busiest rank has 1.9 times the mean work");
-  EXPECT_EQ(note(Scheme::decode, 2), "spans of 3072 keys lie on several ranks: keys move first");
+  EXPECT_EQ(note(Scheme::decode, 2), "spans of 3072 keys are divided among ranks: keys move first");
 }
 
 TEST(Plan, TakesTheLinksThatMessagesCross) {

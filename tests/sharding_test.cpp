@@ -163,7 +163,7 @@ TEST(Sharding, SaysWhatIsWrongWithAMap) {
   EXPECT_EQ(message_of([] { (void)Sharding::from_ranks({}, -3); }), "ranks is -3; at least 1 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::contiguous(-1, 2); }), "length is -1; at least 0 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::striped(5, 2, 0); }), "stripe is 0; at least 1 is expected");
-  EXPECT_EQ(of_ranges({}), "ranges has none; those of at least 1 rank are expected");
+  EXPECT_EQ(of_ranges({}), "ranges is empty; ranges of at least 1 rank are expected");
   EXPECT_EQ(of_ranges({{{0, 4}}, {{-1, 2}}}), "ranges has [-1, 2) on rank 1; 0 <= begin <= end is expected");
   EXPECT_EQ(of_ranges({{{6, 4}}}), "ranges has [6, 4) on rank 0; 0 <= begin <= end is expected");
   EXPECT_EQ(of_ranges({{{0, 4}}, {{5, 7}}}),

@@ -367,7 +367,7 @@ TEST_F(SmallStreams, SayWhichResultsTheyHave) {
   Tensor dropped({2, 3}, DType::f32), weights({2, 3, 7000}, DType::f32), map({2, 2, 2}, DType::f32);
   const auto message = [&] { return message_of([&] { (void)stream(); }); };
   const std::string expected =
-      " is given; output, lse, max_score, entropy, distance and top_k are expected where keys come range by "
+      " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive range by "
       "range";
   outputs_.dropped = dropped.mutable_view();
   EXPECT_EQ(message(), "outputs.dropped" + expected);
@@ -397,12 +397,12 @@ TEST_F(SmallStreams, SayWhichRangeComesNext) {
   EXPECT_TRUE(streamed.needs({0, 1}));
   EXPECT_FALSE(streamed.needs({5003, 7000}));
   EXPECT_EQ(message_of([&] { attend(streamed, 3072, 6144); }),
-            "keys 0 to 3072 have not come; rows may see them");
+            "keys 0 to 3072 have not arrived, but rows may see them");
   attend(streamed, 0, 3072);
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 3072); }),
-            "range begins at 0; 3072, where the last one ended, or more is expected");
+            "range begins at 0; 3072, the end of the last range, or more is expected");
   EXPECT_EQ(message_of([&] { (void)streamed.finish(); }),
-            "keys 3072 to 7000 have not come; rows may see them");
+            "keys 3072 to 7000 have not arrived, but rows may see them");
   attend(streamed, 3072, 6144);
   EXPECT_NO_THROW((void)streamed.finish());
   EXPECT_EQ(message_of([&] { (void)streamed.finish(); }),

@@ -130,7 +130,7 @@ TEST(View, AWrongAccessIsAnErrorThatSaysWhy) {
   EXPECT_EQ(message_of([&] {
               TensorView(base.view().data(), DType::f32, {2}, {1, 1});
             }),
-            "strides [1, 1] do not match shape [2]: one stride an axis is expected");
+            "strides [1, 1] do not match shape [2]: one stride per axis is expected");
   EXPECT_EQ(message_of([] { Dims({1, 1, 1, 1, 1, 1}); }), "a shape has 6 axes; at most 5 are supported");
 }
 

@@ -382,7 +382,7 @@ TEST_F(Train, NamesTheCheckpointWhoseGeneratorCannotGoOn) {
   const CommandResult result = run_heed(command("out", {"--resume"}));
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.errors, "heed: " + checkpoint +
-                               " has a generator that cannot go on: the generator's state holds -1; words of "
+                               " has an invalid generator: the generator's state holds -1; words of "
                                "32 bits are expected\n");
 }
 

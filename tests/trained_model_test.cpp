@@ -210,7 +210,7 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
   expect_refusal(
       1, {"explain", "--model", "nowhere", "a b"},
-      "'nowhere' is no folder; for the model of that name on huggingface.co, type hf download nowhere "
+      "'nowhere' is not a folder; for the model of that name on huggingface.co, type hf download nowhere "
       "--local-dir nowhere, and give ./nowhere instead");
 }
 
@@ -352,7 +352,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
                               {{"format", "pt"}});
   const std::string instead = "; heed look --model FOLDER WORDS looks at a model";
   const auto hub = [](const std::string& name, const std::string& local) {
-    return "'" + name + "' is no folder; for the model of that name on huggingface.co, type hf download " +
+    return "'" + name + "' is not a folder; for the model of that name on huggingface.co, type hf download " +
            name + " --local-dir " + local + ", and give ./" + local + " instead";
   };
   expect_refusal(1, {"look", "--model", "gpt2", "a"}, hub("gpt2", "gpt2"));
@@ -360,7 +360,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
   for (const char* path : {"./gpt2", "/nowhere/gpt2", "a/b/c", "gpt2/", "a name"})
     expect_refusal(1, {"look", "--model", path, "a"},
                    "'" + std::string(path) +
-                       "' is no folder; that of a model, with config.json, or a GGUF file is expected");
+                       "' is not a folder; a model folder with config.json, or a GGUF file, is expected");
   expect_refusal(
       1, {"look", "--model", folder / "bert", "a"},
       "'" + (folder / "bert") +

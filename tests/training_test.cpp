@@ -104,7 +104,7 @@ TEST_F(Training, RefusesInOneSentence) {
   EXPECT_FALSE(std::filesystem::exists(path("out")));
   (void)train(path("out"), kTiny, data, {.stop_at = 1});
   EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data); }),
-            path("out") + " holds a training already; resuming it, or another folder, is expected");
+            path("out") + " already holds a training; resuming it, or another folder, is expected");
   heed::test::write_file(path("text.txt"), "short");
   const TrainData text = heed::read_train_text(path("text.txt"));
   TrainSettings settings = kTiny;

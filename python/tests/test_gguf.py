@@ -360,7 +360,7 @@ def test_sentence_piece_tokens_are_those_of_its_rule(tmp_path):
     (lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rope.scaling.type 'yarn'"),
     (lambda writer: writer.add_rope_dimension_count(6), "rope.dimension_count 6; heads are 8 wide"),
     (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.float32)),
-     "has a tensor 'blk.0.other.weight' that the model of its metadata has no place for"),
+     "has a tensor 'blk.0.other.weight' that is not a parameter of the model of its metadata"),
     (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.int32)), "of type 26; heed reads F32"),
 ])
 def test_what_is_not_understood_is_refused(edit, message, tmp_path):

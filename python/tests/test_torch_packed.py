@@ -180,9 +180,9 @@ def test_packed_sequences_compiled(backend):
 
 PACKED_MISTAKES = {
     "query has shape [1, 8, 4, 8]; 3 axes, [tokens, H, D]": lambda q, k, v: varlen_attention(q[None], k, v, [0]),
-    "cu_seqlens_q runs from 0 to 4; numbers that rise from 0 to 8, the tokens of query":
+    "cu_seqlens_q runs from 0 to 4; non-decreasing numbers from 0 to 8, the tokens of query":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 4], [0, 4, 9]),
-    "cu_seqlens_k runs from 0 to 8; numbers that rise from 0 to 9, the tokens of key":
+    "cu_seqlens_k runs from 0 to 8; non-decreasing numbers from 0 to 9, the tokens of key":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8]),
     "cu_seqlens_k runs from 0 to 9; numbers that rise":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 10, 9]),

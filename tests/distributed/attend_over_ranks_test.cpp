@@ -223,14 +223,14 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
                  "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)");
   expect_refusal(
       3, joined({kCall, {"--weights", "w.npy", "--scheme", "ring"}}), 2,
-      "outputs.weights is asked for with scheme ring, which never has all weights of a row; gather or "
+      "outputs.weights is requested with scheme ring, which never has all weights of a row; gather or "
       "ulysses is expected");
   expect_refusal(3,
                  {"attend", "--query", "q.npy", "--key", "missing.npy", "--value", "v.npy", "--out", "o.npy"},
                  1, "cannot open 'missing.npy': No such file or directory");
   fs::create_symlink("/dev/null", folder / "null.npy");
   expect_refusal(2, joined({kCall, {"--out", "null.npy"}}), 1,
-                 "'null.npy' is not a regular file, as it has to be for several processes to write it");
+                 "'null.npy' is not a regular file, which writing by several processes needs");
 }
 
 TEST_F(AttendOverRanks, HelpAndVersionArePrintedOnce) {
