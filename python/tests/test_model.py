@@ -153,9 +153,8 @@ def test_training_refuses_in_one_sentence(tmp_path):
     assert "could not be opened" in refusal(OSError, text=tmp_path / "none")
     heed.train(tmp_path / "out", stop_at=1, **TINY)
     assert refusal() == f"{tmp_path}/out already holds a training; resuming it, or another folder, is expected"
-    assert refusal(resume=True, heads=1) == "heads is not what the training was begun with, and goes on with"
-    assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was begun with the task "
-                                                         "'induction'")
+    assert refusal(resume=True, heads=1) == "heads differs from the value that the training was started with and keeps"
+    assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was started with the task 'induction'")
 
 
 @pytest.fixture

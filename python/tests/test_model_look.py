@@ -93,7 +93,7 @@ def test_retrieval_is_the_weight_on_the_needle(tmp_path):
         np.testing.assert_allclose([one["mean"] for one in found], on_cats[:, rows].mean(1), atol=WEIGHTS)
     with pytest.raises(ValueError, match="needle is 'dog', which is not in the text; words of the text are expected"):
         ours.look(" ".join(words), needle="dog")
-    with pytest.raises(ValueError, match="needle is given together with ids; a text, in which it stands, is expected"):
+    with pytest.raises(ValueError, match="needle is given together with ids; the text that contains it is expected"):
         ours.look([0, 1, 2], needle="cat")
 
 

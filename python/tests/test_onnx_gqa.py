@@ -244,7 +244,7 @@ WRONG = [
     (EIGHT | {"k_quant_type": "PER_CHANNEL"}, "k_scale is float32 [1]; float32 [1, 2, 1, 16] (PER_CHANNEL) is expected"),
     (EIGHT | {"past_key": floats(2, 2, 5, 16)}, "past_key is float32 [2, 2, 5, 16]; int8 [2, 2, rows, 16] is expected"),
     (EIGHT | {"query": np.full((2, 1, 64), np.nan, np.float32), "key": np.full((2, 1, 32), np.nan, np.float32)},
-     "new rows for past_key are not finite; numbers that codes can keep is expected"),
+     "new rows for past_key are not finite; numbers that codes can represent is expected"),
     ({"attention_bias": floats(1, 1, 1, 5)}, "attention_bias has shape [1, 1, 1, 5]; [2 or 1, 4 or 1, 1, 6] is expected"),
     ({"head_sink": floats(3)}, "head_sink has shape [3]; [4] is expected"),
 ]

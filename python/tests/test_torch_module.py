@@ -222,9 +222,9 @@ def test_nested_tensors_are_batches_without_padding():
     for message, inputs in mistakes.items():
         with pytest.raises(ValueError, match=message):
             ours(*inputs)
-    with pytest.raises(ValueError, match="with a nested tensor no mask is expected"):
+    with pytest.raises(ValueError, match="a mask is given with a nested tensor; None is expected"):
         ours(x, x, x, attn_mask=torch.zeros(6, 6).bool())
-    with pytest.raises(ValueError, match="with a nested tensor batch_first=True is expected"):
+    with pytest.raises(ValueError, match="batch_first is False with a nested tensor; True is expected"):
         pair()[1](x, x, x)
 
 

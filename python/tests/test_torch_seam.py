@@ -382,7 +382,7 @@ def test_gradients_that_are_batched_twice_are_refused():
     def twice(direction):
         return torch.autograd.grad(output, x, torch.stack([direction, direction]), is_grads_batched=True)[0]
 
-    with pytest.raises(RuntimeError, match="gradients of heed's attention are batched 2 times over; once is expected"):
+    with pytest.raises(RuntimeError, match="gradients of heed's attention are batched 2 times; once is expected"):
         torch._vmap_internals._vmap(twice)(directions(output))
 
 

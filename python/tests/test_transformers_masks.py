@@ -164,7 +164,7 @@ def test_whatever_else_is_done_to_a_mask_gets_the_matrix_and_is_said_once(caplog
                 got, expected = change(mask), change(plain)
                 assert type(got) is torch.Tensor and torch.equal(got, expected)
     messages = [record.message for record in said(caplog)]
-    assert messages.count("a model applies aten.bitwise_not.default to its mask, which becomes a matrix for that") == 1
+    assert messages.count("a model applies aten.bitwise_not.default to its mask, so the mask becomes a matrix") == 1
     with pytest.raises(RuntimeError, match='writes to a mask of attn_implementation="heed"'):
         mask.masked_fill_(plain, False)
 

@@ -118,7 +118,7 @@ async function stopsOf(head) {
     const cell = await strongestIn(head, peak, level);
     if (cell) stops.push(cellStop(cell));
   }
-  if (!peaks.length) stops[0].text += ' Nothing stands out beside the diagonal and the first key.';
+  if (!peaks.length) stops[0].text += ' Nothing else stands out from the diagonal and the first key.';
   stops.push({ seen: wholeMap(), text: 'The whole map again. Plus and minus zoom, dragging moves, a click chooses a place, and ' +
     'the address of the page keeps it.' });
   return stops;
