@@ -120,7 +120,7 @@ TEST(AttentionErrors, MemoryCanBeAddressed) {
   const TensorView off(static_cast<const void*>(static_cast<const std::byte*>(odd.data()) + 1), DType::f32,
                        {1, 1});
   EXPECT_EQ(message_of_inputs(off, small, small),
-            "query is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "query is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 TEST(AttentionErrors, ResultsThatCannotBeCountedAreOutOfMemory) {
@@ -159,8 +159,7 @@ TEST(AttentionErrors, NumbersAreInTheirRanges) {
             "dropout.probability is -0.1; a number of 0 or more and below 1 is expected");
   EXPECT_EQ(message_of_options({.dropout = {.probability = kNaN}}),
             "dropout.probability is nan; a number of 0 or more and below 1 is expected");
-  EXPECT_EQ(message_of_options({.threads = -1}),
-            "threads is -1; 0 (what the machine has) or more is expected");
+  EXPECT_EQ(message_of_options({.threads = -1}), "threads is -1; 0 (all of the machine) or more is expected");
   EXPECT_EQ(message_of_options({.top_k = -1}), "top_k is -1; 0 (off) or more is expected");
   EXPECT_EQ(message_of_options({.received_last = -3}), "received_last is -3; 0 (off) or more is expected");
   EXPECT_EQ(message_of_options({.map = {2, 0}}),
@@ -179,11 +178,11 @@ TEST(AttentionErrors, MasksAreBoolAndBroadcast) {
   EXPECT_EQ(message_of_options({.mask = floats}),
             "mask has dtype f32; bool (true where a key may be attended) is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({3, 4}, DType::boolean)}),
-            "mask has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({1, 2, 4, 3, 5}, DType::boolean)}),
-            "mask has shape [1, 2, 4, 3, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [1, 2, 4, 3, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({0, 5}, DType::boolean)}),
-            "mask has shape [0, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [0, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
 }
 
 TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
@@ -191,15 +190,15 @@ TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
   EXPECT_EQ(message_of_options({.bias = Tensor({3, 5}, DType::boolean)}),
             "bias has dtype bool; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.bias = Tensor({3, 3, 5})}),
-            "bias has shape [3, 3, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "bias has shape [3, 3, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.alibi_slopes = integers}),
             "alibi_slopes has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.alibi_slopes = Tensor({2})}),
-            "alibi_slopes has shape [2]; one that broadcasts to [2, 4] is expected");
+            "alibi_slopes has shape [2]; a shape that broadcasts to [2, 4] is expected");
   EXPECT_EQ(message_of_options({.sinks = integers}),
             "sinks has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.sinks = Tensor({2, 4})}),
-            "sinks has shape [2, 4]; one that broadcasts to [4] is expected");
+            "sinks has shape [2, 4]; a shape that broadcasts to [4] is expected");
 }
 
 TEST(AttentionErrors, KeyLengthsAreIntegersWithinTheKeys) {
@@ -230,7 +229,7 @@ TEST(AttentionErrors, SegmentsCoverQueriesAndKeysInOrder) {
             "key_segments has shape [1, 2]; one axis is expected");
   EXPECT_EQ(message(offsets({}), offsets({})), "query_segments is empty; offsets from 0 to 3 are expected");
   EXPECT_EQ(message(offsets({0, 2, 1, 3}), offsets({0, 1, 2, 5})),
-            "query_segments falls from 2 to 1 at index 2; non-decreasing offsets are expected");
+            "query_segments decreases from 2 to 1 at index 2; non-decreasing offsets are expected");
   EXPECT_EQ(message(offsets({1, 3}), offsets({0, 5})),
             "query_segments runs from 1 to 3; 0 to 3, the length of query, is expected");
   EXPECT_EQ(message(offsets({0, 3}), offsets({0, 6})),

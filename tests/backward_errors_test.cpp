@@ -123,12 +123,12 @@ TEST(BackwardErrors, GradientsHaveTheShapesAndDtypesOfTheirTensors) {
   const Tensor bias({3, 5}, DType::f16), sinks({4}, DType::bf16);
   Tensor bad_bias({3, 4}, DType::f16), f32({3, 5}), bad_sinks({3}, DType::bf16);
   EXPECT_EQ(message_of_views({.bias = bad_bias}, {.bias = bias}),
-            "gradients.bias has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "gradients.bias has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_views({.bias = f32}, {.bias = bias}), "gradients.bias has dtype f32; f16 is expected");
   EXPECT_EQ(message_of_views({.sinks = bad_sinks}, {.sinks = sinks}),
-            "gradients.sinks has shape [3]; one that broadcasts to [4] is expected");
+            "gradients.sinks has shape [3]; a shape that broadcasts to [4] is expected");
   EXPECT_EQ(message_of_views({.sinks = f32}, {.sinks = sinks}),
-            "gradients.sinks has shape [3, 5]; one that broadcasts to [4] is expected");
+            "gradients.sinks has shape [3, 5]; a shape that broadcasts to [4] is expected");
 }
 
 TEST(BackwardErrors, GradientsDoNotOverlapThemselves) {
@@ -201,7 +201,7 @@ TEST(BackwardErrors, DataIsAlignedToItsElements) {
   std::int64_t memory[64] = {};
   const TensorView crooked(reinterpret_cast<std::byte*>(memory) + 1, DType::f32, {2, 4, 3});
   EXPECT_EQ(message_with(&AttentionBackwardInputs::lse, crooked),
-            "lse is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "lse is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 TEST(BackwardErrors, AKernelThatCannotDoTheCallIsRefused) {

@@ -312,16 +312,16 @@ TEST(BackwardShares, ThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}), "no error");
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 16}),
-            "tasks[1] is 16; places that rise, from 1 on, of 16 tasks are expected");
+            "tasks[1] is 16; ascending numbers from 1, below 16, are expected");
   EXPECT_EQ(message(call.inputs(), call.whole, {3, 3}),
-            "tasks[1] is 3; places that rise, from 4 on, of 16 tasks are expected");
+            "tasks[1] is 3; ascending numbers from 4, below 16, are expected");
   AttentionOptions options = call.options;
   options.kernel = heed::Kernel::reference;
   EXPECT_EQ(message(call.inputs(), call.whole, {0}, {}, &options),
-            "tasks[0] is 0; places that rise, from 0 on, of 0 tasks are expected");
+            "tasks[0] is 0; ascending numbers from 0, below 0, are expected");
   std::vector<float> parts(100);
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}, parts),
-            "gradients.query_parts has 100 floats; 2560 as in the parts of 2 tasks are expected");
+            "gradients.query_parts has 100 floats; 2560 floats for the parts of 2 tasks are expected");
   AttentionBackwardInputs inputs = call.inputs();
   inputs.grad_weights = call.query;
   EXPECT_EQ(

@@ -265,9 +265,9 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
 
 // Parsed values take many times the memory of their text, so their size, depth and number are limited.
 TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
-  expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep; no model does");
+  expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep, the limit");
   expect_fault("vocabulary.json", "{\"characters\":[[[[[[[[[]]]]]]]]]}",
-               " nests values more than 8 deep; no model does");
+               " nests values more than 8 deep, the limit");
   expect_fault("config.json", std::string((1 << 20) + 1, ' '), " is larger than 1 MiB");
   expect_fault("vocabulary.json", std::string((16 << 20) + 1, ' '), " is larger than 16 MiB");
   expect_fault("config.json", many("[", "0", 10'001, "]"), " has more than 10000 values, the limit");

@@ -64,7 +64,7 @@ TEST(GgufErrors, EveryTruncationIsRefused) {
   for (std::size_t size = whole.size(); size-- > 0;) {
     std::filesystem::resize_file(path, size);
     const std::string message = refusal_at(path);
-    const bool spoken = message == "is no GGUF file" || message.ends_with(", within its header") ||
+    const bool spoken = message == "is not a GGUF file" || message.ends_with(", within its header") ||
                         message.ends_with(" beyond its end");
     ASSERT_TRUE(spoken) << size << " bytes: " << message;
   }
@@ -73,7 +73,7 @@ TEST(GgufErrors, EveryTruncationIsRefused) {
 TEST(GgufErrors, Headers) {
   constexpr std::uint64_t kVast = std::uint64_t{1} << 63;
   expect_refused({
-      {"is no GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
+      {"is not a GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
       {"is GGUF of version 1; 2 or 3 is expected", [](GgufBytes& file) { file.version = 1; }},
       {"is GGUF of version 50331648; 2 or 3 is expected",  // 3 in big-endian order
        [](GgufBytes& file) { file.version = 3u << 24; }},
@@ -87,7 +87,7 @@ TEST(GgufErrors, Headers) {
        with("general.alignment", u32_value(48))},
       {"has general.alignment 131072; a power of two from 8 to 65536 is expected",
        with("general.alignment", u32_value(131072))},
-      {"has 'general.alignment' that is no whole number", with("general.alignment", text_value("32"))},
+      {"has 'general.alignment' that is not a whole number", with("general.alignment", text_value("32"))},
       {"has 'general.alignment' that is a list", with("general.alignment", i32s_value({32}))},
       {"has the name of a value of 0 bytes; 1 to 65535 are expected", with("", u32_value(1))},
       {"has the name of a value of 65536 bytes; 1 to 65535 are expected",
@@ -140,8 +140,8 @@ TEST(GgufErrors, Tensors) {
        [](GgufBytes& file) { file.tensors.push_back(file.tensors.front()); }},
       {"has a tensor 'output_norm.weight' at offset 8, which is not a multiple of the alignment 32",
        placed(8)},
-      {"has a tensor 'output_norm.weight' at offset 1048576, beyond its end", placed(1 << 20)},
-      {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond its end",
+      {"has a tensor 'output_norm.weight' at offset 1048576, beyond the end of the file", placed(1 << 20)},
+      {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond the end of the file",
        placed(~std::uint64_t{31})},
       {"has a tensor 'output_norm.weight' that shares bytes with another", placed(0)},
       {"has a tensor 'output_norm.weight' of type 26; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K",
@@ -207,7 +207,7 @@ TEST(GgufErrors, Metadata) {
   expect_refused({
       {"has general.architecture 'gemma2'; heed runs llama, qwen2, qwen3 from GGUF",
        with("general.architecture", text_value("gemma2"))},
-      {"has 'general.architecture' that is no text", with("general.architecture", u32_value(1))},
+      {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},
       {"no error", with("llama.expert_count", u32_value(0))},
       {"has 'llama.attention.clamp_kqv', which heed does not know",
@@ -221,7 +221,7 @@ TEST(GgufErrors, Metadata) {
        with("llama.attention.layer_norm_rms_epsilon", little(6, 4) + little(kInfinity, 4))},
       {"has 'llama.block_count' that is beyond 63 bits",
        with("llama.block_count", little(10, 4) + little(~std::uint64_t{0}, 8))},
-      {"has 'llama.block_count' that is no whole number", with("llama.block_count", f32_value(1))},
+      {"has 'llama.block_count' that is not a whole number", with("llama.block_count", f32_value(1))},
       {"has num_hidden_layers 0; 1 to 1024 is expected", with("llama.block_count", u32_value(0))},
       {"has no llama.block_count", without("llama.block_count")},
       {"has no llama.context_length", without("llama.context_length")},
@@ -233,7 +233,7 @@ TEST(GgufErrors, Metadata) {
       {"has num_key_value_heads 3; 1 to 2 is expected", with("llama.attention.head_count_kv", u32_value(3))},
       {"no error", with("llama.vocab_size", u32_value(3))},
       {"has llama.vocab_size 4; token_embd.weight has 3 rows", with("llama.vocab_size", u32_value(4))},
-      {"has 'llama.vocab_size' that is no whole number", with("llama.vocab_size", text_value("3"))},
+      {"has 'llama.vocab_size' that is not a whole number", with("llama.vocab_size", text_value("3"))},
       {"has llama.rope.dimension_count 2; heads are 4 wide",
        with("llama.rope.dimension_count", u32_value(2))},
       {"has llama.attention.value_length 8; heads are 4 wide",
@@ -369,7 +369,7 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
     write_file(folder / "m.gguf", file.bytes());
     const Model model = load_model(folder / "m.gguf");
     EXPECT_EQ(message_of([&] { (void)model.tokenize("a"); }),
-              "the model " + lack + ", so that the text cannot be read as tokens");
+              "the model " + lack + ", so the text cannot be split into tokens");
     EXPECT_EQ(model.tokenizer(), nullptr);
     const Tensor ids = Tensor::from<std::int64_t>({0, 2}, {2});
     EXPECT_EQ(model.hidden_states(ids).shape(), (Dims{2, 8}));

@@ -245,7 +245,7 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   const auto write = [&](const Tensor& shard) {
     return [&path, &rows, shard] { write_npy_shard(path, 0, rows, shard); };
   };
-  const std::string expected = "[2, 2] and f32, row-major as '" + path + "' has to be, are expected";
+  const std::string expected = "[2, 2] and f32, row-major in '" + path + "', are expected";
   const auto code = heed::ErrorCode::invalid_argument;
   expect_error("shard has shape [3, 2] and dtype f32; " + expected, code, write(counted({3, 2}, DType::f32)));
   expect_error("shard has shape [2, 2] and dtype f64; " + expected, code, write(counted({2, 2}, DType::f64)));
@@ -259,11 +259,11 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
     const std::string whole =
         std::string("\x93NUMPY\x01") + '\0' + '\x76' + '\0' + header + '\n' + std::string(40, 'x');
     write_file(other, whole);
-    expect_error("shard has shape [2, 2] and dtype f32; [2, 2] and f32, row-major as '" + other +
-                     "' has to be, are expected",
-                 code, [&] {
-                   write_npy_shard(other, 0, rows, counted({2, 2}, DType::f32));
-                 });
+    expect_error(
+        "shard has shape [2, 2] and dtype f32; [2, 2] and f32, row-major in '" + other + "', are expected",
+        code, [&] {
+          write_npy_shard(other, 0, rows, counted({2, 2}, DType::f32));
+        });
     EXPECT_EQ(read_file(other), whole);
   }
   ASSERT_EQ(symlink("/dev/null", (folder / "null.npy").c_str()), 0);

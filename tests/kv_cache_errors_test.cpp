@@ -230,7 +230,7 @@ void expect_bad_rows_are_refused(Refusing cache) {
   expect("key has shape [2, 2, 1, 6]; [2, 2, rows, 4] is expected", values_of(2, 1), value);
   expect("value has 2 rows; 1 as in key are expected", key, values_of(2, 2));
   const auto* bytes = static_cast<const std::byte*>(value.view().data());
-  expect("value is not aligned: its data of f32 is expected at a multiple of 4 bytes", key,
+  expect("value is not aligned; its f32 data is expected at a multiple of 4 bytes", key,
          TensorView(bytes + 1, DType::f32, {2, 2, 1, 6}));
 }
 
@@ -296,11 +296,11 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
 
 TEST(KvCacheErrors, ThereIsRoom) {
   filled(CacheLayout::contiguous)
-      .expect("sequence 0 has room for 7 more rows, and 8 came; reserve() makes room",
+      .expect("sequence 0 has room for 7 more rows, but 8 arrived; reserve() makes room",
               [](KvCache& c) { c.append(keys_of(2, 8), values_of(2, 8)); });
   filled(CacheLayout::paged)
       .expect(
-          "the rows to append need 4 pages, and 3 of 6 are free; reserve(), evict() and clear() make room",
+          "the rows to append need 4 pages, but 3 of 6 are free; reserve(), evict() and clear() make room",
           [](KvCache& c) { c.append(keys_of(2, 9), values_of(2, 9)); });
   // A shared page is copied before it is written.
   Refusing forked = filled(CacheLayout::paged);
@@ -308,7 +308,7 @@ TEST(KvCacheErrors, ThereIsRoom) {
   (void)forked.cache().fork(0);
   (void)forked.cache().fork(0);
   forked.expect(
-      "the rows to append need 4 pages, and 3 of 6 are free; reserve(), evict() and clear() make room",
+      "the rows to append need 4 pages, but 3 of 6 are free; reserve(), evict() and clear() make room",
       [](KvCache& c) {
         const std::int64_t which[] = {0, 2, 3, 4};
         c.append(keys_of(1, 8), values_of(1, 8), integers({0, 1, 2, 3, 8}), which);
@@ -380,8 +380,8 @@ TEST(KvCacheErrors, ACacheOfNoSequenceSaysSo) {
     KvCacheOptions options = options_of(layout);
     options.sequences = 0;
     Refusing cache{KvCache(options)};
-    cache.expect("sequence is 0; the cache has none", [](KvCache& c) { c.clear(0); });
-    cache.expect("sequence is -1; the cache has none", [](KvCache& c) { (void)c.keys(-1); });
+    cache.expect("sequence is 0, but the cache has no sequences", [](KvCache& c) { c.clear(0); });
+    cache.expect("sequence is -1, but the cache has no sequences", [](KvCache& c) { (void)c.keys(-1); });
   }
 }
 
@@ -440,7 +440,7 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("decay is nan; 0 to 1 is expected", right, std::nan(""));
   expect("received has dtype i64; a floating dtype is expected", Tensor({2, 4, 5}, DType::i64));
   const auto* bytes = static_cast<const std::byte*>(right.view().data());
-  expect("received is not aligned: its data of f32 is expected at a multiple of 4 bytes",
+  expect("received is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 1, DType::f32, {2, 4, 4}));
   const std::string expected = "; [2, heads, 5], as a call returns it, is expected";
   expect("received has shape [4, 5]" + expected, Tensor({4, 5}));
@@ -515,12 +515,13 @@ TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
   EXPECT_EQ(message_of_table(table, Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
   const auto* bytes = static_cast<const std::byte*>(table.view().data());
   EXPECT_EQ(message_of_table(TensorView(bytes + 4, DType::i64, {1, 2}), integers({1})),
-            "block_table is not aligned: its data of i64 is expected at a multiple of 8 bytes");
+            "block_table is not aligned; its i64 data is expected at a multiple of 8 bytes");
   const auto message_of_no_pages = [](const TensorView& pages) {
     const Tensor none({0, 2, 2, 4});
     return message_of([&] { (void)KvCache::over_block_table(none, none, pages, integers({1})); });
   };
-  EXPECT_EQ(message_of_no_pages(integers({0}, {1, 1})), "block_table has page 0 at 0; the pool has none");
+  EXPECT_EQ(message_of_no_pages(integers({0}, {1, 1})),
+            "block_table has page 0 at 0, but the pool has no pages");
   const Pool pool;
   for (const auto order : {static_cast<PageOrder>(2), static_cast<PageOrder>(255)}) {
     const std::string sentence =
@@ -558,7 +559,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
         for (std::int64_t c = 0; c < 4; ++c)
           EXPECT_EQ(pool.key.at<float>(page, 1, h, c), key.at<float>(b, h, 0, c));
     Refusing(std::move(cache))
-        .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+        .expect("sequence 0 has room for 0 more rows, but 1 arrived; its table makes room", append_both);
   }
   // Two sequences could write to page 3, so neither may; the page belongs to none.
   Pool pool;
@@ -566,7 +567,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
   EXPECT_EQ(both.stats().shared_pages, 0);
   EXPECT_EQ(both.stats().free_pages, 6);
   Refusing(std::move(both))
-      .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+      .expect("sequence 0 has room for 0 more rows, but 1 arrived; its table makes room", append_both);
 }
 
 TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
@@ -654,7 +655,7 @@ TEST(KvCacheErrors, PoolsLieInPages) {
             "value has pages 2 rows apart; 4 as in key are expected");
   const auto* bytes = static_cast<const std::byte*>(key.data());
   EXPECT_EQ(message_of_pools(TensorView(bytes + 2, DType::f32, {7, 2, 2, 4}), value),
-            "key is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "key is not aligned; its f32 data is expected at a multiple of 4 bytes");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {kFar, 1, 1, 1}, {1, 1, 1, 1}),
                              TensorView(numbers, {kFar, 1, 1, 1}, {1, 1, 1, 1})),
             "key has shape [2147483648, 1, 1, 1] and strides [1, 1, 1, 1]; fewer than 2^31 rows of heads are "
@@ -713,9 +714,11 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
       append_both);
   // One sequence has rows in page 1, so the other cannot use it.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({4, 2})),
-                      "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+                      "sequence 0 has room for 0 more rows, but 1 arrived; its table makes room",
+                      append_both);
   expect_pool_refuses(pool, over(integers({0, 1, 6, 1}, {2, 2}), integers({2, 4})),
-                      "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+                      "sequence 0 has room for 0 more rows, but 1 arrived; its table makes room",
+                      append_both);
   // A fork shares its pages too.
   KvCache forked = over(integers({6, 1, 0, 7}, {2, 2}), integers({3, 1}));
   (void)forked.fork(0);
@@ -734,7 +737,8 @@ TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
   const auto over = [&] {
     return KvCache::over_block_table(pool.key.mutable_view(), pool.value.mutable_view(), table, lengths);
   };
-  expect_pool_refuses(pool, over(), "sequence 0 has room for 1 more rows, and 2 came; its table makes room",
+  expect_pool_refuses(pool, over(),
+                      "sequence 0 has room for 1 more rows, but 2 arrived; its table makes room",
                       [](KvCache& c) { c.append(keys_of(2, 2), values_of(2, 2)); });
   expect_pool_refuses(pool, over(), "the memory of this cache is the caller's and cannot grow",
                       [](KvCache& c) { c.reserve(1); });
@@ -788,12 +792,12 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
          queries({2, 4, 3, 5}));
   expect("query has head count 3 (shape [2, 3, 3, 4]); a multiple of the cache's 2 is expected",
          queries({2, 3, 3, 4}));
-  expect("query is of 1 sequences; 2 as in the cache are expected", queries({1, 4, 3, 4}));
+  expect("query has 1 sequences; 2 as in the cache are expected", queries({1, 4, 3, 4}));
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
-  expect("query is not aligned: its data of f32 is expected at a multiple of 4 bytes",
+  expect("query is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
   // The rows have another dtype, so the query must be converted first.
-  expect("query is not aligned: its data of bf16 is expected at a multiple of 2 bytes",
+  expect("query is not aligned; its bf16 data is expected at a multiple of 2 bytes",
          TensorView(bytes + 1, DType::bf16, {2, 4, 3, 4}));
 }
 
@@ -817,7 +821,7 @@ TEST_F(KvCacheCallErrors, OptionsAreThoseOfACache) {
   expect("output_dtype is f16; f32 as in query or f32 is expected", query_, options);
   options.output_dtype.reset();
   options.mask = mask.view();  // for 4 keys, but the longest sequence has 5
-  expect("mask has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected", query_, options);
+  expect("mask has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected", query_, options);
   options.mask.reset();
   options.softcap = -1;
   expect("softcap is -1; a finite number of 0 (off) or more is expected", query_, options);
@@ -827,7 +831,7 @@ TEST_F(KvCacheCallErrors, SegmentsAreOfTheQueries) {
   const Tensor packed = queries({1, 4, 6, 4}), three = integers({0, 2, 4, 6}), far = integers({0, 3, 7});
   AttentionOptions options;
   options.query_segments = three.view();
-  expect("query is of 3 sequences; 2 as in the cache are expected", packed, options);
+  expect("query has 3 sequences; 2 as in the cache are expected", packed, options);
   options.query_segments = far.view();
   expect("query_segments runs from 0 to 7; 0 to 6, the length of query, is expected", packed, options);
   const Tensor none({0}, DType::i64), real({3}), grid = integers({0, 2, 6}, {1, 3});
@@ -866,7 +870,7 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   expect("tree_mask has dtype u8 and shape [3, 3]" + of_mask, query_, {}, {.tree_mask = numbers.view()});
   // The drafts are the last rows, so there must be as many.
   const Tensor four = integers({-1, 0, 1, 2});
-  expect("sequence 1 holds 3 rows; those of a tree of 4 are expected", queries({2, 4, 4, 4}), {},
+  expect("sequence 1 holds 3 rows; at least the 4 rows of the tree are expected", queries({2, 4, 4, 4}), {},
          {.tree_parents = four.view()});
   const Tensor ragged = integers({0, 2, 5});
   AttentionOptions options;
@@ -924,7 +928,7 @@ TEST(KvCacheErrors, WhatIsRotatedIsAligned) {
               const auto* bytes = static_cast<const std::byte*>(x.view().data());
               (void)heed::hadamard(TensorView(bytes + 2, DType::f32, {1, 8}));
             }),
-            "x is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "x is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 // A cache over mutable views can be appended to.

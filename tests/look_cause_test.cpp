@@ -154,7 +154,7 @@ TEST(LookCause, RefusesInOneSentence) {
     expect(refusal({"--patch", odd}), "--patch is '" + std::string(odd) + "'; OTHER_TEXT:HEADS");
   expect(refusal({"--patch", "a b:1.0"}),
          "the length of the text of --patch is 2; 7 tokens, as many as the text has, are");
-  expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is no token of the model");
+  expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is not a token of the model");
   expect(refusal({"--lens", "--row", "7"}), "--row is 7; there are 7 tokens, counted from 0");
   expect(refusal({"--lens", "--row", "or"}), "--row is 'or', which is 2 tokens; one is expected");
   expect(refusal({"--lens", "--rollout"}), "--lens and --rollout are both given; one question at a time");

@@ -184,7 +184,7 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[](File& f) { f.metadata["tokens 2"] = "3"; }, "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["summaries 2"] = "[{}]"; },
        "does not have one summary for each of its 8 heads"},
-      {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that are not JSON"},
+      {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that is not JSON"},
       {[](File& f) { f.metadata["call"] = "[]"; },
        "has metadata 'call' that do not hold what is expected there"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,1.5]"); },
@@ -239,7 +239,8 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[&](File& f) {
          f.tensors.emplace_back("mask", Tensor({3, 7}, DType::boolean));
        },
-       "does not hold a valid call of attention: mask has shape [3, 7]; one that broadcasts to [2, 4, 5, 7] "
+       "does not hold a valid call of attention: mask has shape [3, 7]; a shape that broadcasts to [2, 4, 5, "
+       "7] "
        "is expected"}};
   for (const auto& [change, message] : cases) {
     File file = heed::io::read_safetensors(folder / "doc.safetensors");

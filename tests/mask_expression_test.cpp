@@ -460,7 +460,7 @@ TEST(MaskExpressionFaults, Indices) {
                "the index of doc[...] at column 1 may not be a whole number; // divides to a whole number",
                arrays);
   expect_fault("doc[i < 2] == 0", "the index of doc[...] at column 1 is a condition", arrays);
-  expect_fault("doc[i // j] == 0", "no bounds are known of the index of doc[...] at column 1", arrays);
+  expect_fault("doc[i // j] == 0", "the bounds of the index of doc[...] at column 1 are unknown", arrays);
   expect_score_fault("doc[floor(s)]", "the index of doc[...] at column 1 uses s, whose bounds are unknown",
                      arrays);
   expect_fault("j < h", "h is used at column 5, but no array indexed by h says how many heads there are");

@@ -285,7 +285,7 @@ TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
             std::vector<std::string>{
                 "'" + (folder.files / "config.json") +
                 "' has 'torch', 'dtype torch_dtype', '', 'b', 'c', 'd', 'e', 'f' and 2 more, which heed "
-                "does not know and leaves aside"});
+                "does not know and ignores"});
 }
 
 TEST(ModelFamilies, HaveTheSameBitsForEveryNumberOfThreads) {
@@ -357,9 +357,9 @@ TEST(ModelFamilies, TensorsMustBeThoseOfTheConfiguration) {
             "has no tensor model.layers.1.mlp.up_proj.weight, which the model of its config.json needs");
   folder.add("model.layers.1.mlp.up_proj.weight", {kInner, kDim}, generator);
   folder.add("model.layers.1.mlp.up_proj.bias", {kInner}, generator);
-  EXPECT_EQ(
-      folder.refusal(),
-      "has a tensor 'model.layers.1.mlp.up_proj.bias' that the model of its config.json has no place for");
+  EXPECT_EQ(folder.refusal(),
+            "has a tensor 'model.layers.1.mlp.up_proj.bias' that is not a parameter of the model of its "
+            "config.json");
 }
 
 struct Wrong {

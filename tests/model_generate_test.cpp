@@ -248,11 +248,12 @@ TEST_F(RandomGpt2, ReadsNoTokenThatItHasNoEmbeddingFor) {
 
 TEST_F(RandomGpt2, ReadsATextByItsVocabularyFilesOrSaysWhichItLacks) {
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
-            "the model has no tokenizer.json, so that it cannot be read as tokens");
+            "the model has no tokenizer.json, so it cannot be split into tokens");
   write_file(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
-  EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
-            "the model has vocab.json and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and "
-            "merges.txt, so that it cannot be read as tokens");
+  EXPECT_EQ(
+      message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
+      "the model has vocab.json and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and "
+      "merges.txt, so it cannot be split into tokens");
   write_file(folder / "merges.txt", "a b\n");
   EXPECT_EQ(heed::load_model(folder.path()).tokenize("aba").ids, (std::vector<std::int64_t>{2, 0}));
 }

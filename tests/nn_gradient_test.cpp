@@ -365,8 +365,9 @@ TEST(ALanguageModel, SaysWhatDoesNotFit) {
       message_of([&] { (void)model.loss_and_gradients(long_tokens, long_tokens, grads); }),
       "tokens and targets have the shapes [4] and [4]; the same non-empty shape [B, L] is expected for both");
   const Tensor two_tokens({2, 3}, DType::i64);
-  EXPECT_EQ(message_of([&] { (void)model.loss_pieces(two_tokens, two_tokens, 3, 1, 2); }),
-            "begin, end and pieces are 1, 2 and 3; in rising order, from 0 to the batch of 2, is expected");
+  EXPECT_EQ(
+      message_of([&] { (void)model.loss_pieces(two_tokens, two_tokens, 3, 1, 2); }),
+      "begin, end and pieces are 1, 2 and 3; begin <= end <= pieces, from 0 to the batch of 2, is expected");
   nn::LanguageModelConfig deeper = good;
   deeper.layers = 2;
   nn::LanguageModel other(deeper, generator);

@@ -435,7 +435,7 @@ TEST(LayerErrors, NameTheInputThatDoesNotFit) {
   EXPECT_EQ(message_of([&] {
               (void)layer.forward(x, Tensor({2, 3, 6}), {.output_dtype = DType::bf16});
             }),
-            "output_dtype is bf16; a layer of f32 gives f32");
+            "output_dtype is bf16; f32, the dtype of the layer, is expected");
   // The parts are public, so later assignments are checked too.
   layer.key = Linear(Tensor({3, 6}));
   EXPECT_EQ(message_of([&] {

@@ -429,8 +429,7 @@ TEST(Plan, RefusesWhatItCannotPlan) {
   EXPECT_EQ(shardings(Sharding::contiguous(0, 2), all), "the length of queries is 0; 1 to 2^30 is expected");
   EXPECT_EQ(shardings(all, Sharding::contiguous((std::int64_t{1} << 30) + 1, 2)),
             "the length of keys is 1073741825; 1 to 2^30 is expected");
-  EXPECT_EQ(shardings(all, Sharding::contiguous(100, 3)),
-            "keys lies on 3 ranks; the 2 of queries are expected");
+  EXPECT_EQ(shardings(all, Sharding::contiguous(100, 3)), "keys has 3 ranks; 2, as in queries, are expected");
   EXPECT_EQ(message_of([] { (void)choose({}); }), "plans has no possible scheme; one is expected");
 }
 

@@ -181,9 +181,9 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.rows(2); }), "rank is 2; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.ranges(-1); }), "rank is -1; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.rank_of(5); }),
-            "position is 5; one of a sequence of 5 is expected");
+            "position is 5; a position of a sequence of 5 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.row_of(-1); }),
-            "position is -1; one of a sequence of 5 is expected");
+            "position is -1; a position of a sequence of 5 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.position(1, 2); }),
             "row is 2; one of the 2 rows of rank 1 is expected");
   const Tensor whole({4, 5}), three({4, 3}), two({4, 2}), doubles({4, 2}, DType::f64);

@@ -202,7 +202,7 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::slices(std::vector<MaskSlice>{{0, 1, 0, 1, static_cast<SliceKind>(4)}}, 2, 2);
             }),
-            "slices[0] is of kind 4; 0 to 3 is expected");
+            "slices[0] has kind 4; 0 to 3 is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::blocks(numbers({0, 1}, {2}), numbers({2}, {1}), 2, 2, 2, 4);
             }),

@@ -385,7 +385,8 @@ TEST_F(SmallStreams, SayWhereRangesBeginAndEnd) {
   EXPECT_EQ(streamed.ranges(6200), (std::vector<PositionRange>{{0, 6144}, {6144, 7000}}));
   EXPECT_EQ(message_of([&] { (void)streamed.ranges(0); }), "keys is 0; 1 or more is expected");
   const std::string expected =
-      "; a begin and an end where 3072 keys of a sequence, or all of it, begin and end are expected";
+      "; a multiple of 3072 keys from the begin of a sequence, or a sequence's begin or end, is expected for "
+      "both";
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 100); }), "range is 0 to 100" + expected);
   EXPECT_EQ(message_of([&] { attend(streamed, 100, 3072); }), "range is 100 to 3072" + expected);
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 0); }), "range is 0 to 0" + expected);

@@ -89,7 +89,7 @@ TEST(View, ReshapesOnlyWhereNoCopyIsNeeded) {
   EXPECT_EQ(message_of([&] { (void)base.view().narrow(1, 0, 4).reshape({8}); }),
             "shape [2, 4] with strides [6, 1] cannot become [8] without a copy");
   EXPECT_EQ(message_of([&] { (void)base.view().reshape({5}); }),
-            "shape [2, 6] cannot become [5]: the counts differ");
+            "shape [2, 6] cannot become [5]: the numbers of elements differ");
 }
 
 TEST(View, ExpandsAsNumPyBroadcasts) {

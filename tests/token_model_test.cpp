@@ -235,15 +235,15 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
       "'t.json' has a model of type 'BPE' with byte_fallback and also continuing_subword_prefix or "
       "end_of_word_suffix");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0]]})"),
-            "'t.json' has a model of type 'Unigram' whose unk_id is no whole number of 0 to 0");
+            "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
   EXPECT_EQ(
       refusal_of(R"({"type": "Unigram", "vocab": [["a"]]})"),
       "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": {}})"),
             "'t.json' has a model of type 'Unigram' whose vocab is not a list");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {}, "max_input_chars_per_word": 10001})"),
-            "'t.json' has a model of type 'WordPiece' whose max_input_chars_per_word is no whole number of 0 "
-            "to 10000");
+            "'t.json' has a model of type 'WordPiece' whose max_input_chars_per_word is not a whole number "
+            "from 0 to 10000");
 }
 
 }  // namespace

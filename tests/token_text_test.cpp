@@ -144,7 +144,7 @@ TEST(PostProcessors, RefuseToAddWhatIsNoToken) {
   EXPECT_EQ(message_of([&] {
               (void)places(R"({"type": "BertProcessing", "sep": ["a", 77], "cls": ["<s>", 5]})", false, "a");
             }),
-            "the tokenizer's post-processor adds 77, which is no token");
+            "the tokenizer's post-processor adds 77, which is not a token");
 }
 
 TEST(Decoders, OfBytesGiveLettersAndMarkWhatIsNone) {

@@ -145,7 +145,7 @@ TEST_F(TokenizerConfig, ThatIsNotAsItShouldBeIsRefused) {
     return message.substr(message.rfind('/', end) + 1);
   };
   EXPECT_EQ(refusal(kBytes, {{"added_tokens_decoder", {{"x", {{"content", "a"}}}}}}),
-            "tokenizer_config.json' has added_tokens_decoder with 'x', which is no id");
+            "tokenizer_config.json' has added_tokens_decoder with 'x', which is not an id");
   json many;
   for (int i = 0; i < 1000; ++i) many["a" + std::to_string(i) + "_token"] = "x";
   EXPECT_EQ(refusal(kBytes, many), "tokenizer_config.json' has special tokens of more than 1000 names");

@@ -305,7 +305,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
 
 TEST_F(Train, RefusesToGoOnWithSomethingElse) {
   ASSERT_EQ(run_heed(tiny("out", {"--stop-at", "3"})).exit_code, 0);
-  const std::string begun = "; the training in " + path("out") + " was begun with ";
+  const std::string begun = "; the training in " + path("out") + " was started with ";
   expect_refusal(
       2, tiny("out"),
       path("out") + " already holds a training; add --resume to continue it, or name another folder");
@@ -314,14 +314,14 @@ TEST_F(Train, RefusesToGoOnWithSomethingElse) {
   expect_refusal(2, command("out", {"--resume", "--clip", "0.5"}),
                  "--clip is 0.5" + begun + "1.0, and keeps it");
   expect_refusal(2, command("out", {"--resume", "--attention-only"}),
-                 "--attention-only is given; the training in " + path("out") + " was begun without it");
+                 "--attention-only is given; the training in " + path("out") + " was started without it");
   expect_refusal(2, {"train", "--task", "induction", "--out", path("out"), "--resume"},
                  "--task is induction" + begun + "text, and keeps it");
   std::ofstream(path("text.txt"), std::ios::app) << "more";
   const CommandResult result = run_heed(command("out", {"--resume"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_TRUE(result.errors.starts_with("heed: the text (77 bytes, ")) << result.errors;
-  EXPECT_NE(result.errors.find(") is not the one that " + path("out/checkpoint.safetensors") +
+  EXPECT_NE(result.errors.find(") is not the text that " + path("out/checkpoint.safetensors") +
                                " was made with (73 bytes, "),
             std::string::npos)
       << result.errors;

@@ -331,7 +331,7 @@ TEST(LookModel, TellsWhatTheConfigurationSaysAndHeedDoesNotKnow) {
   config["a\u001b key"] = 1;
   std::ofstream(folder / "config.json") << config.dump();
   const std::string told =
-      "heed: '" + (folder / "config.json") + "' has 'a? key', which heed does not know and leaves aside\n";
+      "heed: '" + (folder / "config.json") + "' has 'a? key', which heed does not know and ignores\n";
   for (const Words& command : {Words{"look", "--model", folder.path(), "a", "b", "a"},
                                Words{"look", "--model", folder.path(), "--lens", "a", "b", "a"},
                                Words{"explain", "--model", folder.path(), "a", "b", "a"},

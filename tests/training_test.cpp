@@ -112,7 +112,7 @@ TEST_F(Training, RefusesInOneSentence) {
   EXPECT_EQ(message_of([&] { (void)begin_training(settings, text); }),
             "the text has 5 characters; more than the 8 of context are expected");
   EXPECT_EQ(message_of([&] { (void)resume_training(path("out"), text); }),
-            "the text (" + text.fingerprint + ") is not the one that " + heed::checkpoint_in(path("out")) +
+            "the text (" + text.fingerprint + ") is not the text that " + heed::checkpoint_in(path("out")) +
                 " was made with ()");
   heed::test::write_file(path("bytes.txt"), "\xff");
   EXPECT_EQ(message_of([&] { (void)heed::read_train_text(path("bytes.txt")); }),

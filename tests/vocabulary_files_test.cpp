@@ -124,21 +124,21 @@ TEST_F(VocabularyFiles, TheClassGoesBeforeTheFamily) {
 TEST_F(VocabularyFiles, SaysWhyThereIsNone) {
   EXPECT_EQ(lack({}, "bert"), "has no tokenizer.json");
   EXPECT_EQ(lack({{"tokenizer.model", "?"}}, "llama"),
-            "has tokenizer.model and no tokenizer.json, which heed does not make for 'llama'");
+            "has tokenizer.model and no tokenizer.json, which heed cannot build for 'llama'");
   EXPECT_EQ(lack({{"spiece.model", "?"}}, "bert", "T5Tokenizer"),
-            "has spiece.model and no tokenizer.json, which heed does not make for 'T5Tokenizer'");
+            "has spiece.model and no tokenizer.json, which heed cannot build for 'T5Tokenizer'");
   EXPECT_EQ(lack({{"sentencepiece.bpe.model", "?"}}, "bert"),
-            "has sentencepiece.bpe.model and no tokenizer.json, which heed makes for 'bert' from vocab.txt");
+            "has sentencepiece.bpe.model and no tokenizer.json, which heed builds for 'bert' from vocab.txt");
   EXPECT_EQ(lack(settings(kBert, R"({"tokenizer_class": "BertJapaneseTokenizer"})"), "bert"),
-            "has vocab.txt and no tokenizer.json, which heed does not make for 'BertJapaneseTokenizer'");
+            "has vocab.txt and no tokenizer.json, which heed cannot build for 'BertJapaneseTokenizer'");
   EXPECT_EQ(
       lack(kBert, "gpt2"),
-      "has vocab.txt and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and merges.txt");
+      "has vocab.txt and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and merges.txt");
   EXPECT_EQ(
       lack({{"merges.txt", kMerges}}, "gpt2"),
-      "has merges.txt and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and merges.txt");
+      "has merges.txt and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and merges.txt");
   EXPECT_EQ(lack(settings(kGpt2, R"({"tokenizer_class": "BertTokenizer"})"), "gpt2"),
-            "has vocab.json and no tokenizer.json, which heed makes for 'BertTokenizer' from vocab.txt");
+            "has vocab.json and no tokenizer.json, which heed builds for 'BertTokenizer' from vocab.txt");
 }
 
 TEST_F(VocabularyFiles, RefusesLinesByTheirNumber) {
@@ -192,7 +192,7 @@ TEST_F(VocabularyFiles, RefusesSettings) {
             begin + "extra_special_tokens that is not a JSON object");
   EXPECT_EQ(said(R"({"added_tokens_decoder": 1})"), begin + "added_tokens_decoder that is not a JSON object");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"1x": {}}})"),
-            begin + "added_tokens_decoder with '1x', which is no id");
+            begin + "added_tokens_decoder with '1x', which is not an id");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"10": {}}})"), begin + "an added token without content");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"11": {"content": "<x>"}}})"),
             begin + "the added token '<x>' with id 11, but the vocabulary gives 10");

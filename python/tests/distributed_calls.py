@@ -261,7 +261,7 @@ def results_are_copied_and_pickled():
             assert not any(np.shares_memory(getattr(other, name), getattr(one, name)) for name in names)
         state = one.__getstate__()
         del state["scheme"]
-        assert heed_says(lambda: type(one).__new__(type(one)).__setstate__(state)) == "the pickled state lacks 'scheme'; it is expected"
+        assert heed_says(lambda: type(one).__new__(type(one)).__setstate__(state)) == "the pickled state lacks 'scheme'; an entry of that name is expected"
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def test_values_that_nobody_knows_are_told_and_left_aside(tmp_path):
     model = make("llama")
     path = write(tmp_path / "m.gguf", model.config, state_of(model),
                  edit=lambda writer: (writer.add_uint32("qwen2.block_count", 9), writer.add_string("general.author", "me")))
-    with pytest.warns(UserWarning, match="m.gguf' has 'qwen2.block_count', which heed does not know and leaves aside"):
+    with pytest.warns(UserWarning, match="m.gguf' has 'qwen2.block_count', which heed does not know and ignores"):
         heed.load_model(path)
 
 

@@ -241,5 +241,5 @@ def test_faults_are_said(tmp_path):
         encoder.ablate(ids_of(5), [(0, 0)], "half")
     with pytest.raises(ValueError, match=r"heads\[0\] is 3.0; layer 0 to 2 and head 0 to 3 are expected"):
         encoder.ablate(ids_of(5), [(3, 0)])
-    with pytest.raises(ValueError, match="token is 'word', which is no token of the model"):
+    with pytest.raises(ValueError, match="token is 'word', which is not a token of the model"):
         encoder.lens(ids_of(5), token="word")

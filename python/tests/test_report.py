@@ -101,9 +101,9 @@ def test_tiles_pairs_and_rows_of_long_texts_are_computed(layers, weights):
 
 
 @pytest.mark.parametrize("ask, message", [
-    (lambda r: r.row("was"), "row is 'was', which stands at 2 and 7; one of these numbers is expected"),
-    (lambda r: r.row("anmial"), "row is 'anmial', which is none of the 9 words; did you mean 'animal'?"),
-    (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is none of the 9 words; words are spelled like its tokens"),
+    (lambda r: r.row("was"), "row is 'was', which occurs at 2 and 7; one of these numbers is expected"),
+    (lambda r: r.row("anmial"), "row is 'anmial', which is not one of the 9 words; did you mean 'animal'?"),
+    (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is not one of the 9 words; words are spelled like its tokens"),
     (lambda r: r.row(9), "row is 9; 0 to 8 is expected"),
     (lambda r: r.row(1, head="3.0"), "head is '3.0'; 'layer.head', from '0.0' to '2.3', is expected"),
     (lambda r: r.row(1, head=12), "head is 12; 0 to 11 is expected"),
@@ -123,7 +123,7 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
     report = heed.look(*layers, tokens=words)
     assert report.title == "unbelievable tired and the street was wide"
     assert list(report.row("believ", head=0)) == list(report.row(1, head=0))
-    with pytest.raises(ValueError, match="'unbelievable', which is cut into 'un' '·believ' '·able', 0 to 2; one of these"):
+    with pytest.raises(ValueError, match="'unbelievable', which is split into 'un' '·believ' '·able', 0 to 2; one of these"):
         report.row("unbelievable")
 
 
@@ -208,7 +208,7 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
     (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
     (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
-     "tokens has 1 of them; 2, one for each query, is expected"),
+     "tokens has 1 entries; 2, one for each query, are expected"),
     (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
     (lambda x: heed.look(x, x, x, is_causal=True), TypeError,
      "look() got an unexpected keyword argument 'is_causal'; did you mean 'causal'?"),

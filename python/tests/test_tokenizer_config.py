@@ -263,7 +263,7 @@ def test_what_makes_another_tokenizer_is_refused(settings, message, folders):
 @pytest.mark.parametrize("content, message", [
     ('{"do_lower_case": 3}', "tokenizer_config.json' has settings whose do_lower_case is neither true nor false"),
     ("[]", "tokenizer_config.json' has settings that is not a JSON object"),
-    ('{"added_tokens_decoder": {"x": {"content": "a"}}}', "with 'x', which is no id"),
+    ('{"added_tokens_decoder": {"x": {"content": "a"}}}', "with 'x', which is not an id"),
 ])
 def test_a_file_that_is_not_as_it_should_be_is_refused(content, message, folders):
     (folders["bert"] / "tokenizer_config.json").write_text(content)

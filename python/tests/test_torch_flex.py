@@ -469,7 +469,7 @@ MISTAKES = {
     "block_mask is of type SparseMask": lambda q, k, v: from_block_mask(documents()[0]),
     "block_mask is PyTorch's for any lengths":
         lambda q, k, v: from_block_mask(theirs._create_empty_block_mask(q, k)),
-    "has a mask_mod that gives torch.int64; bool": lambda q, k, v: from_block_mask(other_mod(lambda b, h, i, j: i - j)),
+    "has a mask_mod that returns torch.int64; bool": lambda q, k, v: from_block_mask(other_mod(lambda b, h, i, j: i - j)),
 }
 
 

@@ -349,7 +349,7 @@ MISTAKES = {
     "5 rows arrive in a ring at once; at most its window, 4": lambda: step(Cache(layout="ring", window=4), [9, 5]),
     "a ring has given rows away": lambda: step(Cache(layout="ring", window=4), [9]).crop(-1),
     "tokens_to_remove is 3; 0 or a negative": lambda: step(Cache(), [9]).crop(3),
-    "layout is 'contiguous', and a sequence goes on as several": lambda: step(
+    "layout is 'contiguous', but a sequence continues as several": lambda: step(
         Cache(layout="contiguous"), [3]).reorder_cache(torch.tensor([0, 0])),
     "keys require gradients": lambda: pair("Llama")[1](torch.full((1, 3), 5), past_key_values=Cache()),
 }

@@ -148,7 +148,7 @@ def test_layers_can_be_chosen_and_keep_their_numbers():
     (lambda m, t: heed.transformers.look(m, t, ""), ValueError,
      "text is '', from which the tokenizer makes no tokens; at least one is expected"),
     (lambda m, t: heed.transformers.look(m, t, TEXT, target="x"), ValueError,
-     "target is 'x', and GPT2LMHeadModel has no decoder beside an encoder; None is expected"),
+     "target is 'x', but GPT2LMHeadModel is not an encoder with a decoder; None is expected"),
 ])
 def test_mistakes_are_sentences(ask, kind, message):
     with pytest.raises(kind) as refused:

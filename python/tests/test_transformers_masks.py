@@ -179,8 +179,7 @@ def test_a_mask_that_nobody_can_describe_is_a_matrix_and_named_once(caplog):
             mask = heed_mask(1, 40, 40, mask_function=and_masks(causal_mask_function, every_other))
             assert type(mask) is torch.Tensor
     (record,) = said(caplog)
-    assert record.message == (f"the mask of {__name__}.{every_other.__qualname__} is kept as a matrix: its rows have "
-                              "more than 8 runs of keys each")
+    assert record.message == (f"the mask of {__name__}.{every_other.__qualname__} is stored as a matrix because its rows have more than 8 runs of keys each")
 
 
 def test_a_mask_of_a_models_own_is_asked_some_rows_at_a_time(monkeypatch):

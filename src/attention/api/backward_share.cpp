@@ -63,8 +63,8 @@ Share check_share(const AttentionBackwardInputs& inputs, const AttentionOptions&
   for (std::size_t n = 0; n < places.size(); ++n) {
     const auto count = static_cast<std::int64_t>(all.size());
     if (places[n] < least || places[n] >= count)
-      refuse("tasks[", n, "] is ", places[n], "; ascending numbers from ", least, " to ", count - 1,
-             " are expected");
+      refuse("tasks[", n, "] is ", places[n], "; ascending numbers from ", least, ", below ", count,
+             ", are expected");
     share.tasks.push_back(all[static_cast<std::size_t>(places[n])]);
     least = places[n] + 1;
   }
