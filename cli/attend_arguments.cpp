@@ -95,7 +95,7 @@ void add_scores(CLI::App& app, Arguments& arguments) {
 }
 
 void add_masks(CLI::App& app, Arguments& arguments) {
-  const char* group = "Masks (a key must be allowed by all of them; query i stands at position p)";
+  const char* group = "Masks (a key must be allowed by all of them; query i is at position p)";
   AttentionOptions& options = arguments.options;
   add_flag(app, "--causal", options.causal, "allow keys j <= p")->group(group);
   add_choice(

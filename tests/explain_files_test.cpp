@@ -162,7 +162,7 @@ TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
   expect_broken("has no tensor key.weight");
   write({{"query.weight", q}, {"key.weight", v}, {"value.weight", v}});
   expect_broken(
-      "key has shape [2, 5, 4]; [2, 3, C] is expected beside a query of shape [2, 3, 4] and a value of shape "
+      "key has shape [2, 5, 4]; [2, 3, C] is expected for a query of shape [2, 3, 4] and a value of shape "
       "[2, 5, 4]");
   const Tensor whole({2, 3, 4}, DType::i64);
   write({{"query.weight", whole}, {"key.weight", k}, {"value.weight", v}});

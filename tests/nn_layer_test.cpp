@@ -346,7 +346,7 @@ TEST_F(Layouts, AWrongShapeIsAnErrorThatNamesIt) {
       }),
       "qkv_weight is bf16; f32 or f64 is expected");
   EXPECT_EQ(message_of([&] { (void)MultiHeadAttention::from_heads(query, value, value); }),
-            "key has shape [2, 3, 5]; [2, 2, C] is expected beside a query of shape [4, 2, 5] and a value of "
+            "key has shape [2, 3, 5]; [2, 2, C] is expected for a query of shape [4, 2, 5] and a value of "
             "shape [2, 3, 5]");
   EXPECT_EQ(message_of([&] { (void)MultiHeadAttention::from_heads(query, key, query_bias); }),
             "value has shape [4, 2]; [heads, d, D] is expected");

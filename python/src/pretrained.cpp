@@ -129,7 +129,7 @@ std::vector<TokenSpan> spans_of_needle(const std::optional<std::string>& text, c
   if (!text) fail("needle is given together with ids; the text that contains it is expected");
   std::vector<TokenSpan> spans = spans_of(*text, tokens, needle);
   if (spans.empty())
-    fail("needle is '", needle, "', which does not stand in the text; words of it are expected");
+    fail("needle is '", needle, "', which is not in the text; words of the text are expected");
   return spans;
 }
 
