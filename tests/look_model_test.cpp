@@ -61,7 +61,7 @@ TEST(LookModel, FindListsTheHeadsNearestToANameBestFirst) {
     EXPECT_EQ(best[i]["label"].get<std::string>()[0], '1');
   }
   const std::string text = look_at_induction({"--find", "induction", "--top", "3"}).output;
-  EXPECT_NE(text.find("heads nearest to induction, named from 0.300 on"), std::string::npos) << text;
+  EXPECT_NE(text.find("heads nearest to induction, named at 0.300 or more"), std::string::npos) << text;
 }
 
 TEST(LookModel, TopCutsTheTable) {
