@@ -198,8 +198,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
 }
 
 void add_gradients(CLI::App& app, Arguments& arguments) {
-  const char* group =
-      "Gradients of a loss (those of results are read, those of inputs written to .npy files)";
+  const char* group = "Gradients of a loss (of results: read; of inputs: each written to a .npy file)";
   const auto read = [&](const char* name, std::string& text, const char* help) {
     add_text(app, name, kTensor, text, help)->group(group);
   };

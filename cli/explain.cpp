@@ -275,8 +275,8 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
   const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
   add_choice(
       app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,
-      "distribution of the weights: uniform on [0, 1), normal N(0, 1), as torch.nn.MultiheadAttention, or "
-      "lecun N(0, 1/D) (default: uniform for one head, lecun for more)")
+      "distribution of the weights: uniform from 0 to 1, normal N(0, 1), torch as in "
+      "torch.nn.MultiheadAttention, or lecun N(0, 1/D) (default: uniform for one head, lecun for more)")
       ->group(group);
   const auto set_layout = [&](std::size_t i) { arguments.layout = static_cast<WeightLayout>(i); };
   add_choice(app, "--layout", {"per-head", "in-proj", "fused-qkv"}, set_layout,

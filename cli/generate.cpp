@@ -216,7 +216,7 @@ Command add_generate(CLI::App& heed) {
                            "; a number above 0, at most 1, is expected");
         arguments->options.top_p = x;
       },
-      "draw only from the fewest likeliest tokens whose probabilities sum to P or more (default 1)");
+      "draw only from the fewest likeliest tokens whose probabilities sum to X or more (default 1)");
   add_integer(
       *app, "--seed", {0, 0xffffffff},
       [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },

@@ -33,7 +33,8 @@ constexpr const char* kWhoDescription =
     "first word gives the second. Draws what else that row attends to in the best head.";
 
 constexpr const char* kWhoExamples =
-    "Words: 'it' is every 'it' of the text, 'it:2' the second one, '#7' the token at place 7 (from 0).\n"
+    "Words: 'it' is every 'it' of the text, 'it:2' the second one,\n       '#7' the token at place 7 "
+    "(counted from 0).\n"
     "\n"
     "Examples:\n"
     "  heed who it animal doc.safetensors\n"

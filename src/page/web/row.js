@@ -68,7 +68,8 @@ function patternChips(head) {
       `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
-    chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the first key')].filter(Boolean);
+    chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +
+      'first key')].filter(Boolean);
 }
 
 // "previous-token 0.94, then local 0.82"

@@ -31,22 +31,24 @@ function tellShares({ row, raw, scaled }) {
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
   const spreads = ['scores', 'scaled'].map((name) => exact(spread(finite(stepMatrix(name).values))));
-  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores of the ` +
-    `head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${spreads[1]}. `;
+  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the ` +
+    `scores of the head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are ` +
+    `scaled and spread by ${spreads[1]}. `;
   const here = sharesOf(now.row);
   if (here.lost >= TELLING) return [begin, ...tellShares(here)];
   const most = queryWords.map((_, row) => sharesOf(row)).reduce((best, one) => (one.lost > best.lost ? one : best));
   const little = ['For ', queryWord(now.row), ` it changes little: one word gets ${exact(here.raw)} without the division, ${
     exact(here.scaled)} with it. `];
   return [begin, ...little, ...(most.lost >= TELLING ? tellShares(most)
-    : ['So it is in every row of this head: with these weights the division changes no share by more than ', exact(most.lost), '.'])];
+    : ['The same holds for every row of this head: with these weights the division changes no share by more than ',
+      exact(most.lost), '.'])];
 }
 
 function tellMask(now) {
   const later = page.key_count - 1 - now.row;
   return [queryWord(now.row), later > 0 ? ` may not see the ${later === 1 ? 'word' : later + ' words'} after it: the mask sets ` +
     `their scores to −∞, and e to that power is 0. ` : ' is the last word: nothing is forbidden. ',
-    'So a model that is to say the next word cannot look at it.'];
+    'So a model that predicts the next word cannot look at it.'];
 }
 
 const thoughts = () => [
@@ -54,12 +56,14 @@ const thoughts = () => [
     () => ['Each word has a number, and each number a vector, its embedding. Words that are the same have the same vector. A ' +
       'whole model would add the position here; this single layer has no positions, so order counts only through a mask.']],
   ['Three matrices make three vectors', ['query', 'key', 'value'], ['query', 'key', 'value'],
-    (now) => ['From the embedding of ', queryWord(now.row), ', the matrix ', formula('W_q'), ' makes a query: what the word looks for. ',
+    (now) => ['From the embedding of ', queryWord(now.row), ', the matrix ', formula('W_q'), ' makes a query: what ' +
+      'the word looks for. ',
       formula('W_k'), ' makes the key that it is found by, ', formula('W_v'),
       ' the value that it hands over. All words share the matrices of a head.']],
   ['A query meets every key', ['scores'], ['scores'],
     (now) => ['The score of ', queryWord(now.row), ' and ', keyWord(now.key),
-      ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row shows how well one word fits all the others.`]],
+      ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row shows ` +
+        `how well one word fits all the others.`]],
   ['Why √d', ['scaled'], ['scaled', 'scores'], tellRoot],
   steps.masked && ['The mask hides what comes later', ['masked'], ['masked', 'weights'], tellMask],
   ['Scores become shares', ['weights'], ['weights', 'masked'],
@@ -71,7 +75,8 @@ const thoughts = () => [
   ['What each word becomes', ['merged', 'output'], ['output'],
     () => [headCount() > 1 ? 'The contexts of all heads stand side by side; the output projection mixes them. '
       : 'The output projection brings the context back to the size of a word’s vector. ',
-      'A whole model adds the output to the residual stream of its place and continues with the next layer; at the end it predicts the next word. ',
+      'A whole model adds the output to the residual stream of its place and continues with the next layer; at the ' +
+        'end it predicts the next word. ',
       'heed explain --model induction --html life.html writes such a model into a page.']],
 ].filter((thought) => thought && thought[1].some((name) => steps[name]));
 

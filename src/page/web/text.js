@@ -77,7 +77,8 @@ const textView = {
     }
     const partly = state.shade === 'to' && !weightsOf(state.head, now.row);
     this.legend.replaceChildren(legend(scale, state.shade === 'received' ? 'weight received, in rows'
-      : 'share of the row' + (partly ? `; only the ${report.top_k} keys attended to most are stored` : ''), shares.some(isMasked)));
+      : 'share of the row' + (partly ? `; only the ${report.top_k} keys attended to most are ` +
+        `stored` : ''), shares.some(isMasked)));
     wantRow(state.head, now.row);
     showRow(this.panel, now);
   },

@@ -12,7 +12,8 @@ function slider(name, label, title) {
 }
 
 const controls = {
-  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: below 1 heads are more certain, above 1 they spread'),
+  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: ' +
+    'below 1 heads are more certain, above 1 they spread'),
   answer: slider('answer', 'Temperature of the prediction', 'Logits are divided by it before the softmax'),
 };
 const causal = element('input', { type: 'checkbox', role: 'switch', onchange: () => change({ causal: causal.checked }) });

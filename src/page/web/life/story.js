@@ -70,7 +70,8 @@ function tellProof() {
 
 const THE_STORY = [
   { title: 'Words are only symbols', shown: all, text: () => [
-    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so it can only tell which words are the same. It learned one thing from random symbols: what came next the last time?`] },
+    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so it can ` +
+      `only tell which words are the same. It learned one thing from random symbols: what came next the last time?`] },
   { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }),
     text: tellPrevious },
   { title: () => `Head ${induction.name} finds what followed`, shown: all, text: tellInduction },

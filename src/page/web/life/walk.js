@@ -88,14 +88,16 @@ function walkSteps(layer, head) {
   const word = () => element('b', { class: 'query' }, now.labels[now.row]);
   const query = row(block.attention.query).subarray(head * d, (head + 1) * d);
   return [
-    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row of the table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
+    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row ` +
+      `of the table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
       strip('embedding', row(embedded.token)), strip('position', row(embedded.position)), strip('sum', row(embedded.sum))],
     layer > 0 && [[layer > 1 ? `Layers 0 to ${layer - 1} have added to it.` : 'Layer 0 has added to it.'], strip('x',
       row(block.x))],
     [['A norm sets its mean to 0 and its size to √D, with a learned gain and shift.'], strip('n', row(block.norm))],
     [['The head makes a query from it, ', formula('q = W_q n + b'), `: what `, word(), ' looks for.'], strip('q', query)],
     [['Every place has a key, made in the same way. The dot product tells how well it fits. Division by ', formula('√d'),
-      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it at the size of its factors; the softmax turns the scores into shares of 1.`],
+      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it at the size of its factors; the softmax turns the ` +
+        `scores into shares of 1.`],
         keysTable(layer, head)],
     [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`)
       ? '. The head is off and adds nothing.' : '.'],
