@@ -137,7 +137,7 @@ TEST_F(AttendErrors, RefusesAMatrixOfWeightsBeyondTheMachineAndSaysWhatAnswersWi
                        "--value", "long.npy", "--weights", "w.npy"};
   const CommandResult result = run_heed(words, input);
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.errors.find("--weights and --scores ask for 36.0 TB, more than this machine's memory"),
+  EXPECT_NE(result.errors.find("--weights and --scores need 36.0 TB, more than this machine's memory"),
             std::string::npos)
       << result.errors;
   EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums)"), std::string::npos) << result.errors;

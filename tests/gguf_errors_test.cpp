@@ -65,7 +65,7 @@ TEST(GgufErrors, EveryTruncationIsRefused) {
     std::filesystem::resize_file(path, size);
     const std::string message = refusal_at(path);
     const bool spoken = message == "is not a GGUF file" || message.ends_with(", within its header") ||
-                        message.ends_with(" beyond its end");
+                        message.ends_with(" beyond the end of the file");
     ASSERT_TRUE(spoken) << size << " bytes: " << message;
   }
 }
@@ -148,11 +148,11 @@ TEST(GgufErrors, Tensors) {
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 26; }},
       {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is not a multiple of 32",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 8; }},
-      {"has a tensor 'output.weight' that ends beyond its end",
+      {"has a tensor 'output.weight' that ends beyond the end of the file",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, 1 << 20};
        }},
-      {"has a tensor 'output.weight' that ends beyond its end",
+      {"has a tensor 'output.weight' that ends beyond the end of the file",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, std::uint64_t{1} << 59};
        }},
@@ -284,19 +284,19 @@ TEST(GgufErrors, KindsOfValues) {
               "'" + folder / "m.gguf" + "' has '" + name + "' that is " + what);
   };
   using Value = io::detail::GgufValue;
-  says("number", "no list", [](const Value& value) { return value.integers(); });
-  says("number", "no list", [](const Value& value) { return value.reals(); });
-  says("number", "no list", [](const Value& value) { return value.texts(); });
+  says("number", "not a list", [](const Value& value) { return value.integers(); });
+  says("number", "not a list", [](const Value& value) { return value.reals(); });
+  says("number", "not a list", [](const Value& value) { return value.texts(); });
   says("texts", "a list", [](const Value& value) { return value.text(); });
   says("numbers", "a list", [](const Value& value) { return value.real(); });
   says("numbers", "a list", [](const Value& value) { return value.flag(); });
   says("texts", "not a list of whole numbers", [](const Value& value) { return value.integers(); });
-  says("texts", "no list of numbers", [](const Value& value) { return value.reals(); });
-  says("numbers", "no list of texts", [](const Value& value) { return value.texts(); });
-  says("numbers", "no whole number", [](const Value& value) { return value.integers(); });
+  says("texts", "not a list of numbers", [](const Value& value) { return value.reals(); });
+  says("numbers", "not a list of strings", [](const Value& value) { return value.texts(); });
+  says("numbers", "not a whole number", [](const Value& value) { return value.integers(); });
   says("number", "neither true nor false", [](const Value& value) { return value.flag(); });
   says("two", "neither true nor false", [](const Value& value) { return value.flag(); });
-  says("nan", "no finite number", [](const Value& value) { return value.real(); });
+  says("nan", "not a finite number", [](const Value& value) { return value.real(); });
 }
 
 void add_byte_level(GgufBytes& file) {

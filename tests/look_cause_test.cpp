@@ -63,7 +63,7 @@ TEST(LookCause, WithoutThePreviousTokenHeadTheModelForgetsWhatFollowed) {
   const CommandResult result = look_at_induction({"--ablate", "0.3"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_TRUE(
-      result.output.starts_with("head 0.3 set to zero\n\n  behind or (6)             before     after\n"
+      result.output.starts_with("head 0.3 set to zero\n\n  after or (6)              before     after\n"
                                 "  not                       0.9999    0.0"))
       << result.output;
   EXPECT_NE(result.output.find("mean loss, nats"), std::string::npos);
@@ -94,7 +94,7 @@ TEST(LookCause, AttributeAddsUpToTheLogitOfTheTokenThatIsNamed) {
   EXPECT_NEAR(sum, object["logit"].get<double>(), 1e-4);  // f32 streams of numbers up to ten
   EXPECT_EQ(answer("attribute", {"--attribute", "#1"})["id"], 1);
   const CommandResult result = look_at_induction({"--attribute", "not", "--top-k", "2"});
-  EXPECT_TRUE(result.output.starts_with("logit of not behind or (6): 15.0")) << result.output;
+  EXPECT_TRUE(result.output.starts_with("logit of not after or (6): 15.0")) << result.output;
   EXPECT_NE(result.output.find("layer 1"), std::string::npos);
 }
 
@@ -153,7 +153,7 @@ TEST(LookCause, RefusesInOneSentence) {
   for (const char* odd : {"a b", ":1.0", "a b:", "a b:1"})
     expect(refusal({"--patch", odd}), "--patch is '" + std::string(odd) + "'; OTHER_TEXT:HEADS");
   expect(refusal({"--patch", "a b:1.0"}),
-         "the length of the text of --patch is 2; 7 tokens, as many as the text has, are");
+         "the length of the text of --patch is 2; 7 tokens, the length of the text, are");
   expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is not a token of the model");
   expect(refusal({"--lens", "--row", "7"}), "--row is 7; there are 7 tokens, counted from 0");
   expect(refusal({"--lens", "--row", "or"}), "--row is 'or', which is 2 tokens; one is expected");

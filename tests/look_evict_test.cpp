@@ -171,7 +171,7 @@ TEST_F(LookEvict, PrintsKeysAsRangesAndTheRowsThatLostMost) {
                           "3",       "--top-k",       "1",       "--tokens", "words.txt"};
   const std::string text = printed(call(question));
   EXPECT_NE(text.find("\nstreaming:2+6\n"
-                      "  batch 1, threw away 16 of 24 keys: 2-17\n"
+                      "  batch 1, evicted 16 of 24 keys: 2-17\n"
                       "  batch 1, kept 8 of 24 keys: 0-1, 18-23\n"
                       "  batch 1, head 3: a row loses "),
             std::string::npos)

@@ -607,7 +607,7 @@ TEST_F(Look, LargePiecesAreDrawnInBins) {
   for (std::string line; std::getline(lines, line);) ++count;
   EXPECT_GT(count, 48);
   EXPECT_LT(count, 60);
-  EXPECT_NE(text.find("each cell: what the rows of its bin give"), std::string::npos);
+  EXPECT_NE(text.find("each cell: the weight that a row of its bin gives"), std::string::npos);
 }
 
 TEST_F(Look, RowsWithoutAKeyAreSaidToHaveNone) {

@@ -404,7 +404,7 @@ TEST(MaskExpressionFaults, Words) {
   expect_fault("j = i", "'=' at column 3 is not an operator; equality is ==");
   expect_fault("j < i & true", "'&' at column 7 is not an operator; a conjunction is &&");
   expect_fault("j < i | true", "'|' at column 7 is not an operator; a disjunction is ||");
-  expect_fault("j # i", "'#' at column 3 means nothing");
+  expect_fault("j # i", "'#' at column 3 is not part of the language");
   expect_fault("2j < i", "'2j' at column 1 is not a number; a product needs *");
   expect_fault("1.2.3 < i", "'1.2.3' at column 1 is not a number; a product needs *");
   expect_fault("i < 1e999", "'1e999' at column 5 is out of double's range");

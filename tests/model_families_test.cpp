@@ -324,7 +324,7 @@ TEST(ModelFamilies, AnEncoderSeesWhatComesAfter) {
   EXPECT_EQ(message_of([&] { (void)model.logits(before); }),
             "a model of family 'bert' without a language-model head has no logits");
   EXPECT_EQ(message_of([&] { (void)model.hidden_states(view_of(std::vector<std::int64_t>(17, 1))); }),
-            "there are 17 tokens; the model has positions for 16");
+            "tokens has length 17; at most 16, the context of the model, is expected");
 }
 
 TEST(ModelFamilies, EmbeddingsGiveLogitsWhereTheConfigurationTiesThem) {
@@ -388,7 +388,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"num_hidden_layers": null})", "has num_hidden_layers null; a value is expected"},
       {"llama", R"({"partial_rotary_factor": 0.5})", "has partial_rotary_factor 0.5; heed's llama expects 1"},
       {"llama", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})",
-       "has partial_rotary_factor other than 1, which heed's llama lacks"},
+       "has partial_rotary_factor other than 1, which heed's llama does not support"},
       {"llama", R"({"rope_parameters": {"rope_type": null}})", "has rope_type null; a value is expected"},
       {"llama", R"({"rope_parameters": {"rope_theta": null}})", "has rope_theta null; a value is expected"},
       {"llama", R"({"sliding_window": 4})", "has sliding_window 4; heed's llama expects null"},
@@ -414,7 +414,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
                                         "high_freq_factor": 4}})",
        "has high_freq_factor that is not above low_freq_factor"},
       {"llama", R"({"rope_parameters": {"full_attention": {}}})",
-       "has rope_parameters for each type of layer, which heed's llama lacks"},
+       "has rope_parameters for each type of layer, which heed's llama does not support"},
       {"mistral", R"({"sliding_window": 0})", "has sliding_window 0; 1 to 4294967296 is expected"},
       {"mistral", R"({"layer_types": ["full_attention", "full_attention"]})",
        R"(has layer_types ["full_attention","full_attention"]; heed's mistral expects null)"},

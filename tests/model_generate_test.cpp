@@ -243,7 +243,7 @@ TEST_F(RandomGpt2, ReadsNoTokenThatItHasNoEmbeddingFor) {
   const Model model = heed::load_model(folder.path());
   EXPECT_EQ(model.tokenize("a last").ids, (std::vector<std::int64_t>{0, 28}));
   EXPECT_EQ(message_of([&] { (void)model.tokenize("a beyond", "it"); }),
-            "it has the token 'beyond' of id 29; the model has 29 tokens");
+            "it has the token 'beyond' with id 29; the model has 29 tokens");
 }
 
 TEST_F(RandomGpt2, ReadsATextByItsVocabularyFilesOrSaysWhichItLacks) {

@@ -159,7 +159,7 @@ TEST(CallParts, ThatDoNotFitAreRefused) {
   EXPECT_EQ(heed::test::message_of([&] {
               attend({1, 2, 9, 0, 0, falling}, outputs);
             }),
-            "part.rows[1] is 5 to 6; ascending rows from 6 to 9, are expected");
+            "part.rows[1] is 5 to 6; ascending rows from 6 to 9 are expected");
   EXPECT_EQ(heed::test::message_of([&] {
               attend({1, 2, 9, 0, 2, three}, outputs);
             }),

@@ -185,7 +185,7 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.row_of(-1); }),
             "position is -1; a position of a sequence of 5 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.position(1, 2); }),
-            "row is 2; one of the 2 rows of rank 1 is expected");
+            "row is 2; a row of the 2 rows of rank 1 is expected");
   const Tensor whole({4, 5}), three({4, 3}), two({4, 2}), doubles({4, 2}, DType::f64);
   EXPECT_EQ(message_of([&] { (void)sharding.shard(whole, 2, 0); }),
             "axis is 2; an axis of whole [4, 5] is expected");
@@ -194,7 +194,7 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.shard(whole, 1, 2); }),
             "rank is 2; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.join(std::vector<TensorView>{three}, 1); }),
-            "shards has 1; one of each of 2 ranks is expected");
+            "shards has 1 entries; one for each of 2 ranks is expected");
   EXPECT_EQ(message_of([&] {
               (void)sharding.join(std::vector<TensorView>{three, two}, -3);
             }),

@@ -230,7 +230,7 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
             "masks have sizes [1, 1, 2, 2] and [1, 1, 2, 3]; equal sizes, or 1 for a batch size or head "
             "count, are expected");
   EXPECT_EQ(message_of([&] { (void)heed::masks::prefix_lm(1, 2, 2).allows(0, 0, 0, 2); }),
-            "key 2: the mask has 2 keys");
+            "key is 2, but the mask has 2 keys");
 }
 
 TEST(SparseMaskErrors, OfBlockMasksNameTheTensor) {
@@ -247,7 +247,7 @@ TEST(SparseMaskErrors, OfBlockMasksNameTheTensor) {
             "kv_num_blocks has shape [1, 1, 1]; 2 block rows for 2 queries, 1 batch entries and 1 heads are "
             "expected");
   EXPECT_EQ(message({.kv_num_blocks = count, .kv_indices = index, .full_kv_indices = index}),
-            "full_kv_num_blocks and full_kv_indices: one of them is given; both or neither are expected");
+            "only one of full_kv_num_blocks and full_kv_indices is given; both or neither are expected");
 }
 
 TEST(SparseMaskErrors, OfACallNameTheSizes) {

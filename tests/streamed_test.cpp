@@ -436,8 +436,8 @@ TEST_F(SmallStreams, SayWhatKeysAndBytesAreExpected) {
             }),
             "key has dtype f64; f32 as in query is expected");
   std::vector<std::byte> bytes(streamed.state_bytes({0, 3072}) + 1);
-  const std::string expected = "bytes are " + std::to_string(bytes.size()) + "; " +
-                               std::to_string(bytes.size() - 1) + " of state_bytes() are expected";
+  const std::string expected = "bytes has size " + std::to_string(bytes.size()) + "; " +
+                               std::to_string(bytes.size() - 1) + ", as state_bytes() returns, is expected";
   EXPECT_EQ(message_of([&] { streamed.states({0, 3072}, key, value, bytes); }), expected);
   EXPECT_EQ(message_of([&] { streamed.fold({0, 3072}, bytes); }), expected);
   EXPECT_GT(streamed.bytes(), 0U);

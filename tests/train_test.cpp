@@ -228,9 +228,9 @@ TEST_F(Train, StopsWhereItIsToldAndGoesOnFromThere) {
   const CommandResult first = run_heed(tiny("parts", {"--stop-at", "17"}));
   EXPECT_EQ(first.exit_code, 0) << first.errors;
   EXPECT_NE(first.output.find("for 17 of 60 steps"), std::string::npos) << first.output;
-  EXPECT_NE(
-      first.output.find("To go on: heed train " + path("text.txt") + " --out " + path("parts") + " --resume"),
-      std::string::npos)
+  EXPECT_NE(first.output.find("To continue: heed train " + path("text.txt") + " --out " + path("parts") +
+                              " --resume"),
+            std::string::npos)
       << first.output;
   // Settings need not be repeated.
   EXPECT_EQ(run_heed(command("parts", {"--resume"})).exit_code, 0);

@@ -204,7 +204,8 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({" , "}), "SENTENCE has no tokens; at least one is expected");
   std::string longest;
   for (int i = 0; i < 65; ++i) longest += "to ";
-  expect_refusal(2, with({longest}), "there are 65 tokens; the model has positions for 64");
+  expect_refusal(2, with({longest}),
+                 "tokens has length 65; at most 64, the context of the model, is expected");
   expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");

@@ -143,8 +143,8 @@ TEST_F(VocabularyFiles, SaysWhyThereIsNone) {
 
 TEST_F(VocabularyFiles, RefusesLinesByTheirNumber) {
   const auto words = [&](const std::string& content) { return refusal({{"vocab.txt", content}}, "bert"); };
-  EXPECT_EQ(words(kWords + "able\n"), "'vocab.txt' has the token 'able' on line 11, which line 6 has, too");
-  EXPECT_EQ(words("a\n\n\n"), "'vocab.txt' has the token '' on line 3, which line 2 has, too");
+  EXPECT_EQ(words(kWords + "able\n"), "'vocab.txt' has the token 'able' on line 11 and on line 6");
+  EXPECT_EQ(words("a\n\n\n"), "'vocab.txt' has the token '' on line 3 and on line 2");
   EXPECT_EQ(words("a\n\xFF\n"), "'vocab.txt' has bytes that are not UTF-8 on line 2");
   const auto merges = [&](const std::string& content) {
     return refusal(with(kGpt2, "merges.txt", content), "gpt2");
@@ -153,9 +153,8 @@ TEST_F(VocabularyFiles, RefusesLinesByTheirNumber) {
   EXPECT_EQ(merges("a b\nab\n"), "'merges.txt' has 'ab' on line 2" + expected);
   EXPECT_EQ(merges(kMerges + "a  b\n"), "'merges.txt' has 'a  b' on line 4" + expected);
   EXPECT_EQ(merges("a b\n\n"), "'merges.txt' has '' on line 2" + expected);
-  EXPECT_EQ(merges("a c\n"), "'merges.txt' has 'a c' on line 1, where 'c' is not a token of vocab.json");
-  EXPECT_EQ(merges("a b\nb a\n"),
-            "'merges.txt' has 'b a' on line 2, where 'ba' is not a token of vocab.json");
+  EXPECT_EQ(merges("a c\n"), "'merges.txt' has 'a c' on line 1, but 'c' is not a token of vocab.json");
+  EXPECT_EQ(merges("a b\nb a\n"), "'merges.txt' has 'b a' on line 2, but 'ba' is not a token of vocab.json");
   EXPECT_EQ(merges("a \xC3\n"), "'merges.txt' has bytes that are not UTF-8 on line 1");
   std::string many;
   for (int i = 0; i < 2'000'001; ++i) many += "a b\n";
@@ -178,7 +177,7 @@ TEST_F(VocabularyFiles, RefusesSettings) {
   const auto said = [&](const std::string& content) { return refusal(settings(kBert, content), "bert"); };
   const std::string begin = "'tokenizer_config.json' has ";
   EXPECT_EQ(said("[]"), begin + "settings that is not a JSON object");
-  EXPECT_EQ(said(R"({"tokenizer_class": 1})"), begin + "settings whose tokenizer_class is no text");
+  EXPECT_EQ(said(R"({"tokenizer_class": 1})"), begin + "settings whose tokenizer_class is not a string");
   EXPECT_EQ(said(R"({"do_lower_case": 1})"),
             begin + "settings whose do_lower_case is neither true nor false");
   EXPECT_EQ(said(R"({"do_basic_tokenize": false})"),

@@ -100,7 +100,7 @@ TEST(Who, EveryOccurrenceIsTakenAndTheHeaviestPairSaid) {
   const CommandResult printed = who({"be", "or", "--model", "induction", kText});
   EXPECT_NE(printed.output.find("be (1, 5) → or (2, 6) in “to be or not to be or”"), std::string::npos)
       << printed.output;
-  EXPECT_NE(printed.output.find("of all these places"), std::string::npos);
+  EXPECT_NE(printed.output.find("; each head with its heaviest pair of these places"), std::string::npos);
 }
 
 TEST(Who, AnotherTextIsAskedTheSame) {
@@ -181,9 +181,10 @@ TEST(Who, AFolderThatHoldsNotAllWeightsIsRefused) {
   EXPECT_EQ(who({"#1", "#0", path}).errors,
             "heed: " + path + " has no captured calls; files NNNN-layer-LL.safetensors are expected\n");
   capture(path, kText, "[[0, 2]]");
-  EXPECT_EQ(who({"#1", "#0", path}).errors, "heed: " + path +
-                                                "/0000-layer-00.safetensors holds some rows only; a "
-                                                "capture of all of them is expected\n");
+  EXPECT_EQ(
+      who({"#1", "#0", path}).errors,
+      "heed: " + path +
+          "/0000-layer-00.safetensors has only some of the rows; a capture of all of them is expected\n");
 }
 
 void expect_refusal(const Words& words, const std::string& message) {

@@ -124,7 +124,7 @@ class GgufTensors {
                                 " numbers, which is not a multiple of " + std::to_string(format->values));
     const auto blocks = static_cast<std::uint64_t>(tensor.count / format->values);
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
-      fail(file_.subject(), named + " that ends beyond its end");
+      fail(file_.subject(), named + " that ends beyond the end of the file");
     claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
     if (tensor.name == "rope_freqs.weight") return;  // the configuration has read it
     const std::string name = safetensors_name(tensor.name);
