@@ -105,7 +105,7 @@ def test_the_divisors_of_llama_3_are_its_rule(tmp_path):
     folder, file = folder_and_file(tmp_path, model, edit=add)
     np.testing.assert_array_equal(file.logits(ids_of(60)), folder.logits(ids_of(60)))
     path = write(tmp_path / "other.gguf", model.config, state_of(model), edit=lambda writer: add(writer, 1.2))
-    with pytest.raises(OSError, match="rope_freqs.weight that is not of Llama 3's rule"):
+    with pytest.raises(OSError, match="rope_freqs.weight that does not follow Llama 3's rule"):
         heed.load_model(path)
 
 

@@ -280,7 +280,7 @@ def test_a_cache_lies_over_arrays(rng):
     assert_close(heed.attention(q, cache), expected())
     key[0, 0, 1] += 1  # visible, because nothing was copied
     assert_close(heed.attention(q, cache), expected())
-    with pytest.raises(ValueError, match="memory of this cache is read only"):
+    with pytest.raises(ValueError, match="memory of this cache is read-only"):
         cache.append(*rows(rng, 1, batch=2))
     cache = heed.KvCache.over(key, value, lengths, writable=True)
     new_key, new_value = rows(rng, 2)

@@ -235,7 +235,7 @@ def test_rollout_is_the_product_of_all_layers(pair):
 
 def test_faults_are_said(tmp_path):
     encoder = heed.load_model(save(make("bert"), tmp_path))
-    with pytest.raises(ValueError, match="a model of family 'bert' has no logits that are a sum of what its layers add"):
+    with pytest.raises(ValueError, match="a model of family 'bert' has logits that are not a sum over its layers"):
         encoder.attribute(ids_of(5))
     with pytest.raises(ValueError, match="to is 'half'; zero or mean is expected"):
         encoder.ablate(ids_of(5), [(0, 0)], "half")

@@ -252,7 +252,7 @@ def test_a_decoder_that_is_not_causal_reads_texts_whole(name, tmp_path):
     with torch.no_grad():
         expected = theirs(ids[None]).logits[0].numpy()
     assert near(model.logits(ids), expected) and not model.info["causal"]
-    with pytest.raises(ValueError, match="reads texts whole; it has no cache"):
+    with pytest.raises(ValueError, match="reads whole texts and has no cache"):
         model.cache()
 
 

@@ -70,7 +70,7 @@ def test_what_takes_weights_is_refused_where_none_were_kept(tmp_path):
     report = heed.load_model(save(make("llama"), tmp_path)).look([1, 2, 3, 4, 5, 6, 7, 8], keep=False)
     for what, call in {"tile": report.tile, "tile, row or pair": lambda: report.pair(3, 2), "plot": report.plot, "page": report.page,
                        "save": lambda: report.save(tmp_path / "a.html")}.items():
-        with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. forgot; look with keep=True"):
+        with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. did not keep; look with keep=True"):
             call()
 
 

@@ -281,5 +281,5 @@ def test_an_output_qk_needs_an_attribute_that_says_which():
     call = plain_decode()
     heed.onnx.run_node(call.node(), call.inputs)  # valid without it
     node = helper.make_node("GroupQueryAttention", list(call.inputs), OUTPUTS, domain="com.microsoft", **call.attributes)
-    with pytest.raises(ValueError, match="qk_output is 0; 1 or 2 where there is an output_qk"):
+    with pytest.raises(ValueError, match="qk_output is 0; 1 or 2 if there is an output_qk"):
         heed.onnx.run_node(node, call.inputs)

@@ -100,7 +100,7 @@ def test_the_causal_hint(padding):
     mask = torch.ones(5, 5).triu(1).bool()
     check({}, x, x, x, attn_mask=mask, is_causal=True, key_padding_mask=masks()[1][padding])
     check({}, x, x, x, attn_mask=mask, is_causal=True, need_weights=False)
-    with pytest.raises(ValueError, match="is_causal is a hint"):
+    with pytest.raises(ValueError, match="is_causal is only a hint"):
         pair()[1](x, x, x, is_causal=True)
 
 
@@ -217,7 +217,7 @@ def test_nested_tensors_are_batches_without_padding():
     sum(theirs(row, row, row)[0].square().sum() for row in x.unbind()).backward()
     for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
         assert bool(((a.grad - b.grad).abs() <= 100 * TOLERANCE * (1 + a.grad.abs())).all())
-    mistakes = {"value is a plain one": (x, x, torch.randn(3, 6, 12, dtype=torch.float64)),
+    mistakes = {"value is a plain tensor": (x, x, torch.randn(3, 6, 12, dtype=torch.float64)),
                 "query is a nested tensor of layout torch.jagged": (nested(4, 1, 6, layout=torch.jagged),) * 3}
     for message, inputs in mistakes.items():
         with pytest.raises(ValueError, match=message):
