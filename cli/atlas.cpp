@@ -30,11 +30,10 @@ constexpr std::size_t kMostChanged = 24;  // cards in a comparison of two models
 constexpr int kTextColumns = 110;         // of a text in the title
 
 constexpr const char* kAtlasDescription =
-    "all heads of a model as one poster: PNG, SVG or PDF\n"
+    "draw all heads of a model as one poster: PNG, SVG or PDF\n"
     "\n"
-    "Layers from top to bottom, heads from left to right, each with its map, its name and score, its "
-    "entropy, "
-    "and the row that speaks most for its name. The page is A3.";
+    "The A3 page shows layers from top to bottom and heads from left to right. Each head has its map, its "
+    "name and score, its entropy, and the row that supports the name most.";
 
 constexpr const char* kAtlasExamples =
     "Examples:\n"
@@ -81,13 +80,13 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
 }
 
 void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
-  require_option(app, "--out", "the file to draw, .png, .svg or .pdf");
+  require_option(app, "--out", "the picture to write: .png, .svg or .pdf");
   (void)picture_format("--out", arguments.out);
   std::vector<NamedFile> inputs;
   for (const std::string& path : arguments.text_files) inputs.push_back({"--text", path});
   if (arguments.model.empty()) {
     if (arguments.document.empty())
-      throw UsageError("there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+      throw UsageError("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
     check_document_name(arguments.document);
     if (!arguments.words.empty())
       throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
@@ -96,9 +95,9 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
     if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
   } else {
     if (given(app, "--batch"))
-      throw UsageError("--batch is given beside --model, which reads one text at a time");
+      throw UsageError("--batch is given together with --model, which reads one text at a time");
     if (arguments.document.empty() && arguments.text_files.empty())
-      throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+      throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   }
   check_outputs(inputs, {{"--out", arguments.out}});
 }
@@ -166,7 +165,7 @@ AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Doc
   const AttentionReport& other = others.front().report;
   if (report.heads != other.heads || report.layers.size() != other.layers.size())
     throw UsageError("--difference has " + about_heads(other) + "; " + about_heads(report) +
-                     ", as the other has, are expected");
+                     ", as in the other model, are expected");
   std::vector<HeadStudy> before = study_heads(others, arguments.batch);
   std::vector<HeadStudy> after = study_heads(texts, arguments.batch);
   std::vector<ScoreChange> changes;
@@ -192,9 +191,9 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
       read_all(arguments, arguments.model.empty() ? arguments.document : arguments.model);
   const AtlasPage page =
       arguments.difference.empty() ? plain_page(arguments, texts) : difference_page(arguments, texts);
-  if (page.cards.empty()) throw UsageError("DOC holds no heads");
+  if (page.cards.empty()) throw UsageError("DOC has no heads; at least one is expected");
   io::write_text(arguments.out, draw_atlas(page, picture_format("--out", arguments.out)));
-  std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on a page of A3, "
+  std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on an A3 page, "
             << printable(arguments.out) << ".\n";
 }
 
@@ -204,33 +203,33 @@ Command add_atlas(CLI::App& heed) {
   CLI::App* app = add_command(heed, "atlas", kAtlasDescription);
   const auto arguments = std::make_shared<AtlasArguments>();
   add_argument(*app, "DOC", arguments->document,
-               "a file that heed look --save or heed explain --save wrote, or a folder "
-               "of heed.transformers.capture(weights=True, to=…)");
+               "a file written by heed look --save or heed explain --save, or a folder written by "
+               "heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
-               "with --model: the words to read, DOC being the first of them");
+               "with --model: the text to read; its first word takes the place of DOC");
   const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
-           "induction, which "
-           "comes with heed")
+           "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+           "which comes with heed")
       ->group(group);
   add_texts_option(
       *app, "--text", "FILE",
       [arguments](const std::vector<std::string>& files) { arguments->text_files = files; },
-      "another text for it to read; may be given several times: scores and entropies are means over all")
+      "a text file to read; may be repeated: scores and entropies are then means over all texts")
       ->group(group);
   group = "Questions";
   add_text(*app, "--difference", "OTHER", arguments->difference,
-           "how heads changed since OTHER, an earlier model (or document): those whose scores changed most "
-           "first, OTHER's map on the left")
+           "compare with OTHER, an earlier model or document: the heads whose scores changed most come "
+           "first, each with OTHER's map on its left")
       ->group(group);
   add_integer(
       *app, "--batch", {0}, [arguments](std::int64_t n) { arguments->batch = n; },
-      "of this batch entry of DOC, counted from 0 (0)")
+      "draw this batch entry of DOC, counted from 0 (default 0)")
       ->group(group);
   group = "Results";
-  add_text(*app, "--out", "FILE", arguments->out, "the picture: .png, .svg or .pdf")->group(group);
-  add_text(*app, "--title", "TEXT", arguments->title, "its title, in place of the file's or model's name")
+  add_text(*app, "--out", "FILE", arguments->out, "the picture to write: .png, .svg or .pdf")->group(group);
+  add_text(*app, "--title", "TEXT", arguments->title,
+           "title of the poster (default: the file's or model's name)")
       ->group(group);
   finish_help(*app, {"DOC --out FILE [options]", "--model DIR WORDS --out FILE [options]"}, kAtlasExamples);
   return {app, [app, arguments] { run_atlas(*app, *arguments); }};

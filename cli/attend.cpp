@@ -33,10 +33,11 @@ namespace {
 constexpr const char* kAttendDescription =
     "run attention on tensors from files\n"
     "\n"
-    "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs of rank 3, "
-    "[H, L, D], or 2, [L, D], give results without the axes that they lack. What .npy has no name for (bf16) "
-    "is written as f32. With --grad-out, the gradient of a loss by the output, the backward pass gives those "
-    "by query, key, value, bias and sinks. Inputs are never overwritten, and when anything fails, nothing is "
+    "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs may have "
+    "fewer axes, [H, L, D] or [L, D]; the results then lack the same axes. Results in bf16 are written as "
+    "f32, because .npy has no bf16. With --grad-out, the gradient of a loss with respect to the output, the "
+    "backward pass computes the gradients of query, key, value, bias and sinks. Inputs are never "
+    "overwritten, and when anything fails, nothing is "
     "written.";
 
 constexpr const char* kAttendExamples =
@@ -207,9 +208,9 @@ double matrix_bytes(const AttendInputs& inputs) {
 // Refuses a matrix that does not fit into memory, and suggests cheaper results.
 void check_memory(double bytes, double memory) {
   if (bytes > memory)
-    throw UsageError("--weights and --scores ask for " + size_text(bytes) +
+    throw UsageError("--weights and --scores need " + size_text(bytes) +
                      ", more than this machine's memory (" + size_text(memory) +
-                     "); --map 1024x1024 (exact sums), --received, --entropy or --top-k answer more cheaply");
+                     "); --map 1024x1024 (exact sums), --received, --entropy or --top-k need less");
 }
 
 // Tells a user at a terminal the size of the files before work begins.

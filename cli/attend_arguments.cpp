@@ -37,28 +37,28 @@ constexpr std::array<GradientFile, 5> kGradientFiles = {{
 
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
-constexpr const char* kResultsGroup = "Results, each to a .npy file";
+constexpr const char* kResultsGroup = "Results (each written to a .npy file)";
 
 [[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
   throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
 }
 
 void add_inputs(CLI::App& app, Arguments& arguments) {
-  const char* group = "Inputs (query, key and value are needed)";
+  const char* group = "Inputs (query, key and value are required)";
   add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]")->group(group);
   add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv")
       ->group(group);
   add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
   add_choice(
       app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
-      "how query, key, value and the output lie: [B, H, L, D] (the default) or [B, L, H, D]")
+      "axes of query, key, value and output: [B, H, L, D] (default) or [B, L, H, D]")
       ->group(group);
   add_choice(
       app, "--dtype", {"f64", "f32", "bf16", "f16"},
       [&](std::size_t i) {
         arguments.dtype = std::array{DType::f64, DType::f32, DType::bf16, DType::f16}[i];
       },
-      "convert query, key and value to it before anything is computed; the query's own by default")
+      "convert query, key and value to this dtype first (default: the query's dtype)")
       ->group(group);
 }
 
@@ -66,46 +66,47 @@ void add_scores(CLI::App& app, Arguments& arguments) {
   const char* group = "Scores";
   AttentionOptions& options = arguments.options;
   add_real(
-      app, "--scale", [&](double x) { options.scale = x; }, "score = X * <q, k>; 1 / sqrt(D) by default")
+      app, "--scale", [&](double x) { options.scale = x; }, "score = X * <q, k> (default 1 / sqrt(D))")
       ->group(group);
   add_real(
       app, "--softcap", [&](double x) { options.softcap = x; },
-      "then score = X * tanh(score / X); 0 is off, and the default")
+      "then score = X * tanh(score / X) (default 0: off)")
       ->group(group);
   add_score_expression(app, arguments.masks, group);
   add_text(app, "--bias", kTensor, arguments.bias,
-           "then added to the scores: broadcasts to [B, H, Lq, Lk]; -inf forbids")
+           "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key")
       ->group(group);
   add_text(app, "--alibi", kTensor, arguments.alibi_slopes,
            "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j")
       ->group(group);
   add_text(app, "--sinks", kTensor, arguments.sinks,
-           "[H]: one more logit a head, in the softmax denominator only")
+           "[H]: one extra logit per head, in the softmax denominator only")
       ->group(group);
   add_real(
       app, "--dropout", [&](double x) { options.dropout.probability = x; },
-      "probability, from 0 to below 1, that a weight is dropped from the output")
+      "probability of dropping a weight from the output, at least 0 and below 1 (default 0)")
       ->group(group)
       ->type_name("P");
   add_integer(
       app, "--dropout-seed", {0},
       [&](std::int64_t n) { options.dropout.seed = static_cast<std::uint64_t>(n); },
-      "which weights are dropped; 0 by default")
+      "seed that chooses the dropped weights (default 0)")
       ->group(group);
 }
 
 void add_masks(CLI::App& app, Arguments& arguments) {
-  const char* group = "Masks (a key must be allowed by all of them; query i stands at position p)";
+  const char* group = "Masks (a key must be allowed by all of them; query i is at position p)";
   AttentionOptions& options = arguments.options;
   add_flag(app, "--causal", options.causal, "allow keys j <= p")->group(group);
   add_choice(
       app, "--align", {"top-left", "bottom-right"},
       [&](std::size_t i) { options.align = i == 0 ? Align::top_left : Align::bottom_right; },
-      "p = i (the default), or p = i + keys - queries, so that the last query stands at the last key")
+      "top-left: p = i (default); bottom-right: p = i + keys - queries, so that the last query is at the "
+      "last key")
       ->group(group);
   add_integer(
       app, "--query-offset", {}, [&](std::int64_t n) { options.query_offset = n; },
-      "p = i + N, whatever --align says; may be negative")
+      "p = i + N, regardless of --align; N may be negative")
       ->group(group);
   add_text_option(
       app, "--window", "LEFT,RIGHT",
@@ -116,18 +117,18 @@ void add_masks(CLI::App& app, Arguments& arguments) {
       },
       "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
       ->group(group);
-  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]")
+  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows a key; broadcasts to [B, H, Lq, Lk]")
       ->group(group);
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
-           "[B], i64 or i32: how many keys each batch entry has; those beyond are forbidden")
+           "[B], i64 or i32: the number of keys of each batch entry; later keys are forbidden")
       ->group(group);
   add_text(app, "--segments-q", kTensor, arguments.query_segments,
-           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S sequences packed side by side (B = 1)")
+           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S packed sequences (B = 1)")
       ->group(group);
   add_text(app, "--segments-k", kTensor, arguments.key_segments,
-           "the same from 0 to Lk; queries of a sequence see its own keys only")
+           "the same for keys, from 0 to Lk; queries see only keys of their own sequence")
       ->group(group);
-  add_mask_options(app, arguments.masks, "Masks without a matrix (i and j count in the tensors)");
+  add_mask_options(app, arguments.masks, "Masks without a matrix (i and j are indices into the tensors)");
 }
 
 void add_row_results(CLI::App& app, Arguments& arguments) {
@@ -144,13 +145,14 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
       [&](std::size_t i) {
         options.scores_stage = std::array{ScoresStage::raw, ScoresStage::softcap, ScoresStage::bias}[i];
       },
-      "which of them: scaled, after --softcap, or after bias, ALiBi and masks (the default)")
+      "which scores: raw (scaled only), softcap (after --softcap), or bias (default: after bias, ALiBi and "
+      "masks)")
       ->group(group);
   add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
   add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
-  add("--entropy", arguments.results.entropy, "of the weights of each row, in nats [B, H, Lq]");
+  add("--entropy", arguments.results.entropy, "the entropy of each row's weights, in nats [B, H, Lq]");
   add("--dropped", arguments.results.dropped,
-      "the weight that window and masks take away of each row [B, H, Lq]");
+      "the weight that window and masks remove from each row [B, H, Lq]");
   add("--distance", arguments.results.distance, "the mean of |p - j| under the weights [B, H, Lq]");
 }
 
@@ -159,7 +161,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
   AttentionOptions& options = arguments.options;
   add_integer(
       app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
-      "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 where there are fewer")
+      "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 if a row has fewer")
       ->group(group)
       ->type_name("K");
   add_text_option(
@@ -171,18 +173,18 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
         arguments.results.top_k_index = files[0];
         arguments.results.top_k_weight = files[1];
       },
-      "where their indices (i64) and weights go: two files with a comma between")
+      "the two files for their indices (i64) and weights, separated by a comma")
       ->group(group);
   add_text(app, "--received", kFile, arguments.results.received,
            "the sum of the weights that each key received [B, H, Lk]")
       ->group(group);
   add_integer(
       app, "--received-last", {1}, [&](std::int64_t n) { options.received_last = n; },
-      "have --received sum over the last W queries (of each sequence) only")
+      "sum --received over only the last W queries (of each sequence)")
       ->group(group)
       ->type_name("W");
   add_text(app, "--received-last-out", kFile, arguments.results.received_last,
-           "where the sum of --received-last goes if --received is to hold the whole one")
+           "file for the sum over the last W queries; --received then sums over all queries")
       ->group(group);
   add_text_option(
       app, "--map", "RxC",
@@ -192,25 +194,26 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
       },
       "the weights summed into R x C bins of queries and keys [B, H, R, C]")
       ->group(group);
-  add_text(app, "--map-out", kFile, arguments.results.map, "where the map goes")->group(group);
+  add_text(app, "--map-out", kFile, arguments.results.map, "file for the map")->group(group);
 }
 
 void add_gradients(CLI::App& app, Arguments& arguments) {
-  const char* group = "Gradients of a loss (by results: read; by inputs: each to a .npy file)";
+  const char* group = "Gradients of a loss (of results: read; of inputs: each written to a .npy file)";
   const auto read = [&](const char* name, std::string& text, const char* help) {
     add_text(app, name, kTensor, text, help)->group(group);
   };
   const auto write = [&](const char* name, std::string& path, const char* help) {
     add_text(app, name, kFile, path, help)->group(group);
   };
-  read("--grad-out", arguments.by_output, "by the output [B, H, Lq, Dv]; the others are computed from it");
-  read("--grad-lse", arguments.by_lse, "by --lse [B, H, Lq], where the loss reads that too");
-  read("--grad-weights", arguments.by_weights, "by --weights [B, H, Lq, Lk], where the loss reads those too");
-  write("--grad-query", arguments.grad_query, "by the query [B, H, Lq, D]");
-  write("--grad-key", arguments.grad_key, "by the key [B, Hkv, Lk, D]");
-  write("--grad-value", arguments.grad_value, "by the value [B, Hkv, Lk, Dv]");
-  write("--grad-bias", arguments.grad_bias, "by the bias, in its shape");
-  write("--grad-sinks", arguments.grad_sinks, "by the sinks [H]");
+  read("--grad-out", arguments.by_output, "gradient of the output [B, H, Lq, Dv]; starts the backward pass");
+  read("--grad-lse", arguments.by_lse, "gradient of --lse [B, H, Lq], if the loss uses it too");
+  read("--grad-weights", arguments.by_weights,
+       "gradient of --weights [B, H, Lq, Lk], if the loss uses them too");
+  write("--grad-query", arguments.grad_query, "gradient of the query [B, H, Lq, D]");
+  write("--grad-key", arguments.grad_key, "gradient of the key [B, Hkv, Lk, D]");
+  write("--grad-value", arguments.grad_value, "gradient of the value [B, Hkv, Lk, Dv]");
+  write("--grad-bias", arguments.grad_bias, "gradient of the bias, in its shape");
+  write("--grad-sinks", arguments.grad_sinks, "gradient of the sinks [H]");
 }
 
 constexpr const char* kComputing = "Computing";
@@ -223,21 +226,21 @@ void add_kernel(CLI::App& app, Arguments& arguments) {
       [&](std::size_t i) {
         options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
       },
-      "which implementation computes; auto takes the fastest that can")
+      "implementation; auto chooses the fastest one that supports the call (default auto)")
       ->group(group);
   add_integer(
       app, "--threads", {0, std::numeric_limits<std::int16_t>::max()},
       [&](std::int64_t n) { options.threads = static_cast<int>(n); },
-      "at most N; 0, the default, takes what the machine has")
+      "use at most N threads; 0 uses all of the machine (default 0)")
       ->group(group);
 }
 
 void add_timing(CLI::App& app, Arguments& arguments) {
   const char* group = kComputing;
   add_flag(app, "--json", arguments.json,
-           "print one object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
-           "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
-           "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
+           "print one JSON object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
+           "seconds, gflops, and the last six again for the backward pass. recomputed_rows counts rows "
+           "computed in f64 because f32 cannot hold them (NaN, infinities, scores beyond 2^19)")
       ->group(group);
   add_flag(app, "--plan", arguments.plan,
            "print how the call would run, why, what it would hold and cost; compute and write nothing. With "
@@ -245,7 +248,7 @@ void add_timing(CLI::App& app, Arguments& arguments) {
       ->group(group);
   add_integer(
       app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
-      "compute N times; seconds is then the median")
+      "compute the call N times; seconds is the median")
       ->group(group);
 }
 
@@ -276,8 +279,8 @@ void check_gradients(const CLI::App& app) {
   require_beside(app, "--grad-weights", "--grad-out", kTensor);
   if (given(app, "--grad-out") && !any)
     throw UsageError(
-        "--grad-out is given without a gradient to compute from it: --grad-query FILE.npy, or that of key, "
-        "value, bias or sinks");
+        "--grad-out is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
+        "--grad-bias or --grad-sinks FILE.npy is expected");
 }
 
 }  // namespace
@@ -344,7 +347,7 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
       std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
                   [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
   if (!any_file && !arguments.json && !arguments.plan) {
-    throw UsageError("nothing was asked for: --out FILE.npy, another result, --plan or --json is expected");
+    throw UsageError("no result is requested; --out FILE.npy, another result, --plan or --json is expected");
   }
 }
 

@@ -104,7 +104,7 @@ std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
     if (text != "-") continue;
     if (from_standard_input != nullptr) {
       throw UsageError(std::string(from_standard_input) + " and " + input.option +
-                       " are both '-', and standard input holds one tensor");
+                       " are both '-'; standard input holds only one tensor");
     }
     from_standard_input = input.option;
   }

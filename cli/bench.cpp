@@ -27,13 +27,12 @@ namespace {
 using ceiling::Limit;
 
 constexpr const char* kBenchDescription =
-    "measure how fast attention is here, and what share of the machine that is\n"
+    "measure the speed of attention on this machine, and its share of the machine's ceiling\n"
     "\n"
-    "Each row is a call: the median time, its effective flops (4 B H Lq Lk D, half of that where causal), "
-    "and "
-    "its share of the ceiling, which is measured between the calls: arithmetic on registers alone (fma; "
-    "bf16: dot products; tiles: matrix tiles), or, where that takes longer, reading the keys and values from "
-    "memory (read) or writing the weights to it (write).";
+    "Each row shows one call: its median time, its effective flops (4 B H Lq Lk D, half of that if causal), "
+    "and its share of the ceiling. The ceiling is measured between the calls. It is the time of the "
+    "arithmetic in registers alone (fma; bf16: dot products; tiles: matrix tiles) or, if longer, of reading "
+    "the keys and values from memory (read) or writing the weights to it (write).";
 
 constexpr const char* kBenchExamples =
     "Examples:\n"
@@ -149,7 +148,7 @@ class SeenCeilings {
     seen_.push_back({m.limit, what.threads, m.isa, m.rate});
   }
   void print() const {
-    std::cout << "\nceilings, the best measured:\n";
+    std::cout << "\nbest measured ceilings:\n";
     for (const Seen& one : seen_) {
       const bool memory = one.limit == Limit::memory_read || one.limit == Limit::memory_write;
       std::cout << "  " << left_aligned(short_name(one.limit), 5) << "  "
@@ -202,7 +201,7 @@ std::vector<std::string> targets_to_measure(bool all) {
 void bench(const BenchArguments& arguments) {
   require_standard_output();
   if (arguments.choice.caches && arguments.choice.dtype)
-    throw UsageError("--dtype is given beside --cache; --cache alone says what a cache keeps");
+    throw UsageError("--dtype is given together with --cache; --cache names the formats that a cache stores");
   const std::vector<BenchCase> cases = bench_cases(arguments.choice);
   const BenchTable table(cases);
   SeenCeilings ceilings;
@@ -233,30 +232,29 @@ void bench(const BenchArguments& arguments) {
 }
 
 void add_calls(CLI::App& app, BenchChoice& choice) {
-  const char* group = "Calls (those of docs/performance.md without --shape)";
+  const char* group = "Calls (without --shape: those of docs/performance.md)";
   add_texts_option(
       app, "--shape", "SHAPE",
       [&choice](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
       },
-      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once")
+      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be repeated")
       ->group(group);
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
-      "of query, key, value and output; f32 with --shape")
+      "dtype of query, key, value and output (default f32 with --shape)")
       ->group(group);
   add_optional_text(
       app, "--cache", "NAMES",
       [&choice](const std::string& text) { choice.caches = parse_bench_caches(text); },
-      "read KV caches: of the formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
-      "ring) "
-      "named, commas between; several sequences are ragged, b of B holds Lk (b + 1) / B keys")
+      "read KV caches with these formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
+      "ring), separated by commas; sequence b of B, counted from 0, holds Lk (b + 1) / B keys")
       ->group(group);
   add_flag(app, "--causal", choice.causal, "allow keys up to the query's position")->group(group);
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
-      "also ask for lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
-      "or scores; commas between")
+      "also compute lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
+      "or scores, separated by commas")
       ->group(group);
 }
 
@@ -269,19 +267,19 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
           const std::optional<std::int64_t> count = whole_number(part);
           if (!count || *count < 0 || *count > std::numeric_limits<std::int16_t>::max())
             throw UsageError("--threads is '" + text +
-                             "'; a whole number from 0 to 32767, or some with commas between, is expected");
+                             "'; whole numbers from 0 to 32767, separated by commas, are expected");
           arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
         }
       },
-      "at most N, or each of N,M,…; 0 is what the machine has; 1 and that by default")
+      "use at most N threads, or measure each of N,M,…; 0 is all of the machine (default 1,0)")
       ->group(group);
   add_integer(
       app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
-      "compute N times; by default what half a second holds, and at least 3 times")
+      "time each call N times (default: for half a second, at least 3 times)")
       ->group(group);
-  add_flag(app, "--all", arguments.all, "each call on every target that this machine has (heed info)")
+  add_flag(app, "--all", arguments.all, "measure each call on every target of this machine (see heed info)")
       ->group(group);
-  add_flag(app, "--json", arguments.json, "print a list of objects instead, one a row")->group(group);
+  add_flag(app, "--json", arguments.json, "print a JSON list instead, one object per row")->group(group);
 }
 
 }  // namespace

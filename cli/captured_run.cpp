@@ -24,7 +24,8 @@ std::vector<std::string> captured_files(const std::string& folder) {
       files.push_back(entry.path().string());
   }
   if (files.empty())
-    throw Error(ErrorCode::io, folder + " is a folder without captured calls, NNNN-layer-LL.safetensors");
+    throw Error(ErrorCode::io,
+                folder + " has no captured calls; files NNNN-layer-LL.safetensors are expected");
   std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
@@ -34,7 +35,7 @@ std::vector<std::string> captured_files(const std::string& folder) {
 void require_captured_call(const std::string& path, const io::SafetensorsReader& file) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != kRunFormat)
-    throw Error(ErrorCode::io, path + " is no captured call: its metadata do not say format '" +
+    throw Error(ErrorCode::io, path + " is not a captured call: the format in its metadata is not '" +
                                    std::string(kRunFormat) + "'");
 }
 

@@ -30,12 +30,12 @@ Layer read_layer(const std::string& path) {
   require_captured_call(path, file);
   const Json number = captured_value(file, "layer"), kind = captured_value(file, "kind"),
              kind_number = captured_value(file, "kind_layer");
-  if (!number.is_number_integer()) refuse(path, "has no layer, a whole number, in its metadata");
+  if (!number.is_number_integer()) refuse(path, "has no whole number 'layer' in its metadata");
   if (!file.contains("weights"))
-    refuse(path, "holds no weights; a folder of capture(weights=True, to=…) is expected");
+    refuse(path, "has no weights; a folder of capture(weights=True, to=…) is expected");
   for (const char* part : {"rows", "heads"})
     if (!captured_value(file, part).is_null())
-      refuse(path, std::string("holds some ") + part + " only; a capture of all of them is expected");
+      refuse(path, std::string("has only some of the ") + part + "; a capture of all of them is expected");
   Layer layer{"", std::to_string(number.get<std::int64_t>()), file.read("weights")};
   if (kind.is_string() && kind_number.is_number_integer()) {
     layer.kind = kind.get<std::string>();
@@ -94,7 +94,7 @@ Document open_captured_weights(const std::string& folder) {
     document.report.layers = std::move(heads);
     return document;
   } catch (const Error& error) {
-    refuse(folder, "holds no weights of attention: " + std::string(error.what()));
+    refuse(folder, "has no valid attention weights: " + std::string(error.what()));
   }
 }
 

@@ -39,9 +39,8 @@ constexpr const char* kExplainDescription =
     "\n"
     "Words become numbers, vectors, queries, keys and values; their scores become weights, drawn as a heat "
     "map; "
-    "the weights mix the values. With nothing but a sentence the sizes and numbers are those of the notebook "
-    "on "
-    "an input sentence.";
+    "the weights mix the values. By default the sizes and random numbers are those of the notebook on an "
+    "input sentence (examples/1_input_sentence.cpp).";
 
 constexpr const char* kExplainExamples =
     "Layouts of the weights, in files that --params reads and --save writes:\n"
@@ -51,7 +50,7 @@ constexpr const char* kExplainExamples =
     "             keys', then values' (torch.nn.MultiheadAttention); out_proj.weight\n"
     "  fused-qkv  qkv_layer.weight of the same shape, each head's rows together;\n"
     "             linear_layer.weight [D, H d_v]\n"
-    "Biases and embedding.weight [words, D] may stand beside them.\n"
+    "Biases and embedding.weight [words, D] may be in the same file.\n"
     "\n"
     "Examples:\n"
     "  heed explain 'Life is short, eat dessert first'\n"
@@ -124,7 +123,7 @@ Model model_of(const ExplainArguments& arguments, const Question& question) {
                       arguments.layout.value_or(WeightLayout::per_head));
   }
   if (arguments.init)
-    throw UsageError("--init says how weights are drawn, but --params reads them; give one of the two");
+    throw UsageError("--init draws weights and --params reads them; one of the two is expected");
   return read_model(arguments.params, vocabulary, arguments.sizes, arguments.layout, seed);
 }
 
@@ -181,7 +180,7 @@ void refuse_beside_model(const CLI::App& app) {
     if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--word" ||
         group == "Help")
       continue;
-    throw UsageError(name + " is given beside --model, whose layers are trained" +
+    throw UsageError(name + " is given together with --model, whose layers are trained" +
                      (name == "--save" ? "; heed look --model has --save" : ""));
   }
 }
@@ -246,14 +245,14 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
 void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Sentence";
   add_argument(app, "SENTENCE", arguments.sentence,
-               "words to explain, with white space or commas between; - is standard input");
-  add_argument(app, "WORDS", arguments.words, "more of them: quotes may be left out");
+               "words to explain, separated by spaces or commas; - reads standard input");
+  add_argument(app, "WORDS", arguments.words, "more words: quotes may be left out");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
-           "attend to the words of this one instead (cross-attention)")
+           "attend to the words of this sentence instead (cross-attention)")
       ->group(group);
   add_flag(app, "--causal", arguments.causal, "no word attends to a later one")->group(group);
   add_text(app, "--word", "W", arguments.word,
-           "follow this one query word only, through every step; W:2 is its second occurrence")
+           "follow only this query word through every step; W:2 is its second occurrence")
       ->group(group);
 }
 
@@ -265,46 +264,48 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
         app, name, {1}, [&size](std::int64_t n) { size = n; }, help)
         ->group(group);
   };
-  add_size("--heads", sizes.heads, "attention heads (1)");
-  add_size("--dim", sizes.dim, "numbers in a word's vector (16)");
-  add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (24)");
-  add_size("--value-dim", sizes.value_dim, "numbers in a head's value (28)");
+  add_size("--heads", sizes.heads, "attention heads (default 1)");
+  add_size("--dim", sizes.dim, "numbers in a word's vector (default 16)");
+  add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (default 24)");
+  add_size("--value-dim", sizes.value_dim, "numbers in a head's value (default 28)");
   const auto set_seed = [&](std::int64_t n) { arguments.seed = static_cast<std::uint64_t>(n); };
-  add_integer(app, "--seed", {0}, set_seed, "of the random numbers, which are PyTorch's (123)")->group(group);
+  add_integer(app, "--seed", {0}, set_seed,
+              "seed of the random numbers, which are the same as PyTorch's (default 123)")
+      ->group(group);
   const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
   add_choice(
       app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,
-      "draw the weights evenly from 0 to 1, from N(0, 1), as torch.nn.MultiheadAttention does, or from "
-      "N(0, 1/D) (uniform for one head, lecun for more)")
+      "distribution of the weights: uniform from 0 to 1, normal N(0, 1), torch as in "
+      "torch.nn.MultiheadAttention, or lecun N(0, 1/D) (default: uniform for one head, lecun for more)")
       ->group(group);
   const auto set_layout = [&](std::size_t i) { arguments.layout = static_cast<WeightLayout>(i); };
   add_choice(app, "--layout", {"per-head", "in-proj", "fused-qkv"}, set_layout,
-             "how the weights of the heads lie in the files of --params and --save (see below; what --params "
-             "has, else per-head)")
+             "layout of the weights in the files of --params and --save, see below (default: that of "
+             "--params, else per-head)")
       ->group(group);
-  add_text(app, "--params", "FILE.safetensors", arguments.params,
-           "take the parameters from there; --heads says what the file does not")
+  add_text(
+      app, "--params", "FILE.safetensors", arguments.params,
+      "read the parameters from this file; --heads is needed if the file does not tell the number of heads")
       ->group(group);
 }
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   const char* group = "Trained model";
   add_text(app, "--model", "DIR", arguments.model,
-           "read the words with this model: one that heed train made, one of transformers, or induction or "
-           "stories, "
-           "which come with heed; with --word, follow it through the layers")
+           "run this model on the words: a folder from heed train or transformers, or induction or stories, "
+           "which come with heed; --word then follows that word through the layers")
       ->group(group);
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },
-      "draw the heads of this layer, counted from 0 (those that fit a pattern best)")
+      "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)")
       ->group(group);
   add_text_option(
       app, "--head", "HEADS",
       [&](const std::string& text) {
         for (const std::string& head : split(text, ',')) arguments.choice.heads.push_back(head);
       },
-      "draw these heads only: 1.3 (layer 1, head 3), or several with commas between, as heed look counts "
-      "them")
+      "draw only these heads: 1.3 (layer 1, head 3), or several separated by commas, numbered as in heed "
+      "look")
       ->group(group);
 }
 
@@ -315,8 +316,7 @@ void add_result_options(CLI::App& app, ExplainArguments& arguments) {
       ->group(group);
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw every step on a page for a browser, where words and numbers can be followed; with --model, "
-           "a page "
-           "that holds the model: what one types there is computed at each letter")
+           "the page contains the model and computes what you type")
       ->group(group);
   add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)")
       ->group(group);

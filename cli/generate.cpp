@@ -25,16 +25,17 @@ constexpr std::int64_t kWatchedPairs = 4;
 constexpr int kTokenColumns = 14;
 
 constexpr const char* kGenerateDescription =
-    "let a model write\n"
+    "generate text with a model\n"
     "\n"
-    "Continues the prompt token by token; each is drawn from what the model expects next. The same seed "
-    "gives the same text. DIR is the folder of a model that heed train made, or of one of transformers that "
-    "writes (GPT-2, Llama, …).\n"
+    "Continues the prompt token by token; each token is drawn from the model's prediction. The same seed "
+    "gives the same text. DIR is a model folder from heed train, or one from transformers that generates "
+    "text (GPT-2, Llama, …).\n"
     "\n"
     "--watch prints a line for each new token: its probability, and the tokens that heads attended to most "
     "while "
-    "it was chosen, with their places in the text, the weight and the head. Without --head each token stands "
-    "with the head that attended to it most, and the text's first token, at which idle heads look, is left "
+    "it was chosen, with their places in the text, the weight and the head. Without --head, each token is "
+    "listed with the head that attended to it most, and the text's first token, at which idle heads look, is "
+    "left "
     "out.";
 
 constexpr const char* kGenerateExamples =
@@ -84,7 +85,7 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
   const auto layer = whole_number(parts[0]);
   const auto head = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
   if (!layer || !head || *layer < 0 || *head < 0)
-    throw UsageError("--head is '" + text + "'; a head as 1.3 (layer 1, head 3) is expected");
+    throw UsageError("--head is '" + text + "'; a head such as 1.3 (layer 1, head 3) is expected");
   if (*layer >= info.layers)
     throw UsageError("--head is '" + text + "'; the layers are 0 to " + std::to_string(info.layers - 1));
   if (*head >= info.heads)
@@ -167,7 +168,7 @@ class GeneratePrinter {
 };
 
 void run_generate(const CLI::App& app, GenerateArguments& arguments) {
-  require_option(app, "DIR", "the folder of a model, or stories or induction, which come with heed");
+  require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
     throw UsageError("--head is given without --watch, which shows what it attends to");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
@@ -185,14 +186,14 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
 Command add_generate(CLI::App& heed) {
   CLI::App* app = add_command(heed, "generate", kGenerateDescription);
   const auto arguments = std::make_shared<GenerateArguments>();
-  add_argument(*app, "DIR", arguments->folder, "the folder of a model; stories and induction come with heed");
+  add_argument(*app, "DIR", arguments->folder, "a model folder; stories and induction come with heed");
   add_argument(
       *app, "--prompt", arguments->prompt,
-      "what to go on from (nothing: the model's first character, or the token that begins its texts)")
+      "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
   add_integer(
       *app, "--tokens", {1, kMostTokens}, [arguments](std::int64_t n) { arguments->options.tokens = n; },
-      "how many to write at most (200)");
+      "generate at most N tokens (default 200)");
   add_real(
       *app, "--temperature",
       [arguments](double x) {
@@ -201,10 +202,11 @@ Command add_generate(CLI::App& heed) {
                            "; a number of at least 0 is expected");
         arguments->options.temperature = x;
       },
-      "1 draws as the model expects, less is more cautious, 0 takes the likeliest (1)");
+      "1 draws from the model's probabilities, less is more cautious, 0 takes the likeliest token (default "
+      "1)");
   add_integer(
       *app, "--top-k", {1}, [arguments](std::int64_t n) { arguments->options.top_k = n; },
-      "draw among the K likeliest only (all)")
+      "draw only from the K likeliest tokens (default: all)")
       ->type_name("K");
   add_real(
       *app, "--top-p",
@@ -214,21 +216,22 @@ Command add_generate(CLI::App& heed) {
                            "; a number above 0, at most 1, is expected");
         arguments->options.top_p = x;
       },
-      "draw among the fewest likeliest that have this share of the probability together (1)");
+      "draw only from the fewest likeliest tokens whose probabilities sum to X or more (default 1)");
   add_integer(
       *app, "--seed", {0, 0xffffffff},
       [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },
-      "of the random numbers (1)");
+      "seed of the random numbers (default 1)");
   add_choice(
       *app, "--cache", {"f32", "bf16", "f16", "int8", "int4", "fp8"},
       [arguments](std::size_t i) { arguments->options.cache = static_cast<CacheFormat>(i); },
-      "what keys and values are kept as while it writes (f32)");
+      "format of the KV cache (default f32)");
   add_flag(*app, "--watch", arguments->watch, "print what heads attended to with each token");
-  add_text(*app, "--head", "L.H", arguments->head, "with --watch: what this head attended to, as 1.3");
+  add_text(*app, "--head", "L.H", arguments->head,
+           "with --watch: show only this head, such as 1.3 (layer 1, head 3)");
   add_integer(
       *app, "--threads", {1, 4096},
       [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "use at most this many (all)");
+      "use at most N threads (default: all)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};

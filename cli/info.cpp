@@ -69,15 +69,18 @@ void print(const Info& info) {
   line("threads", std::to_string(info.threads));
   line("pictures", picture_libraries().empty() ? "none: built without Cairo and Pango" : picture_libraries());
   const std::vector<Target> all = targets();
-  std::cout << "\nwhat tensors are multiplied in\n";
+  std::cout << "\nformats of matrix products\n";
   for (const Target& target : all)
     for (const TargetFormat& format : target.formats)
       if (target.chosen)
         line("  " + format.dtype, format.format + (format.because.empty() ? "" : ": " + format.because));
-  std::cout << "\ntargets, the best first\n";
+  std::cout << "\ntargets, best first\n";
   for (const Target& target : all) {
     std::cout << "  " << target.name << '\n';
-    line("", (target.chosen ? "taken: " : target.available ? "available: " : "not available: ") + target.why);
+    line("", (target.chosen      ? "chosen: "
+              : target.available ? "available: "
+                                 : "not available: ") +
+                 target.why);
     line("", target.description);
     if (!target.required.empty()) line("", "needs " + joined(target.required));
   }
@@ -87,7 +90,7 @@ void print(const Info& info) {
 
 Command add_info(CLI::App& heed) {
   CLI::App* app =
-      add_command(heed, "info", "version, build, processor features, and the kernel that heed would take");
+      add_command(heed, "info", "show version, build, processor features and the kernel that heed uses");
   const auto json = std::make_shared<bool>(false);
   add_flag(*app, "--json", *json, "print one JSON object instead")->group("Results");
   finish_help(*app, {"[options]"}, kInfoExamples);

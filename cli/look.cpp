@@ -56,9 +56,9 @@ constexpr double kCostWorthSaying = 1e-3;  // seconds
 constexpr const char* kLookDescription =
     "show what attended to what, at any length\n"
     "\n"
-    "Looks at a call of attention (tensors as for heed attend) and prints what its heads look like: exact "
-    "summaries of every row, without the matrix of weights. --save keeps them in one file that answers any "
-    "later question at once.";
+    "Analyses a call of attention (tensors as for heed attend) and prints what its heads do: exact summaries "
+    "of every row, computed without the matrix of weights. --save writes them to one file that answers later "
+    "questions at once.";
 
 constexpr const char* kLookExamples =
     "Examples:\n"
@@ -267,7 +267,7 @@ void print_summary(const TextOutput& output, const LookedAt& found, const std::v
   const Document& document = found.document;
   print_call(output, document);
   if (arguments.by == WeighedBy::norm)
-    output.stream << "weights are each row's shares of what it moves: weight times size of the moved value\n";
+    output.stream << "each weight is a share of what its row moves: weight times norm of the moved value\n";
   if (arguments.find || !found.retrieval.empty())
     print_ranking(output, document, heads, arguments, found.retrieval);
   else
@@ -331,14 +331,15 @@ void answer(const CLI::App& app, LookArguments arguments, LookedAt& found) {
   if (arguments.tile) {
     answer_with_tile(output, document, arguments);
     if (was_longer && !arguments.json)
-      output.stream << "\n--tile is cut at the end: there are " << document.report.queries << " queries and "
-                    << document.report.keys << " keys\n";
+      output.stream << "\n--tile ends where the tensors end: there are " << document.report.queries
+                    << " queries and " << document.report.keys << " keys\n";
     return;
   }
   if (!arguments.rows.empty()) {
     answer_with_rows(output, document, arguments);
     if (rows_were_longer && !arguments.json)
-      output.stream << "\n--row is cut at the end: there are " << document.report.queries << " queries\n";
+      output.stream << "\n--row ends where the tensors end: there are " << document.report.queries
+                    << " queries\n";
     return;
   }
   if (!evictions.empty()) return answer_with_evictions(output, document, evictions, arguments);
@@ -421,7 +422,7 @@ void look_at_texts(const heed::Model& model, LookArguments arguments) {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   const TextOutput output{std::cout, terminal.color, std::max(kLeastLookWidth, terminal.width)};
   output.stream << first.report.heads << " heads over " << summaries.size()
-                << (summaries.size() == 1 ? " text of " : " texts of ") << tokens << " tokens in all\n";
+                << (summaries.size() == 1 ? " text of " : " texts of ") << tokens << " tokens in total\n";
   if (arguments.find)
     print_ranking(output, first, heads, arguments, {});
   else
@@ -437,7 +438,7 @@ void look_at_model(const CLI::App& app, LookArguments arguments) {
   if (!arguments.needle.empty()) arguments.needle_spans = spans_of(text, tokens, arguments.needle);
   if (!arguments.needle.empty() && arguments.needle_spans.empty())
     throw UsageError("--needle is '" + arguments.needle +
-                     "', which does not stand in the text; words of it are expected");
+                     "', which is not in the text; words of the text are expected");
   LookedAt found;
   if (needs_call(arguments))
     found.document = document_of_text(

@@ -27,7 +27,7 @@ ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, co
   if (static_cast<std::int64_t>(tokens.ids.size()) > info.context && !info.fixed_context)
     std::cerr << "heed: " << printable(source) << " has " << tokens.ids.size()
               << " tokens; the model was trained on up to " << info.context
-              << ", and its heads may do something else beyond them" << std::endl;
+              << ", so its heads may behave differently beyond them" << std::endl;
   return tokens;
 }
 

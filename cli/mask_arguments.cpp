@@ -114,8 +114,8 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
     const std::int64_t row = numbers.at<std::int64_t>(n, 0);
     if (row < last || row >= rows)
       throw UsageError("--mask-blocks has block row " + std::to_string(row) + " in line " +
-                       std::to_string(n) + "; rows that do not fall, of 0 to " + std::to_string(rows - 1) +
-                       ", are expected");
+                       std::to_string(n) + "; rows in ascending order, from 0 to " +
+                       std::to_string(rows - 1) + ", are expected");
     offsets.resize(static_cast<std::size_t>(row + 1), static_cast<std::int64_t>(indices.size()));
     indices.push_back(numbers.at<std::int64_t>(n, 1));
     last = row;
@@ -136,21 +136,22 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
     add_text(app, name, value, target, help)->group(group);
   };
   add("--mask-rows", "TENSOR", arguments.rows,
-      "[Lq, N, 2], i64 or i32: row i sees keys [begin, end) of any of its intervals; [B, H] may come before");
+      "[Lq, N, 2], i64 or i32: row i sees keys [begin, end) of any of its intervals; axes [B, H] may come "
+      "first");
   add("--mask-columns", "TENSOR", arguments.columns,
-      "[Lk, 1, 2 or 4]: key j is forbidden to rows from the number on, or between the two; [B, H] may come "
-      "before");
+      "[Lk, 1, 2 or 4]: key j is forbidden to rows from the given number on, or between two numbers; axes "
+      "[B, H] may come first");
   add("--mask-slices", "TENSOR", arguments.slices,
-      "[N, 5]: query_begin, query_end, key_begin, key_end and 0 full, 1 causal, 2 inverse causal, 3 both; "
-      "their union");
+      "[N, 5]: the union of slices (query_begin, query_end, key_begin, key_end, kind), with kind 0 full, 1 "
+      "causal, 2 inverse causal, 3 both");
   add("--mask-blocks", "TENSOR", arguments.blocks,
-      "[N, 2]: block rows and block columns that are allowed, in order of the rows");
+      "[N, 2]: the allowed blocks (block row, block column), ordered by row");
   add_text_option(
       app, "--block-size", "QUERIES,KEYS",
       [&](const std::string& text) {
         arguments.block_size = integer_pair("--block-size", text, ',', 1, "QUERIES,KEYS (1 or more each)");
       },
-      "of --mask-blocks; 64,64 by default")
+      "block size of --mask-blocks (default 64,64)")
       ->group(group);
   add_text_option(
       app, "--mask-pattern", "NAME=NUMBERS",
@@ -172,13 +173,13 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
           arguments.arrays.emplace_back(text.substr(0, equals), text.substr(equals + 1));
         }
       },
-      "[N]: what an expression reads as NAME[…]; may be given several times")
+      "[N]: the array that expressions read as NAME[…]; may be repeated")
       ->group(group);
 }
 
 void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group) {
   add_text(app, "--score-expression", "TEXT", arguments.score_expression,
-           "then a number of s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)")
+           "a new score from s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)")
       ->group(group);
 }
 
@@ -195,7 +196,7 @@ std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
     if (text.empty()) return;
     if (text == "-")
       throw UsageError(std::string(option) +
-                       " is '-'; a file is expected: standard input is for other tensors");
+                       " is '-'; a file is expected because standard input is reserved for other tensors");
     files.push_back({option, tensor_argument(option, text).file});
   };
   add("--mask-rows", arguments.rows);

@@ -20,12 +20,12 @@ void check_document_name(const std::string& path) {
   const bool is_folder = std::filesystem::is_directory(path, error);
   if (path.ends_with(".gguf") || (is_folder && std::filesystem::exists(path + "/config.json", error)))
     throw UsageError("DOC is '" + path +
-                     "', which is a model; --model before it, and words behind it, are expected");
+                     "', which is a model; --model before it and words after it are expected");
   const bool looks_like_words = path.find(' ') != path.npos || !std::filesystem::path(path).has_extension();
   if (looks_like_words && !std::filesystem::exists(path, error))
     throw UsageError("DOC is '" + path +
-                     "', and there is no such file; before words, --model DIR is expected (--model induction "
-                     "comes with heed)");
+                     "', which does not exist; for words, --model DIR is expected before them (--model "
+                     "induction comes with heed)");
 }
 
 heed::Model read_model(const std::string& name) {

@@ -74,7 +74,7 @@ void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<Named
     for (std::size_t j = 0; j < i; ++j) {
       if (!same_file(output.path, outputs[j].path)) continue;
       throw UsageError(output.option + " '" + output.path + "' is the file that " + outputs[j].option +
-                       " goes to; each result needs its own");
+                       " goes to; each result needs its own file");
     }
     check_writable(output);
   }

@@ -32,14 +32,12 @@ using distributed::Scheme;
 using distributed::SchemePlan;
 
 constexpr const char* kPlanDescription =
-    "say what attention over machines would hold, send and take\n"
+    "predict the memory, traffic and time of attention over several machines\n"
     "\n"
-    "Each row is a scheme by which ranks share one call: memory of the rank that holds the most, bytes by "
-    "the "
-    "rank that sends the most, seconds, and the share of them in which the ranks compute what one alone "
-    "would "
-    "(docs/distributed.md). * marks the fastest. Without --gflops the kernel of this machine is measured for "
-    "a moment, on one thread.";
+    "Each row is a scheme by which ranks share one call. It shows the most memory that a rank holds, the "
+    "most bytes that a rank sends, the seconds, and the share of them spent on the work that one rank alone "
+    "would do (docs/distributed.md). * marks the fastest scheme. Without --gflops, heed briefly measures the "
+    "kernel of this machine on one thread.";
 
 constexpr const char* kPlanExamples =
     "Examples:\n"
@@ -231,56 +229,57 @@ void add_rate(CLI::App& app, const std::string& name, const char* group, bool ma
 }
 
 void add_machines(CLI::App& app, PlanArguments& arguments) {
-  const char* group = "Machines (--ranks is needed)";
+  const char* group = "Machines (--ranks is required)";
   Machines& machines = arguments.machines;
   add_integer(
       app, "--ranks", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.ranks = n; },
-      "processes that share the call")
+      "number of processes that share the call")
       ->group(group);
   add_integer(
       app, "--nodes", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.nodes = n; },
-      "machines, each with equally many ranks; as many as ranks by default")
+      "number of machines, each with the same number of ranks (default: one per rank)")
       ->group(group);
   add_rate(
       app, "--gbytes-per-s", group, false, [&machines](double x) { machines.bytes_per_second = x * 1e9; },
-      "what a rank sends, and at the same time receives, between nodes; 12.5 by default");
+      "rate at which a rank sends, and at the same time receives, between nodes (default 12.5)");
   add_rate(
       app, "--node-gbytes-per-s", group, false,
       [&machines](double x) { machines.node_bytes_per_second = x * 1e9; },
-      "the same between ranks of one node; 8 by default");
+      "the same between ranks of one node (default 8)");
   add_rate(
       app, "--latency", group, true, [&machines](double x) { machines.latency_seconds = x; },
-      "seconds of a message; 2e-6 by default");
+      "seconds per message (default 2e-6)");
   add_rate(
       app, "--gflops", group, false, [&arguments](double x) { arguments.gflops = x; },
-      "effective GFLOP/s of a rank, as heed bench prints them; measured by default");
+      "effective GFLOP/s of a rank, as heed bench prints them (default: measured)");
 }
 
 void add_call(CLI::App& app, PlanArguments& arguments) {
-  const char* group = "Call (--length is needed)";
+  const char* group = "Call (--length is required)";
   PlannedCall& call = arguments.call;
   const auto size = [&](const char* name, std::int64_t most, std::function<void(std::int64_t)> store,
                         const char* help) {
     add_integer(app, name, {1, most}, std::move(store), help)->group(group);
   };
   size(
-      "--length", kMostLength, [&](std::int64_t n) { arguments.length = n; }, "keys, and queries");
+      "--length", kMostLength, [&](std::int64_t n) { arguments.length = n; },
+      "number of keys, and of queries unless --queries is given");
   size(
       "--queries", kMostLength, [&](std::int64_t n) { arguments.queries = n; },
-      "queries, where they are fewer: the last positions, as in decoding");
+      "number of queries, if they are fewer: the last positions, as in decoding");
   size(
-      "--batch", kMostSize, [&](std::int64_t n) { call.batch = n; }, "batch entries; 1 by default");
+      "--batch", kMostSize, [&](std::int64_t n) { call.batch = n; }, "batch entries (default 1)");
   size(
-      "--heads", kMostSize, [&](std::int64_t n) { call.heads = n; }, "query heads; 8 by default");
+      "--heads", kMostSize, [&](std::int64_t n) { call.heads = n; }, "query heads (default 8)");
   size(
       "--kv-heads", kMostSize, [&](std::int64_t n) { arguments.kv_heads = n; },
-      "key heads; as many as heads by default");
+      "key heads (default: one per query head)");
   size(
       "--head-dim", kMostSize, [&](std::int64_t n) { call.head_dim = n; },
-      "width of queries, keys and values; 64 by default");
+      "width of queries, keys and values (default 64)");
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kPlannedDTypes[i]; },
-      "of query, key, value and output; f32 by default")
+      "dtype of query, key, value and output (default f32)")
       ->group(group);
   add_flag(app, "--causal", call.causal, "allow keys up to the query's position")->group(group);
   add_text_option(
@@ -292,18 +291,18 @@ void add_call(CLI::App& app, PlanArguments& arguments) {
       },
       "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
       ->group(group);
-  add_flag(app, "--gradients", call.gradients, "the backward pass, too")->group(group);
+  add_flag(app, "--gradients", call.gradients, "also plan the backward pass")->group(group);
   add_choice(
       app, "--results", {"rows", "weights", "sums"},
       [&call](std::size_t i) {
         call.results = std::array{Results::of_rows, Results::weights, Results::sums}[i];
       },
-      "what is asked for besides the output: of rows (lse, entropy, top-k; the default), also weights or "
-      "scores, also sums over rows (received, map)")
+      "results besides the output: rows (default: lse, entropy, top-k), weights (also weights or scores), or "
+      "sums (also sums over rows: received, map)")
       ->group(group);
   add_choice(
       app, "--layout", {kLayouts[0], kLayouts[1], kLayouts[2]}, [&](std::size_t i) { arguments.layout = i; },
-      "which positions a rank holds; contiguous by default")
+      "which positions a rank holds (default contiguous)")
       ->group(group);
 }
 
@@ -317,8 +316,8 @@ Command add_plan(CLI::App& heed) {
   add_flag(*app, "--json", arguments->json, "print one JSON object instead")->group("Results");
   finish_help(*app, {"--ranks N --length L [options]"}, kPlanExamples);
   return {app, [app, arguments] {
-            require_option(*app, "--ranks", "how many processes share the call");
-            require_option(*app, "--length", "how many keys the call has");
+            require_option(*app, "--ranks", "the number of processes that share the call");
+            require_option(*app, "--length", "the number of keys");
             run_plan(*arguments);
           }};
 }

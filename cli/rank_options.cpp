@@ -40,17 +40,18 @@ Kind kind_of(const RankOptions& options, bool causal) {
 void add_rank_options(CLI::App& app, RankOptions& options) {
   add_text_option(
       app, "--sharding", "HOW", [&options](const std::string& text) { parse_sharding(text, options); },
-      "which rank holds which queries and keys: contiguous, zigzag (the default where --causal), striped or "
-      "striped:N (runs of N positions in turn, 192)")
+      "which rank holds which queries and keys: contiguous (default), zigzag (default with --causal), "
+      "striped or striped:N (runs of N positions in turn; N is 192 by default)")
       ->group(kRankGroup);
   add_choice(
       app, "--scheme", {"automatic", "ring", "gather", "ulysses", "decode"},
       [&options](std::size_t i) { options.scheme = static_cast<distributed::Scheme>(i); },
-      "how they compute (docs/distributed.md); automatic takes the fastest by the cost model")
+      "how the ranks compute (docs/distributed.md); automatic chooses the fastest by the cost model (default "
+      "automatic)")
       ->group(kRankGroup);
   add_flag(app, "--deterministic", options.deterministic,
-           "refuse what need not have the bits of one process: ranks with different instruction sets, "
-           "gradients by bias and sinks")
+           "refuse calls whose bits may differ from those of one process: ranks with different instruction "
+           "sets, gradients of bias and sinks")
       ->group(kRankGroup);
 }
 
@@ -58,9 +59,9 @@ void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const 
   if (started_by_mpirun()) return;
   for (const char* name : names)
     if (given(app, name))
-      throw UsageError(std::string(name) +
-                       " is given to one process alone; several ranks, as by mpirun -n 4 heed " +
-                       "…, are expected");
+      throw UsageError(
+          std::string(name) +
+          " is given to a single process; several ranks are expected, as started by mpirun -n 4 heed " + "…");
 }
 
 Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks) {

@@ -39,8 +39,8 @@ void become_heed_mpi(char** argv, const StartedRank& started) {
   const std::string program = (self.parent_path() / "heed-mpi").string();
   if (!error) execv(program.c_str(), argv);
   const std::string reason =
-      errno == ENOENT || error ? "this heed was built without MPI: heed-mpi does not lie beside it (install "
-                                 "libopenmpi-dev, and build it again)"
+      errno == ENOENT || error ? "this heed was built without MPI: heed-mpi is not beside it (install "
+                                 "libopenmpi-dev and build again)"
                                : "'" + program + "' cannot be run: " + std::generic_category().message(errno);
   throw UsageError("mpirun started " + std::to_string(started.ranks) + " ranks, but " + reason);
 }

@@ -34,10 +34,12 @@ constexpr int kLeastTrainWidth = 40;
 constexpr const char* kTrainDescription =
     "train a small language model\n"
     "\n"
-    "A Transformer learns to say the next character of TEXT.txt; or, with --task induction, what followed "
-    "the last time, in sequences of random symbols that repeat. The folder of --out gets the model as a "
-    "GPT-2 of transformers (model.safetensors, config.json, vocabulary.json, for text also tokenizer.json) "
-    "and a checkpoint, from which --resume goes on bit for bit as if it had never stopped. Ctrl-C saves and "
+    "A Transformer learns to predict the next character of TEXT.txt or, with --task induction, to repeat "
+    "what followed the last time in random symbols. The folder of --out receives the model as "
+    "a GPT-2 for transformers (model.safetensors, config.json, vocabulary.json, for text also "
+    "tokenizer.json) "
+    "and a checkpoint, from which --resume continues bit for bit as if training had never stopped. Ctrl-C "
+    "saves and "
     "stops.";
 
 constexpr const char* kTrainExamples =
@@ -75,8 +77,8 @@ std::string resume_command(const TrainArguments& arguments, const TrainedBy& by,
 // Throws UsageError if an option contradicts the settings of the checkpoint.
 void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments, const TrainSettings& kept) {
   const auto refuse = [&](const std::string& option, const std::string& given, const std::string& was) {
-    throw UsageError(option + " is " + given + "; the training in " + arguments.out + " was begun with " +
-                     was + ", and goes on with that");
+    throw UsageError(option + " is " + given + "; the training in " + arguments.out + " was started with " +
+                     was + ", and keeps it");
   };
   const auto number = [](const auto& value) { return nlohmann::json(value).dump(); };
   for (const IntegerSetting& one : integer_settings())
@@ -90,18 +92,20 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
   if (arguments.settings.task != kept.task)
     refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)
-    throw UsageError("--attention-only is given; the training in " + arguments.out + " was begun without it");
+    throw UsageError("--attention-only is given; the training in " + arguments.out +
+                     " was started without it");
 }
 
 void check_arguments(const CLI::App& app, TrainArguments& arguments) {
   require_option(app, "--out", "the folder for the model");
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
-    throw UsageError("'" + arguments.text + "' is a text, but --task induction makes its own sequences");
+    throw UsageError("'" + arguments.text +
+                     "' is given together with --task induction, which makes its own sequences");
   if (!induction && arguments.text.empty())
-    throw UsageError("there is nothing to learn from: TEXT.txt, or --task induction, is expected");
+    throw UsageError("no task is given; TEXT.txt or --task induction is expected");
   if (!induction && given(app, "--symbols"))
-    throw UsageError("--symbols is given without --task induction; a text has its own characters");
+    throw UsageError("--symbols is given without --task induction; a text uses its own characters");
   const TrainSettings& settings = arguments.settings;
   if (settings.model_dim % settings.heads != 0)
     throw UsageError("--model-dim is " + std::to_string(settings.model_dim) + "; a multiple of the " +
@@ -113,10 +117,10 @@ void check_folder(const TrainArguments& arguments) {
   const bool trained = fs::exists(checkpoint_in(arguments.out), error);
   if (arguments.resume && !trained)
     throw UsageError("--resume is given, but " + arguments.out +
-                     " has no checkpoint.safetensors to go on from");
+                     " has no checkpoint.safetensors to continue from");
   if (!arguments.resume && trained)
     throw UsageError(arguments.out +
-                     " holds a training already; add --resume to go on with it, or name another "
+                     " already holds a training; add --resume to continue it, or name another "
                      "folder");
 }
 
@@ -159,7 +163,7 @@ void print_summary(const TrainArguments& arguments, const TrainedBy& by, const T
             << state.step << " of " << settings.steps << " steps; the loss is " << state.smooth_loss
             << " nats a token.\nThe model is in " << printable(arguments.out) << ".\n";
   if (state.step < settings.steps)
-    std::cout << "To go on: " << printable(resume_command(arguments, by, settings.task)) << '\n';
+    std::cout << "To continue: " << printable(resume_command(arguments, by, settings.task)) << '\n';
 }
 
 void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const TrainSettings& settings,
@@ -184,15 +188,15 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
     if (progress) progress->clear();
     // All ranks stop alike, even if only one received the signal.
     if (state.step < std::min(options.stop_at.value_or(settings.steps), settings.steps))
-      throw Interrupted("stopped after step " + std::to_string(state.step) + " of " +
-                        std::to_string(settings.steps) +
-                        "; all is saved, go on with: " + resume_command(arguments, by, settings.task));
+      throw Interrupted(
+          "stopped after step " + std::to_string(state.step) + " of " + std::to_string(settings.steps) +
+          "; everything is saved, continue with: " + resume_command(arguments, by, settings.task));
     if (by.is_first) print_summary(arguments, by, state, *progress);
   } catch (const Error& error) {
     if (progress) progress->clear();
     if (error.code() != ErrorCode::internal) throw;
     throw Error(ErrorCode::internal,
-                std::string(error.what()) + ", and a lower --learning-rate may help");  // training diverged
+                std::string(error.what()) + "; a lower --learning-rate may help");  // training diverged
   }
 }
 
@@ -215,7 +219,7 @@ void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& 
 template <class Setting>
 std::string help_of(const Setting& one, const TrainSettings& defaults) {
   std::ostringstream text;
-  text << one.meaning << " (" << defaults.*one.value << ")";
+  text << one.meaning << " (default " << defaults.*one.value << ")";
   return text.str();
 }
 
@@ -228,14 +232,14 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
   add_choice(
       app, "--task", {"text", "induction"},
       [&settings](std::size_t i) { settings.task = static_cast<Task>(i); },
-      "learn from TEXT.txt, or from random symbols that repeat (text)")
+      "learn from TEXT.txt, or from random symbols that repeat (default text)")
       ->group("Model");
   for (const IntegerSetting& one : integer_settings())
     add_integer(
         app, option_of(one.name), {one.least, one.most},
         [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, help_of(one, settings))
         ->group(group_of(one.name));
-  add_flag(app, "--attention-only", settings.attention_only, "blocks of attention alone, without an MLP")
+  add_flag(app, "--attention-only", settings.attention_only, "use blocks of attention only, without an MLP")
       ->group("Model");
   for (const RealSetting& one : real_settings()) {
     const std::string option = option_of(one.name);
@@ -256,15 +260,15 @@ Command add_train(CLI::App& heed) { return add_train_with(heed, {}); }
 Command add_train_with(CLI::App& heed, const TrainedBy& by) {
   CLI::App* app = add_command(heed, "train", kTrainDescription);
   const auto arguments = std::make_shared<TrainArguments>();
-  add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
+  add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text to learn from, character by character");
   add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint")
       ->group("Training");
-  add_flag(*app, "--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings")
+  add_flag(*app, "--resume", arguments->resume, "continue from the checkpoint in DIR with its settings")
       ->group("Training");
   add_integer(
       *app, "--checkpoint-every", {1},
       [arguments](std::int64_t n) { arguments->options.checkpoint_every = n; },
-      "save all each N steps, and at the end (100)")
+      "save a checkpoint every N steps and at the end (default 100)")
       ->group("Training");
   add_integer(
       *app, "--stop-at", {1}, [arguments](std::int64_t n) { arguments->options.stop_at = n; },
@@ -274,13 +278,15 @@ Command add_train_with(CLI::App& heed, const TrainedBy& by) {
   add_integer(
       *app, "--threads", {1, 4096},
       [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
+      "use at most N threads, of which up to 8 help (default: all of the machine); the result is the same "
+      "for any number")
       ->group("Running");
-  add_flag(*app, "--json", arguments->json, "print one JSON object in the end")->group("Running");
+  add_flag(*app, "--json", arguments->json, "print one JSON object at the end")->group("Running");
   add_choice(
       *app, "--over", {"batch", "sequence"},
       [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
-      "what ranks share out: the sequences of a batch, or the positions of each of them (batch)")
+      "what is divided among the ranks: the sequences of a batch, or the positions of each sequence (default "
+      "batch)")
       ->group(kRankGroup);
   finish_help(
       *app,

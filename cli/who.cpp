@@ -27,13 +27,14 @@ namespace {
 constexpr int kLeastWidth = 60;
 
 constexpr const char* kWhoDescription =
-    "which heads make one word attend to another\n"
+    "find the heads that make one word attend to another\n"
     "\n"
     "Ranks the heads of a saved document, or of a model that reads a text, by the weight that the row of the "
-    "first word gives the second, and draws what else that row of the best head attends to.";
+    "first word gives the second. Draws what else that row attends to in the best head.";
 
 constexpr const char* kWhoExamples =
-    "Words: 'it' is every 'it' of the text, 'it:2' its second one, '#7' the token at place 7 (from 0).\n"
+    "Words: 'it' is every 'it' of the text, 'it:2' the second one,\n       '#7' the token at place 7 "
+    "(counted from 0).\n"
     "\n"
     "Examples:\n"
     "  heed who it animal doc.safetensors\n"
@@ -61,12 +62,11 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
   if (arguments.document.empty())
-    throw UsageError(
-        arguments.model.empty()
-            ? "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected"
-            : "there is nothing to read: WORDS behind --model DIR are expected");
+    throw UsageError(arguments.model.empty()
+                         ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
+                         : "no text is given; WORDS are expected after --model DIR");
   if (!arguments.model.empty() && !arguments.tokens.empty())
-    throw UsageError("--tokens is given beside --model, whose words are its tokens");
+    throw UsageError("--tokens is given together with --model, which makes its own tokens");
   if (!arguments.model.empty()) return;
   check_document_name(arguments.document);
   if (!arguments.words.empty())
@@ -81,7 +81,7 @@ Document with_tokens(Document document, const std::string& path) {
   if (path.empty()) return document;
   if (report.queries != report.keys)
     throw UsageError("--tokens is given, but DOC has " + std::to_string(report.queries) + " rows and " +
-                     std::to_string(report.keys) + " keys; as many of both are expected");
+                     std::to_string(report.keys) + " keys; equal numbers are expected");
   report.query_tokens = report.key_tokens = read_tokens("--tokens", path, report.queries, "rows");
   return document;
 }
@@ -102,7 +102,8 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
       against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,
                             printing.key, " for --against");
   }
-  if (answer.heads.empty()) throw Error(ErrorCode::invalid_argument, arguments.document + " holds no heads");
+  if (answer.heads.empty())
+    throw Error(ErrorCode::invalid_argument, arguments.document + " has no heads; at least one is expected");
   const PairAnswer* other = against ? &*against : nullptr;
   if (arguments.json) {
     std::cout
@@ -122,31 +123,31 @@ Command add_who(CLI::App& heed) {
   add_argument(*app, "ROW", arguments->printing.row, "the word that attends");
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
   add_argument(*app, "DOC", arguments->document,
-               "a file that heed look --save or heed explain --save wrote, or a folder "
-               "of heed.transformers.capture(weights=True, to=…)");
+               "a file written by heed look --save or heed explain --save, or a folder written by "
+               "heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
-               "with --model: the words to read, DOC being the first of them");
+               "with --model: the text to read; its first word takes the place of DOC");
   const char* group = "Model";
   add_text(*app, "--model", "DIR", arguments->model,
-           "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
-           "induction, "
+           "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
            "which comes with heed")
       ->group(group);
-  add_text(*app, "--against", "TEXT", arguments->against,
-           "ask the same of this text, too, and show what changes: one word exchanged, for example")
+  add_text(
+      *app, "--against", "TEXT", arguments->against,
+      "ask the same question about this text and show what changes; for example, with one word exchanged")
       ->group(group);
   group = "Words";
   add_text(*app, "--tokens", "FILE", arguments->tokens,
-           "a line a token of DOC, which may have none: a folder of capture() has none")
+           "a text file with one token per line, for a DOC without tokens, such as a captured folder")
       ->group(group);
   group = "Results";
   add_integer(
       *app, "--heads", {1}, [arguments](std::int64_t n) { arguments->printing.heads = n; },
-      "list so many heads, the best first (10)")
+      "list N heads, best first (default 10)")
       ->group(group);
   add_integer(
       *app, "--top-k", {1, 1024}, [arguments](std::int64_t n) { arguments->printing.top_k = n; },
-      "name so many keys of a row that is too long to be drawn whole, and of each with --json (12)")
+      "list K keys of a row that is too long to draw whole, and of each row with --json (default 12)")
       ->group(group)
       ->type_name("K");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads")->group(group);

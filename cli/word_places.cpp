@@ -60,7 +60,7 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
   for (const std::string& token : tokens)
     if (known.size() < kMostCompared) known.push_back(plain_word(token));
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
-  throw UsageError(argument + " is '" + asked + "', which is no word of the text" +
+  throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
                    (meant ? "; did you mean '" + *meant + "'?" : ""));
 }
 

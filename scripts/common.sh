@@ -115,7 +115,7 @@ need_packages() {
   local -n wanted="packages_$1"
   if [[ -n ${HEED_NO_INSTALL:-} || $stamp -nt $root/scripts/packages.sh ]]; then return; fi
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    say "no apt-get here; what these Debian packages hold must be there: ${wanted[*]}"
+    say "no apt-get here; the contents of these Debian packages must be installed: ${wanted[*]}"
     return
   fi
   hold packages
@@ -134,14 +134,14 @@ install_packages() {
     elif command -v sudo >/dev/null && [[ -t 0 && -t 2 && -z ${CI:-} ]]; then
       as_root=(sudo) # it asks for the password itself
     else
-      say "these packages are missing, and there is neither root nor sudo to install them with: $*"
+      say "these packages are missing, and neither root nor sudo is available to install them: $*"
       fail "as root, type: ${install[*]}"
     fi
   fi
   as_root+=(env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
   say "installing with apt-get: $*"
   quietly "installing" "${as_root[@]}" apt-get -o DPkg::Lock::Timeout=600 update ||
-    say "apt-get update failed; going on with the package lists that are there"
+    say "apt-get update failed; continuing with the existing package lists"
   quietly "installing" "${as_root[@]}" apt-get -o DPkg::Lock::Timeout=600 "${install[@]:1}" ||
     fail "apt-get failed; as root, type: ${install[*]}"
 }

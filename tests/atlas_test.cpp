@@ -53,7 +53,7 @@ TEST_F(Atlas, AllHeadsOfAModelAreOnAPageInTheFormatOfItsEnding) {
            {"png", "\x89PNG"}, {"svg", "<?xml"}, {"pdf", "%PDF-"}}) {
     const CommandResult result = run({"atlas", "--model", "induction", kText, "--out", "a." + ending});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(result.output, "Drew 8 heads on a page of A3, a." + ending + ".\n");
+    EXPECT_EQ(result.output, "Drew 8 heads on an A3 page, a." + ending + ".\n");
     EXPECT_EQ(read_file(folder / ("a." + ending)).substr(0, begins.size()), begins);
   }
 }
@@ -96,8 +96,9 @@ TEST_F(Atlas, TwoModelsStandBesideOneAnotherTheLargestChangeFirst) {
   const CommandResult small =
       run({"train", "--task", "induction", "--heads", "2", "--steps", "2", "--out", "small"});
   ASSERT_EQ(small.exit_code, 0) << small.errors;
-  expect_refusal({"atlas", "--model", "induction", "--difference", "small", kText, "--out", "s.svg"},
-                 "--difference has 2 layers, 4 heads; 2 layers, 8 heads, as the other has, are expected");
+  expect_refusal(
+      {"atlas", "--model", "induction", "--difference", "small", kText, "--out", "s.svg"},
+      "--difference has 2 layers, 4 heads; 2 layers, 8 heads, as in the other model, are expected");
   EXPECT_FALSE(fs::exists(folder / "s.svg"));
 }
 
@@ -105,9 +106,9 @@ TEST_F(Atlas, WhatCannotBeDrawnIsRefusedBeforeAnythingIsWritten) {
   expect_refusal({"atlas", "--model", "induction", kText, "--out", "a.gif"},
                  "--out is 'a.gif'; a file whose name ends in .png, .svg or .pdf is expected");
   expect_refusal({"atlas", "--model", "induction", "--out", "a.png"},
-                 "there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+                 "no text is given; WORDS or --text FILE is expected after --model DIR");
   expect_refusal({"atlas", "--out", "a.png"},
-                 "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+                 "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
   expect_refusal({"atlas", "doc.safetensors", "--text", "a.txt", "--out", "a.png"},
                  "--text is given without --model, which would read it");
   expect_refusal({"look", "--model", "induction", "--layer", "1", kText, "--row", "1", "--png", "a.png"},

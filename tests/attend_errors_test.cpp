@@ -76,7 +76,8 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"--bias", "x.safetensors:"},
        "--bias is 'x.safetensors:', which does not say which tensor of the file; FILE.safetensors:NAME is "
        "expected"},
-      {{"--mask", "-", "--bias", "-"}, "--mask and --bias are both '-', and standard input holds one tensor"},
+      {{"--mask", "-", "--bias", "-"},
+       "--mask and --bias are both '-'; standard input holds only one tensor"},
       {{"--mask", "q.npy"},
        "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)"},
       {{"--lse", "a.npy", "--lse", "b.npy"}, "--lse is given more than once"},
@@ -98,7 +99,7 @@ TEST_F(AttendErrors, SaysWhatIsMissing) {
   EXPECT_EQ(run_heed({"attend", "--query", "q.npy", "--key", "k.npy"}, here).errors,
             "heed: --value is missing: FILE.npy, FILE.safetensors:NAME or - (see heed attend --help)\n");
   expect_error(2, {"--lse", "lse.npy", "--out"}, "--out needs a value");
-  expect_error(2, {}, "nothing was asked for: --out FILE.npy, another result, --plan or --json is expected");
+  expect_error(2, {}, "no result is requested; --out FILE.npy, another result, --plan or --json is expected");
 }
 
 TEST_F(AttendErrors, SaysWhatIsWrongWithTheTensors) {
@@ -136,7 +137,7 @@ TEST_F(AttendErrors, RefusesAMatrixOfWeightsBeyondTheMachineAndSaysWhatAnswersWi
                        "--value", "long.npy", "--weights", "w.npy"};
   const CommandResult result = run_heed(words, input);
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.errors.find("--weights and --scores ask for 36.0 TB, more than this machine's memory"),
+  EXPECT_NE(result.errors.find("--weights and --scores need 36.0 TB, more than this machine's memory"),
             std::string::npos)
       << result.errors;
   EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums)"), std::string::npos) << result.errors;
@@ -171,12 +172,12 @@ TEST_F(AttendErrors, NeverOverwritesAnInput) {
 TEST_F(AttendErrors, GivesEachResultAFileOfItsOwn) {
   namespace fs = std::filesystem;
   expect_error(2, {"--out", "o.npy", "--lse", "./o.npy"},
-               "--lse './o.npy' is the file that --out goes to; each result needs its own");
+               "--lse './o.npy' is the file that --out goes to; each result needs its own file");
   expect_error(2, {"--top-k", "2", "--top-k-out", "i.npy,i.npy"},
-               "--top-k-out 'i.npy' is the file that --top-k-out goes to; each result needs its own");
+               "--top-k-out 'i.npy' is the file that --top-k-out goes to; each result needs its own file");
   fs::create_symlink("o.npy", folder / "to_nothing_yet.npy");
   expect_error(2, {"--out", "o.npy", "--lse", "to_nothing_yet.npy"},
-               "--lse 'to_nothing_yet.npy' is the file that --out goes to; each result needs its own");
+               "--lse 'to_nothing_yet.npy' is the file that --out goes to; each result needs its own file");
 }
 
 TEST_F(AttendErrors, WritesNothingWhereOneFileCannotBeWritten) {

@@ -147,8 +147,8 @@ TEST_F(AttendGradients, SayWhatIsWrong) {
       {{"--grad-lse", "dl.npy", "--out", "o.npy"}, "--grad-lse is given without --grad-out TENSOR"},
       {{"--grad-weights", "dw.npy", "--out", "o.npy"}, "--grad-weights is given without --grad-out TENSOR"},
       {{"--grad-out", "do.npy"},
-       "--grad-out is given without a gradient to compute from it: --grad-query FILE.npy, or that of key, "
-       "value, bias or sinks"},
+       "--grad-out is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
+       "--grad-bias or --grad-sinks FILE.npy is expected"},
       {{"--grad-out", "do.npy", "--grad-bias", "d.npy"}, "--grad-bias is given without --bias TENSOR"},
       {{"--grad-out", "do.npy", "--grad-sinks", "d.npy"}, "--grad-sinks is given without --sinks TENSOR"},
       {{"--grad-out", "do.npy", "--grad-value", "d.txt"},
@@ -161,7 +161,7 @@ TEST_F(AttendGradients, SayWhatIsWrong) {
       {{"--grad-out", "do.npy", "--grad-query", "do.npy"},
        "--grad-query 'do.npy' is the file that --grad-out is read from; an input is never overwritten"},
       {{"--grad-out", "do.npy", "--grad-query", "d.npy", "--grad-key", "d.npy"},
-       "--grad-key 'd.npy' is the file that --grad-query goes to; each result needs its own"},
+       "--grad-key 'd.npy' is the file that --grad-query goes to; each result needs its own file"},
       {{"--grad-out", "q.npy", "--grad-query", "d.npy"},
        "grad_output has shape [2, 4, 5, 8]; [2, 4, 5, 6] is expected"},
       {{"--grad-out", "do.npy", "--grad-lse", "do.npy", "--grad-query", "d.npy"},

@@ -120,7 +120,7 @@ TEST(AttentionErrors, MemoryCanBeAddressed) {
   const TensorView off(static_cast<const void*>(static_cast<const std::byte*>(odd.data()) + 1), DType::f32,
                        {1, 1});
   EXPECT_EQ(message_of_inputs(off, small, small),
-            "query is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "query is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 TEST(AttentionErrors, ResultsThatCannotBeCountedAreOutOfMemory) {
@@ -159,8 +159,7 @@ TEST(AttentionErrors, NumbersAreInTheirRanges) {
             "dropout.probability is -0.1; a number of 0 or more and below 1 is expected");
   EXPECT_EQ(message_of_options({.dropout = {.probability = kNaN}}),
             "dropout.probability is nan; a number of 0 or more and below 1 is expected");
-  EXPECT_EQ(message_of_options({.threads = -1}),
-            "threads is -1; 0 (what the machine has) or more is expected");
+  EXPECT_EQ(message_of_options({.threads = -1}), "threads is -1; 0 (all of the machine) or more is expected");
   EXPECT_EQ(message_of_options({.top_k = -1}), "top_k is -1; 0 (off) or more is expected");
   EXPECT_EQ(message_of_options({.received_last = -3}), "received_last is -3; 0 (off) or more is expected");
   EXPECT_EQ(message_of_options({.map = {2, 0}}),
@@ -179,11 +178,11 @@ TEST(AttentionErrors, MasksAreBoolAndBroadcast) {
   EXPECT_EQ(message_of_options({.mask = floats}),
             "mask has dtype f32; bool (true where a key may be attended) is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({3, 4}, DType::boolean)}),
-            "mask has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({1, 2, 4, 3, 5}, DType::boolean)}),
-            "mask has shape [1, 2, 4, 3, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [1, 2, 4, 3, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.mask = Tensor({0, 5}, DType::boolean)}),
-            "mask has shape [0, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "mask has shape [0, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
 }
 
 TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
@@ -191,24 +190,24 @@ TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
   EXPECT_EQ(message_of_options({.bias = Tensor({3, 5}, DType::boolean)}),
             "bias has dtype bool; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.bias = Tensor({3, 3, 5})}),
-            "bias has shape [3, 3, 5]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "bias has shape [3, 3, 5]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_options({.alibi_slopes = integers}),
             "alibi_slopes has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.alibi_slopes = Tensor({2})}),
-            "alibi_slopes has shape [2]; one that broadcasts to [2, 4] is expected");
+            "alibi_slopes has shape [2]; a shape that broadcasts to [2, 4] is expected");
   EXPECT_EQ(message_of_options({.sinks = integers}),
             "sinks has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.sinks = Tensor({2, 4})}),
-            "sinks has shape [2, 4]; one that broadcasts to [4] is expected");
+            "sinks has shape [2, 4]; a shape that broadcasts to [4] is expected");
 }
 
 TEST(AttentionErrors, KeyLengthsAreIntegersWithinTheKeys) {
   EXPECT_EQ(message_of_options({.kv_lengths = Tensor({2})}),
             "kv_lengths has dtype f32; i64 or i32 is expected");
   EXPECT_EQ(message_of_options({.kv_lengths = Tensor({3}, DType::i32)}),
-            "kv_lengths has shape [3]; [2], one a batch entry, is expected");
+            "kv_lengths has shape [3]; [2], one per batch entry, is expected");
   EXPECT_EQ(message_of_options({.kv_lengths = Tensor({2, 1}, DType::i32)}),
-            "kv_lengths has shape [2, 1]; [2], one a batch entry, is expected");
+            "kv_lengths has shape [2, 1]; [2], one per batch entry, is expected");
   EXPECT_EQ(message_of_options({.kv_lengths = Tensor::from<std::int64_t>({5, 6}, {2})}),
             "kv_lengths[1] is 6; 0 to 5, the length of key, is expected");
   EXPECT_EQ(message_of_options({.kv_lengths = Tensor::from<std::int32_t>({-1, 5}, {2})}),
@@ -230,7 +229,7 @@ TEST(AttentionErrors, SegmentsCoverQueriesAndKeysInOrder) {
             "key_segments has shape [1, 2]; one axis is expected");
   EXPECT_EQ(message(offsets({}), offsets({})), "query_segments is empty; offsets from 0 to 3 are expected");
   EXPECT_EQ(message(offsets({0, 2, 1, 3}), offsets({0, 1, 2, 5})),
-            "query_segments falls from 2 to 1 at index 2; offsets that never fall are expected");
+            "query_segments decreases from 2 to 1 at index 2; non-decreasing offsets are expected");
   EXPECT_EQ(message(offsets({1, 3}), offsets({0, 5})),
             "query_segments runs from 1 to 3; 0 to 3, the length of query, is expected");
   EXPECT_EQ(message(offsets({0, 3}), offsets({0, 6})),
@@ -251,7 +250,7 @@ TEST(AttentionErrors, SegmentsComeInPairsAloneAndForOneBatchEntry) {
             "key_segments is given without query_segments; both or neither are expected");
   EXPECT_EQ(
       message_of_inputs(query, key, key, {.kv_lengths = lengths, .query_segments = q, .key_segments = k}),
-      "kv_lengths is given beside query_segments; key_segments alone say where keys end");
+      "kv_lengths is given together with query_segments, which already tells the length of each sequence");
   EXPECT_EQ(message_of_options({.query_segments = q, .key_segments = k}),
             "query has batch size 2; 1 is expected with query_segments");
 }
@@ -278,7 +277,7 @@ TEST(AttentionErrors, OutputsHaveTheShapesAndDtypesOfResults) {
   EXPECT_EQ(message_of_outputs({.received_last = row}, {.received_last = 1}),
             "outputs.received_last has shape [2, 4, 3]; [2, 4, 5] is expected");
   EXPECT_EQ(message_of_outputs({.received_last = row}),
-            "received_last is 0 while outputs.received_last is given; how many last rows, 1 or more, is "
+            "received_last is 0 while outputs.received_last is given; the number of last rows, 1 or more, is "
             "expected");
 }
 
@@ -312,14 +311,12 @@ TEST(AttentionErrors, OutputsOfTopKAndMapAgreeWithTheOptions) {
 TEST(AttentionErrors, OutputsDoNotOverlapThemselves) {
   Tensor memory({400});
   void* data = memory.mutable_view().data();
-  EXPECT_EQ(
-      message_of_outputs({.lse = MutableTensorView(data, DType::f32, {2, 4, 3}, {12, 0, 1})}),
-      "outputs.lse has shape [2, 4, 3] and strides [12, 0, 1], so that it may overlap itself; a place of "
-      "its own for each element is expected");
-  EXPECT_EQ(
-      message_of_outputs({.lse = MutableTensorView(data, DType::f32, {2, 4, 3}, {12, 2, 1})}),
-      "outputs.lse has shape [2, 4, 3] and strides [12, 2, 1], so that it may overlap itself; a place of "
-      "its own for each element is expected");
+  EXPECT_EQ(message_of_outputs({.lse = MutableTensorView(data, DType::f32, {2, 4, 3}, {12, 0, 1})}),
+            "outputs.lse has shape [2, 4, 3] and strides [12, 0, 1], so it may overlap itself; separate "
+            "memory for each element is expected");
+  EXPECT_EQ(message_of_outputs({.lse = MutableTensorView(data, DType::f32, {2, 4, 3}, {12, 2, 1})}),
+            "outputs.lse has shape [2, 4, 3] and strides [12, 2, 1], so it may overlap itself; separate "
+            "memory for each element is expected");
   // Any order of axes, gaps and negative strides are allowed.
   auto* middle = static_cast<float*>(data) + 200;
   EXPECT_EQ(message_of_outputs({.lse = MutableTensorView(middle, {2, 4, 3}, {-1, 2, 20})}), "no error");
@@ -330,18 +327,18 @@ TEST(AttentionErrors, OutputsDoNotOverlapEachOther) {
   auto* data = memory.values<float>().data();
   const auto rows = [](float* at) { return MutableTensorView(at, {2, 4, 3}); };
   EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data)}),
-            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+            "outputs.entropy overlaps outputs.lse in memory; separate memory is expected");
   EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data + 23)}),
-            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+            "outputs.entropy overlaps outputs.lse in memory; separate memory is expected");
   EXPECT_EQ(message_of_outputs({.max_score = rows(data + 23), .distance = rows(data)}),
-            "outputs.distance overlaps outputs.max_score in memory; a place of its own is expected");
+            "outputs.distance overlaps outputs.max_score in memory; separate memory is expected");
   EXPECT_EQ(message_of_outputs({.lse = rows(data), .entropy = rows(data + 24)}), "no error");
   // The even and the odd elements of one array are allowed; then the same two with one element in common.
   const auto every_other = [](float* at) { return MutableTensorView(at, {2, 4, 3}, {24, 6, 2}); };
   EXPECT_EQ(message_of_outputs({.lse = every_other(data), .entropy = every_other(data + 1)}), "no error");
   EXPECT_EQ(message_of_outputs({.lse = every_other(data),
                                 .entropy = MutableTensorView(data + 46, {2, 4, 3}, {-24, -6, -2})}),
-            "outputs.entropy overlaps outputs.lse in memory; a place of its own is expected");
+            "outputs.entropy overlaps outputs.lse in memory; separate memory is expected");
 }
 
 TEST(AttentionErrors, OutputsDoNotOverlapInputs) {
@@ -353,13 +350,13 @@ TEST(AttentionErrors, OutputsDoNotOverlapInputs) {
     return message_of([&] { (void)heed::attention_into(query, key, key, options, {.output = output}); });
   };
   EXPECT_EQ(message(MutableTensorView(data, {2, 4, 3, 6})),
-            "outputs.output overlaps query in memory; a place of its own is expected");
+            "outputs.output overlaps query in memory; separate memory is expected");
   EXPECT_EQ(message(MutableTensorView(data + 143, {2, 4, 3, 6})),
-            "outputs.output overlaps query in memory; a place of its own is expected");
+            "outputs.output overlaps query in memory; separate memory is expected");
   EXPECT_EQ(message(MutableTensorView(data + 144, {2, 4, 3, 6})), "no error");
   EXPECT_EQ(
       message(MutableTensorView(data + 144, {2, 4, 3, 6}), {.bias = TensorView(data + 200, DType::f32, {5})}),
-      "outputs.output overlaps bias in memory; a place of its own is expected");
+      "outputs.output overlaps bias in memory; separate memory is expected");
   // Rows of queries and outputs may alternate in one array, 6 elements each.
   const TensorView turns(data, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
   const MutableTensorView between(data + 6, DType::f32, {2, 4, 3, 6}, {144, 36, 12, 1});
@@ -370,7 +367,8 @@ TEST(AttentionErrors, OutputsDoNotOverlapInputs) {
 TEST(AttentionErrors, AKernelThatCannotDoTheCallIsRefused) {
   EXPECT_EQ(
       message_of_options({.scale = 1e300, .kernel = heed::Kernel::fused}),
-      "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up to "
+      "kernel is fused, which supports f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up "
+      "to "
       "1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is expected for "
       "this call");
 }

@@ -106,13 +106,11 @@ TEST(BackwardErrors, ABiasAndSinksAreDifferentiatedByWhereTheyAre) {
   const Call call;
   Tensor somewhere({3, 5});
   EXPECT_EQ(message_of_inputs(call.inputs(), {}, {.bias = true}),
-            "request.bias is true without a bias to differentiate by");
+            "request.bias is true, but the call has no bias");
   EXPECT_EQ(message_of_inputs(call.inputs(), {}, {.sinks = true}),
-            "request.sinks is true without sinks to differentiate by");
-  EXPECT_EQ(message_of_views({.bias = somewhere}),
-            "gradients.bias is given without a bias to differentiate by");
-  EXPECT_EQ(message_of_views({.sinks = somewhere}),
-            "gradients.sinks is given without sinks to differentiate by");
+            "request.sinks is true, but the call has no sinks");
+  EXPECT_EQ(message_of_views({.bias = somewhere}), "gradients.bias is given, but the call has no bias");
+  EXPECT_EQ(message_of_views({.sinks = somewhere}), "gradients.sinks is given, but the call has no sinks");
 }
 
 TEST(BackwardErrors, GradientsHaveTheShapesAndDtypesOfTheirTensors) {
@@ -125,26 +123,24 @@ TEST(BackwardErrors, GradientsHaveTheShapesAndDtypesOfTheirTensors) {
   const Tensor bias({3, 5}, DType::f16), sinks({4}, DType::bf16);
   Tensor bad_bias({3, 4}, DType::f16), f32({3, 5}), bad_sinks({3}, DType::bf16);
   EXPECT_EQ(message_of_views({.bias = bad_bias}, {.bias = bias}),
-            "gradients.bias has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected");
+            "gradients.bias has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected");
   EXPECT_EQ(message_of_views({.bias = f32}, {.bias = bias}), "gradients.bias has dtype f32; f16 is expected");
   EXPECT_EQ(message_of_views({.sinks = bad_sinks}, {.sinks = sinks}),
-            "gradients.sinks has shape [3]; one that broadcasts to [4] is expected");
+            "gradients.sinks has shape [3]; a shape that broadcasts to [4] is expected");
   EXPECT_EQ(message_of_views({.sinks = f32}, {.sinks = sinks}),
-            "gradients.sinks has shape [3, 5]; one that broadcasts to [4] is expected");
+            "gradients.sinks has shape [3, 5]; a shape that broadcasts to [4] is expected");
 }
 
 TEST(BackwardErrors, GradientsDoNotOverlapThemselves) {
   Tensor memory({500});
   void* data = memory.mutable_view().data();
-  EXPECT_EQ(
-      message_of_views({.query = MutableTensorView(data, DType::f32, {2, 4, 3, 8}, {96, 0, 8, 1})}),
-      "gradients.query has shape [2, 4, 3, 8] and strides [96, 0, 8, 1], so that it may overlap itself; a "
-      "place of its own for each element is expected");
+  EXPECT_EQ(message_of_views({.query = MutableTensorView(data, DType::f32, {2, 4, 3, 8}, {96, 0, 8, 1})}),
+            "gradients.query has shape [2, 4, 3, 8] and strides [96, 0, 8, 1], so it may overlap itself; "
+            "separate memory for each element is expected");
   const Tensor bias({3, 5});
-  EXPECT_EQ(
-      message_of_views({.bias = MutableTensorView(data, DType::f32, {3, 5}, {0, 1})}, {.bias = bias}),
-      "gradients.bias has shape [3, 5] and strides [0, 1], so that it may overlap itself; a place of its "
-      "own for each element is expected");
+  EXPECT_EQ(message_of_views({.bias = MutableTensorView(data, DType::f32, {3, 5}, {0, 1})}, {.bias = bias}),
+            "gradients.bias has shape [3, 5] and strides [0, 1], so it may overlap itself; separate memory "
+            "for each element is expected");
 }
 
 TEST(BackwardErrors, GradientsDoNotOverlapEachOther) {
@@ -153,16 +149,16 @@ TEST(BackwardErrors, GradientsDoNotOverlapEachOther) {
   const auto query = [](float* at) { return MutableTensorView(at, {2, 4, 3, 8}); };
   const auto key = [](float* at) { return MutableTensorView(at, {2, 2, 5, 8}); };
   EXPECT_EQ(message_of_views({.query = query(data), .key = key(data + 191)}),
-            "gradients.key overlaps gradients.query in memory; a place of its own is expected");
+            "gradients.key overlaps gradients.query in memory; separate memory is expected");
   EXPECT_EQ(message_of_views({.query = query(data), .key = key(data + 192)}), "no error");
   const Tensor bias({3, 5}), sinks({4});
   const AttentionOptions options{.bias = bias, .sinks = sinks};
   EXPECT_EQ(message_of_views({.key = key(data + 14), .bias = MutableTensorView(data, {3, 5})}, options),
-            "gradients.bias overlaps gradients.key in memory; a place of its own is expected");
+            "gradients.bias overlaps gradients.key in memory; separate memory is expected");
   EXPECT_EQ(
       message_of_views({.bias = MutableTensorView(data, {3, 5}), .sinks = MutableTensorView(data + 14, {1})},
                        options),
-      "gradients.sinks overlaps gradients.bias in memory; a place of its own is expected");
+      "gradients.sinks overlaps gradients.bias in memory; separate memory is expected");
   // Rows of query and key gradients may alternate in one array, 8 elements each.
   EXPECT_EQ(message_of_views({.query = MutableTensorView(data, {2, 4, 3, 8}, {240, 48, 16, 1}),
                               .key = MutableTensorView(data + 8, {2, 2, 5, 8}, {240, 80, 16, 1})}),
@@ -183,7 +179,7 @@ TEST(BackwardErrors, GradientsDoNotOverlapInputs) {
     return message_of([&] { (void)heed::attention_backward_into(inputs, options, gradients); });
   };
   const auto overlaps = [](const std::string& gradient, const std::string& input) {
-    return "gradients." + gradient + " overlaps " + input + " in memory; a place of its own is expected";
+    return "gradients." + gradient + " overlaps " + input + " in memory; separate memory is expected";
   };
   using Views = AttentionGradientViews;
   EXPECT_EQ(message(&Views::query, call.query, {2, 4, 3, 8}), overlaps("query", "query"));
@@ -205,14 +201,14 @@ TEST(BackwardErrors, DataIsAlignedToItsElements) {
   std::int64_t memory[64] = {};
   const TensorView crooked(reinterpret_cast<std::byte*>(memory) + 1, DType::f32, {2, 4, 3});
   EXPECT_EQ(message_with(&AttentionBackwardInputs::lse, crooked),
-            "lse is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "lse is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 TEST(BackwardErrors, AKernelThatCannotDoTheCallIsRefused) {
   EXPECT_EQ(
       message_of_inputs(Call().inputs(), {.scale = 1e300, .kernel = Kernel::fused}),
-      "kernel is fused, whose backward pass does f32, f16 and bf16, head and value dimensions from 1 to "
-      "1024, and no gradient of weights; automatic or reference is expected for this call");
+      "kernel is fused, whose backward pass supports f32, f16 and bf16, head and value dimensions from 1 to "
+      "1024, but no gradient of the weights; automatic or reference is expected for this call");
 }
 
 TEST(BackwardErrors, NothingIsWrittenWhenTheCallIsWrong) {

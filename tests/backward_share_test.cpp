@@ -312,20 +312,21 @@ TEST(BackwardShares, ThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}), "no error");
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 16}),
-            "tasks[1] is 16; places that rise, from 1 on, of 16 tasks are expected");
+            "tasks[1] is 16; ascending numbers from 1, below 16, are expected");
   EXPECT_EQ(message(call.inputs(), call.whole, {3, 3}),
-            "tasks[1] is 3; places that rise, from 4 on, of 16 tasks are expected");
+            "tasks[1] is 3; ascending numbers from 4, below 16, are expected");
   AttentionOptions options = call.options;
   options.kernel = heed::Kernel::reference;
   EXPECT_EQ(message(call.inputs(), call.whole, {0}, {}, &options),
-            "tasks[0] is 0; places that rise, from 0 on, of 0 tasks are expected");
+            "tasks[0] is 0; ascending numbers from 0, below 0, are expected");
   std::vector<float> parts(100);
   EXPECT_EQ(message(call.inputs(), call.whole, {0, 3}, parts),
-            "gradients.query_parts has 100 floats; 2560 as in the parts of 2 tasks are expected");
+            "gradients.query_parts has 100 floats; 2560 floats for the parts of 2 tasks are expected");
   AttentionBackwardInputs inputs = call.inputs();
   inputs.grad_weights = call.query;
-  EXPECT_EQ(message(inputs, call.whole, {0}),
-            "grad_weights is given; none is expected where keys are shared out");
+  EXPECT_EQ(
+      message(inputs, call.whole, {0}),
+      "grad_weights is given; no gradient of the weights is expected when keys are divided among shares");
   const std::string not_all = "part.rows are 20 of 25 rows; all rows are expected for gradients";
   CallPart longer = call.whole;
   longer.query_length = 25;
@@ -352,7 +353,7 @@ TEST(BackwardShares, PartsThatDoNotFitAreRefused) {
   EXPECT_EQ(message(Tensor({0, 7, 2, 8}), rows),
             "parts has shape [0, 7, 2, 8]; [1, 7, 2, 8], [splits, rows, H, D], is expected");
   EXPECT_EQ(message(Tensor({3, 7, 8, 2}).view().transpose(2, 3), rows),
-            "parts has strides [112, 16, 1, 2]; 1 for the last axis is expected");
+            "parts has strides [112, 16, 1, 2]; stride 1 is expected for the last axis");
 }
 
 }  // namespace

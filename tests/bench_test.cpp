@@ -160,7 +160,7 @@ TEST(Bench, PrintsATableToPeople) {
   EXPECT_EQ(lines[1].rfind("2,200,200,16  f16   yes    lse,top2 " + rest, 0), 0u) << lines[1];
   EXPECT_EQ(lines[2].rfind("1,4,2,80,80,8 f16   yes    lse,top2 " + rest, 0), 0u) << lines[2];
   EXPECT_NE(lines[1].find("% fma"), std::string::npos) << lines[1];
-  EXPECT_EQ(lines[4], "ceilings, the best measured:");
+  EXPECT_EQ(lines[4], "best measured ceilings:");
   EXPECT_NE(lines[5].find("GFLOP/s on 2 threads"), std::string::npos) << lines[5];
 }
 
@@ -183,11 +183,9 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
   const std::string shape_expected =
       "; B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1) is expected";
   const std::string need_expected =
-      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or scores, with "
-      "commas "
-      "between, is expected";
-  const std::string threads_expected =
-      "; a whole number from 0 to 32767, or some with commas between, is expected";
+      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or scores, separated "
+      "by commas, is expected";
+  const std::string threads_expected = "; whole numbers from 0 to 32767, separated by commas, are expected";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--shape", "12,128,128"}, "--shape is '12,128,128'" + shape_expected},
       {{"--shape", "1,12,12,128,128,64,1"}, "--shape is '1,12,12,128,128,64,1'" + shape_expected},
@@ -198,11 +196,11 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
        "--shape is '1,12,5,128,128,64'; a number of heads H that is a multiple of Hkv is expected"},
       {{"--shape"}, "--shape needs a value"},
       {{"--cache", "int8,round"},
-       "--cache is 'int8,round'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, with commas "
-       "between, "
+       "--cache is 'int8,round'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by "
+       "commas, "
        "is expected"},
       {{"--cache", "--dtype", "bf16"},
-       "--dtype is given beside --cache; --cache alone says what a cache keeps"},
+       "--dtype is given together with --cache; --cache names the formats that a cache stores"},
       {{"--dtype", "f64"}, "--dtype is 'f64'; f32, bf16 or f16 is expected"},
       {{"--need", "lse,heat"}, "--need is 'lse,heat'" + need_expected},
       {{"--need", "top0"}, "--need is 'top0'" + need_expected},

@@ -230,12 +230,11 @@ static void structs_of_other_sizes_are_understood(void) {
   EXPECT(heed_attention(&c.query, &c.key, &c.value, &newer.options, &c.outputs) == HEED_OK);
   EXPECT(output_is_right(&c, 1));
   newer.unknown[1] = 1;
-  sprintf(
-      text,
-      "options asks for something that heed %s does not know: byte %d of its %d is not 0, and this version "
-      "knows %d",
-      heed_version(), (int)sizeof(heed_attention_options) + 8, (int)sizeof newer,
-      (int)sizeof(heed_attention_options));
+  sprintf(text,
+          "options requests something that heed %s does not know: byte %d of its %d bytes is not 0, but this "
+          "version knows only the first %d",
+          heed_version(), (int)sizeof(heed_attention_options) + 8, (int)sizeof newer,
+          (int)sizeof(heed_attention_options));
   EXPECT_FAILURE(heed_attention(&c.query, &c.key, &c.value, &newer.options, &c.outputs), text);
 
   EXPECT(heed_attention_outputs_init_sized(&newer_outputs.outputs, sizeof newer_outputs) == HEED_OK);
@@ -295,8 +294,8 @@ static void what_is_wrong_with_a_tensor_is_said(void) {
   c.output.dtype = HEED_F64;
   c.output.strides[0] = 0;
   EXPECT_FAILURE(attend(&c),
-                 "outputs.output has shape [3, 2] and strides [0, 1], so that it may overlap itself; a "
-                 "place of its own for each element is expected");
+                 "outputs.output has shape [3, 2] and strides [0, 1], so it may overlap itself; separate "
+                 "memory for each element is expected");
 }
 
 static void what_is_wrong_with_an_option_is_said(void) {

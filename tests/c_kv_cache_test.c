@@ -280,7 +280,7 @@ static void operations_do_what_they_say(void) {
   /* The next fork takes the number of a released sequence. */
   EXPECT(heed_kv_cache_release(cache, 0) == HEED_OK);
   EXPECT_FAILURE(heed_kv_cache_clear(cache, 0),
-                 "sequence is 0, which is released; one that is in use is expected");
+                 "sequence is 0, which is released; a sequence in use is expected");
   EXPECT(heed_kv_cache_fork(cache, 2, &number) == HEED_OK && number == 0 && holds_rows(cache, 0, 0, left, 5));
   EXPECT(heed_kv_cache_clear(cache, 0) == HEED_OK);
 
@@ -385,7 +385,7 @@ static void pools_of_others_are_read_and_written_in_place(void) {
   shape_rows(&key, 2, kKvHeads, 1, kDim);
   shape_rows(&value, 2, kKvHeads, 1, kValueDim);
   EXPECT_FAILURE(heed_kv_cache_append(pages, &key.tensor, &value.tensor, NULL, NULL, 0),
-                 "the memory of this cache is read only; mutable views are expected to append");
+                 "the memory of this cache is read-only; mutable views are expected for append()");
   heed_kv_cache_free(table);
   heed_kv_cache_free(pages);
 }
@@ -469,8 +469,8 @@ static void structs_of_other_sizes_are_understood(void) {
   heed_kv_cache_free(cache);
   newer.unknown = 1;
   sprintf(text,
-          "options asks for something that heed %s does not know: byte %d of its %d is not 0, and this "
-          "version knows %d",
+          "options requests something that heed %s does not know: byte %d of its %d bytes is not 0, but this "
+          "version knows only the first %d",
           heed_version(), (int)sizeof(heed_kv_cache_options), (int)sizeof newer,
           (int)sizeof(heed_kv_cache_options));
   EXPECT_FAILURE(heed_kv_cache_create(&newer.options, &cache), text);

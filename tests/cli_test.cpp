@@ -54,8 +54,8 @@ TEST(Heed, SaysWhichCommandReadsWords) {
 
 TEST(Heed, SaysWhichOptionLooksAtWords) {
   const std::string refusal =
-      "heed: DOC is 'the cat sat', and there is no such file; before words, --model DIR is expected (--model "
-      "induction comes with heed)\n";
+      "heed: DOC is 'the cat sat', which does not exist; for words, --model DIR is expected before them "
+      "(--model induction comes with heed)\n";
   EXPECT_EQ(run_heed({"look", "the cat sat"}).errors, refusal);
   EXPECT_EQ(run_heed({"who", "cat", "sat", "the cat sat"}).errors, refusal);
   EXPECT_EQ(run_heed({"atlas", "the cat sat", "--out", "x.svg"}).errors, refusal);

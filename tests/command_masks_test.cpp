@@ -142,7 +142,7 @@ TEST_F(CommandMasks, WhatIsWrongIsSaid) {
       {{"--mask-pattern", "dilated=2,x"},
        "--mask-pattern is 'dilated=2,x'; dilated=REACH,STEP of whole numbers is expected"},
       {{"--mask-pattern", "documents=3,3"},
-       "sparse_mask has size [1, 1, 6, 6]; [2, 4, 5, 7], or 1 of the first two, or a divisor of the heads, "
+       "sparse_mask has size [1, 1, 6, 6]; [2, 4, 5, 7], or 1 for the first two, or a divisor of the heads, "
        "is expected"},
       {{"--mask-expression", "j <= k"},
        "mask expression \"j <= k\": unknown name 'k' at column 6; b, h, i or j is expected"},
@@ -151,7 +151,8 @@ TEST_F(CommandMasks, WhatIsWrongIsSaid) {
       {{"--block-size", "4,4"}, "--block-size is given without --mask-blocks TENSOR"},
       {{"--mask-slices", "rows.npy"},
        "--mask-slices has dtype i64 and shape [5, 1, 2]; i64 or i32 [N, 5] is expected"},
-      {{"--mask-rows", "-"}, "--mask-rows is '-'; a file is expected: standard input is for other tensors"},
+      {{"--mask-rows", "-"},
+       "--mask-rows is '-'; a file is expected because standard input is reserved for other tensors"},
   };
   for (const auto& [words, message] : cases) {
     Words all = words;
@@ -238,7 +239,7 @@ TEST_F(CommandMasks, AFolderOfCapturedCallsIsRead) {
   EXPECT_EQ(object["calls"][0]["heads"], (nlohmann::json{3, 7}));
   const CommandResult wrong = look({"run.heed", "--row", "1"});
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_NE(wrong.errors.find("--row is given beside a folder of captured calls"), std::string::npos)
+  EXPECT_NE(wrong.errors.find("--row is given together with a folder of captured calls"), std::string::npos)
       << wrong.errors;
   std::filesystem::create_directory(folder / "empty");
   EXPECT_EQ(look({"empty"}).exit_code, 1);

@@ -136,8 +136,9 @@ TEST(PlanCommand, PrintsATableToPeople) {
 TEST(PlanCommand, SaysWhatIsWrongWithAnOption) {
   const std::string sizes = "; a whole number from 1 to 65536 is expected";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--length", "9"}, "--ranks is missing: how many processes share the call (see heed plan --help)"},
-      {{"--ranks", "9"}, "--length is missing: how many keys the call has (see heed plan --help)"},
+      {{"--length", "9"},
+       "--ranks is missing: the number of processes that share the call (see heed plan --help)"},
+      {{"--ranks", "9"}, "--length is missing: the number of keys (see heed plan --help)"},
       {{"--ranks", "0"}, "--ranks is '0'" + sizes},
       {{"--heads", "x"}, "--heads is 'x'" + sizes},
       {{"--length", "0"}, "--length is '0'; a whole number from 1 to 1073741824 is expected"},

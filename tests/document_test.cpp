@@ -239,15 +239,14 @@ TEST(Document, RefusesInOneSentence) {
   EXPECT_EQ(message_of([&] {
               (void)attention_map(call.document, {0, 2});
             }),
-            "size is 0 x 2, of 9 queries and 11 keys; a bin at least is expected");
+            "size is 0 x 2, of 9 queries and 11 keys; at least one bin is expected");
   EXPECT_EQ(message_of([&] { (void)check_document(call.document, 0); }), "rows is 0; 1 or more is expected");
   Document other;
   for (const auto& use :
        {+[](Document& d) { save_document("none", d); }, +[](Document& d) { (void)check_document(d); }})
     EXPECT_EQ(message_of([&] { use(other); }), "the document has no report yet; fill_report() makes it");
   other.has_value = false;
-  EXPECT_EQ(message_of([&] { fill_report(other); }),
-            "the document holds no values; its report is all that there is");
+  EXPECT_EQ(message_of([&] { fill_report(other); }), "the document has no values, so no report can be made");
   save_document(call.path, call.document);
   heed::io::TensorFile file = heed::io::read_safetensors(call.path);
   const std::vector<std::pair<std::string, heed::TensorView>> tensors(file.tensors.begin(),
@@ -255,13 +254,13 @@ TEST(Document, RefusesInOneSentence) {
   file.metadata.erase("tokens");
   heed::io::write_safetensors(call.path, tensors, file.metadata);
   EXPECT_EQ(message_of([&] { (void)heed::open_document(call.path); }),
-            call.path + " has induction without the tokens that it is about");
+            call.path + " has induction scores without tokens");
   heed::io::write_safetensors(call.path, {{"query", call.document.query}});
-  EXPECT_EQ(
-      message_of([&] { (void)heed::open_document(call.path); }),
-      call.path +
-          " is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or "
-          "'heed explain 1'");
+  EXPECT_EQ(message_of([&] { (void)heed::open_document(call.path); }),
+            call.path +
+                " is not a document of heed look or heed explain: the format in its metadata is not 'heed "
+                "look 1' or "
+                "'heed explain 1'");
 }
 
 }  // namespace

@@ -366,19 +366,19 @@ TEST(Eviction, RefusesWhatItCannotDo) {
     return message_of([&] { (void)trace_eviction(q, k, options, {kind, 2, 2}, prompt); });
   };
   EXPECT_EQ(trace(query, key, {}),
-            "causal is false; rows that decode see no later keys, so true is expected");
+            "causal is false; true is expected because decoded rows see no later keys");
   EXPECT_EQ(trace(query.view().select(0, 0), key, {.causal = true}),
             "query has shape [2, 6, 4]; four axes, [B, heads, rows, D], are expected");
   EXPECT_EQ(trace(query, key.view().narrow(2, 0, 5), {.causal = true}),
-            "query has 6 rows and key 5; no fewer keys are expected");
+            "query has 6 rows and key 5; at least as many keys are expected");
   EXPECT_EQ(trace(query.view().narrow(2, 0, 4), key, {.causal = true}),
-            "the first row stands at position 0; 2 is expected, so that the last row stands at the last key");
+            "the first row is at position 0; 2 is expected, so that the last row is at the last key");
   const Tensor bias({6, 6});
   EXPECT_EQ(trace(query, key, {.causal = true, .bias = bias.view()}),
-            "bias is given; a call without it is expected, as rows leave the cache");
+            "bias is given; a call without it is expected because rows leave the cache");
   EXPECT_EQ(trace(query, key, {.causal = true}, 6), "prompt is 6; 0 to 5 of the 6 rows are expected");
   EXPECT_EQ(trace(query, key, {.causal = true}, 1, EvictionKind::snapkv),
-            "prompt is 1; 2 to 5 of the 6 rows are expected, as the last of them vote");
+            "prompt is 1; 2 to 5 of the 6 rows are expected because the last of them vote");
   EXPECT_NE(trace(query, normal_tensor({1, 1, 6, 3}, 2, DType::f32), {.causal = true}), "no error");
   EXPECT_NE(trace(query, normal_tensor({2, 1, 6, 4}, 2, DType::f32), {.causal = true}), "no error");
 }

@@ -144,7 +144,7 @@ TEST_F(ExplainParams, ThatContradictTheCommandLineAreRefused) {
   expect_refusal(2, {"to be", "--params", path, "--layout", "in-proj"},
                  "--layout is in-proj, but " + path + " has query.weight, which is per-head");
   expect_refusal(2, {"to be", "--params", path, "--init", "torch"},
-                 "--init says how weights are drawn, but --params reads them; give one of the two");
+                 "--init draws weights and --params reads them; one of the two is expected");
 }
 
 TEST_F(ExplainParams, OfAnotherFormatAreRefusedByTheirName) {
@@ -157,12 +157,12 @@ TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
                  "cannot open '" + folder / "none.safetensors" + "': No such file or directory");
   write({});
   expect_broken(
-      "has neither query.weight nor in_proj_weight nor qkv_layer.weight, so it holds no attention layer");
+      "has neither query.weight nor in_proj_weight nor qkv_layer.weight; an attention layer is expected");
   write({{"query.weight", q}});
   expect_broken("has no tensor key.weight");
   write({{"query.weight", q}, {"key.weight", v}, {"value.weight", v}});
   expect_broken(
-      "key has shape [2, 5, 4]; [2, 3, C] is expected beside a query of shape [2, 3, 4] and a value of shape "
+      "key has shape [2, 5, 4]; [2, 3, C] is expected for a query of shape [2, 3, 4] and a value of shape "
       "[2, 5, 4]");
   const Tensor whole({2, 3, 4}, DType::i64);
   write({{"query.weight", whole}, {"key.weight", k}, {"value.weight", v}});
@@ -179,17 +179,17 @@ TEST_F(ExplainParams, ThatDoNotFitTogetherAreRefused) {
   const Tensor wide_v({2, 5, 6});
   write({{"query.weight", q}, {"key.weight", wide_k}, {"value.weight", wide_v}});
   expect_broken(
-      "its keys are made from 6 features and its queries from 4; the same number is expected, for both come "
-      "from embedded words");
+      "its keys are made from 6 features and its queries from 4; the same number is expected because both "
+      "are made from embedded words");
 }
 
 TEST_F(ExplainParams, ThatTheLayerHasNoPlaceForAreRefused) {
   const Tensor row({1, 1, 4});
   write({{"query.weight", q}, {"key.weight", k}, {"value.weight", v}, {"bias_k", row}});
-  expect_broken("has a tensor bias_k, which the layer has no place for");
+  expect_broken("has a tensor bias_k, which is not a parameter of the layer");
   const Tensor none({2, 0, 4});
   write({{"query.weight", none}, {"key.weight", none}, {"value.weight", v}});
-  expect_broken("it has a projection of shape [0, 4]; no size can be 0");
+  expect_broken("has a projection of shape [0, 4]; sizes of at least 1 are expected");
 }
 
 TEST_F(ExplainParams, ThatAreNotNumbersAreShownAsSuch) {

@@ -60,7 +60,7 @@ TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
 
 TEST_F(Explain, RefusesAPageInPlaceOfAnotherFile) {
   expect_refusal(2, {"to be", "--save", path, "--html", path},
-                 "--html '" + path + "' is the file that --save goes to; each result needs its own");
+                 "--html '" + path + "' is the file that --save goes to; each result needs its own file");
 }
 
 TEST_F(Explain, GivesTheNumbersOfTheNotebookOnAnInputSentence) {

@@ -65,7 +65,7 @@ TEST(FourteenthResult, IsCheckedAsTheOthersAre) {
   Tensor both({2, 3, 5}, DType::f32);
   heed::detail::bind_outputs({.lse = both, .sum_of_squares = both}, {}, 4, call.problem);
   EXPECT_EQ(message_of([&] { heed::detail::check_overlaps(call.problem); }),
-            "outputs.sum_of_squares overlaps outputs.lse in memory; a place of its own is expected");
+            "outputs.sum_of_squares overlaps outputs.lse in memory; separate memory is expected");
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   const CommandResult nothing = run_heed({"generate"});
   EXPECT_EQ(nothing.exit_code, 2);
   EXPECT_EQ(nothing.errors,
-            "heed: DIR is missing: the folder of a model, or stories or induction, which come with heed (see "
+            "heed: DIR is missing: a model folder, or stories or induction, which come with heed (see "
             "heed generate --help)\n");
   expect_refusal(2, {"--tokens", "0"}, "--tokens is '0'; a whole number from 1 to 1000000 is expected");
   expect_refusal(2, {"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected");
@@ -161,18 +161,21 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--top-p", "0"}, "--top-p is 0.0; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
-  expect_refusal(2, {"--watch", "--head", "1"}, "--head is '1'; a head as 1.3 (layer 1, head 3) is expected");
+  expect_refusal(2, {"--watch", "--head", "1"},
+                 "--head is '1'; a head such as 1.3 (layer 1, head 3) is expected");
   expect_refusal(2, {"--watch", "--head", "1.0"}, "--head is '1.0'; the layers are 0 to 0");
   expect_refusal(2, {"--watch", "--head", "0.2"}, "--head is '0.2'; layer 0 has the heads 0 to 1");
   expect_refusal(2, {"--cache", "f64"}, "--cache is 'f64'; f32, bf16, f16, int8, int4 or fp8 is expected");
   expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
   expect_refusal(2, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");
-  expect_refusal(2, {}, "--prompt has no words; this model goes on with what is repeated in it", "symbols");
+  expect_refusal(2, {},
+                 "--prompt has no words; at least one is expected because this model continues repetitions",
+                 "symbols");
   expect_refusal(2, {"--prompt", "a b c d e"}, "--prompt has 5 different words; the model has symbols for 4",
                  "symbols");
   expect_refusal(1, {},
                  "'" + (*folder / "none") +
-                     "' is no folder; that of a model, with config.json, or a GGUF file is expected",
+                     "' is not a folder; a model folder with config.json, or a GGUF file, is expected",
                  "none");
 }
 
@@ -198,7 +201,7 @@ class StrangeModel : public Generate {
   }
 };
 
-// Repeats `thing` with commas between.
+// Repeats `thing` separated by commas.
 std::string many(const std::string& before, const std::string& thing, int count, const std::string& after) {
   std::string text = before + thing;
   for (int i = 1; i < count; ++i) text += "," + thing;
@@ -215,21 +218,22 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
   };
   expect_fault("config.json", "{", " is not JSON");
   const std::string none =
-      " is no configuration of a model that heed trained: its format is not 'heed model 2'";
+      " is not the configuration of a model from heed train: its format is not 'heed model 2'";
   expect_fault("config.json", "[]", none);
   expect_fault("config.json", changed("heed model 2", "heed model 3"), none);
   expect_fault("config.json", "{\"heed\":{\"format\":\"heed model 2\",\"settings\":[]}}",
-               ": its settings are no JSON object");
-  expect_fault("config.json", "{\"format\":\"heed model 1\",\"settings\":{}}",
-               " is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+               ": its settings are not a JSON object");
+  expect_fault(
+      "config.json", "{\"format\":\"heed model 1\",\"settings\":{}}",
+      " was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
   put("config.json", "{\"format\":\"heed model 1\",\"settings\":{}}");
   expect_refusal(1, {},
                  "'" + (*folder / "strange") +
-                     "/config.json' is of an earlier heed; heed train --resume writes the folder "
-                     "anew from its checkpoint",
+                     "/config.json' was written by an earlier heed; heed train --resume rewrites the folder "
+                     "from its checkpoint",
                  "strange");
   put("config.json", config);
-  expect_fault("config.json", "{\"model_type\":\"bert\"}", " is of a model that heed train did not make");
+  expect_fault("config.json", "{\"model_type\":\"bert\"}", " describes a model that heed train did not make");
   expect_fault("config.json", changed("\"n_layer\": 1", "\"n_layer\": 2"),
                " has n_layer 2; its settings and vocabulary.json give 1");
   expect_fault("config.json", changed("\"n_inner\"", "\"inner\""),
@@ -240,17 +244,18 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
   expect_fault("config.json", changed("\"attention_only\": false", "\"attention_only\": 0"),
                ": its 'attention_only' is neither true nor false");
   expect_fault("config.json", changed("\"layers\": 1", "\"layers\": 1e300"),
-               ": its 'layers' is no whole number from 1 to 1000");
+               ": its 'layers' is not a whole number from 1 to 1000");
   expect_fault("config.json", changed("\"clip\": 1.0", "\"clip\": \"1\""),
-               ": its 'clip' is no number above 0");
+               ": its 'clip' is not a number above 0");
   expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 3"),
-               " has a model_dim that is no multiple of its heads");
+               " has a model_dim that is not a multiple of its heads");
   expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 5"),  // 16 = 3 * 5 + 1
-               " has a model_dim that is no multiple of its heads");
+               " has a model_dim that is not a multiple of its heads");
   expect_fault("vocabulary.json", "{\"words\":[]}",
-               " is no vocabulary: an object with 'characters' or 'symbols' is expected");
-  expect_fault("vocabulary.json", "{\"symbols\":0}", " has symbols that are no number from 1 to 1000000");
-  expect_fault("vocabulary.json", "{\"characters\":[]}", " has characters that are no list of 1 to 1000000");
+               " is not a vocabulary: an object with 'characters' or 'symbols' is expected");
+  expect_fault("vocabulary.json", "{\"symbols\":0}", " has symbols that are not a number from 1 to 1000000");
+  expect_fault("vocabulary.json", "{\"characters\":[]}",
+               " has characters that are not a list of 1 to 1000000");
   expect_fault("vocabulary.json", "{\"characters\":[\"ab\"]}", " has a character that is not one code point");
   expect_fault("vocabulary.json", "{\"characters\":[\"b\",\"a\"]}", " has characters that are not in order");
   fs::remove(*folder / "strange" + "/vocabulary.json");
@@ -260,24 +265,22 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
 
 // Parsed values take many times the memory of their text, so their size, depth and number are limited.
 TEST_F(StrangeModel, OfHugeOrDeepFilesIsRefused) {
-  expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep; no model does");
+  expect_fault("config.json", std::string(100'000, '['), " nests values more than 8 deep, the limit");
   expect_fault("vocabulary.json", "{\"characters\":[[[[[[[[[]]]]]]]]]}",
-               " nests values more than 8 deep; no model does");
+               " nests values more than 8 deep, the limit");
   expect_fault("config.json", std::string((1 << 20) + 1, ' '), " is larger than 1 MiB");
   expect_fault("vocabulary.json", std::string((16 << 20) + 1, ' '), " is larger than 16 MiB");
-  expect_fault("config.json", many("[", "0", 10'001, "]"),
-               " has more than 10000 values, which is the most that is taken");
+  expect_fault("config.json", many("[", "0", 10'001, "]"), " has more than 10000 values, the limit");
   expect_fault("config.json", many("{", "\"a\":0", 101, "}"),
-               " has an object of more than 100 members, which is the most that is taken");
+               " has an object of more than 100 members, the limit");
   const std::string long_word(1'100'000, 'a');
-  expect_fault(
-      "vocabulary.json", "{\"characters\":[\"" + long_word + "\"]}",
-      " has a string, a number or a gap of more than 1048576 bytes, which is the most that is taken");
+  expect_fault("vocabulary.json", "{\"characters\":[\"" + long_word + "\"]}",
+               " has a string, a number or a gap of more than 1048576 bytes, the limit");
 }
 
 // Some of these took minutes, others hundreds of megabytes, when all of a file was parsed into values.
 TEST_F(StrangeModel, OfManySmallThingsIsRefusedAtTheFirstThatDoesNotFit) {
-  const std::string form = " is no vocabulary: an object with 'characters' or 'symbols' is expected";
+  const std::string form = " is not a vocabulary: an object with 'characters' or 'symbols' is expected";
   expect_fault("vocabulary.json", many("[", "{}", 500'000, "]"), form);
   expect_fault("vocabulary.json", many("[", "[]", 500'000, "]"), form);
   std::string keys = "{";
@@ -289,8 +292,9 @@ TEST_F(StrangeModel, OfManySmallThingsIsRefusedAtTheFirstThatDoesNotFit) {
   expect_fault("vocabulary.json", "{\"characters\":[\"a\",[\"b\"]]}",
                " has a character that is not one code point");
   expect_fault("vocabulary.json", "{\"characters\":{\"a\":1}}",
-               " has characters that are no list of 1 to 1000000");
-  expect_fault("vocabulary.json", "{\"symbols\":[2]}", " has symbols that are no number from 1 to 1000000");
+               " has characters that are not a list of 1 to 1000000");
+  expect_fault("vocabulary.json", "{\"symbols\":[2]}",
+               " has symbols that are not a number from 1 to 1000000");
   expect_fault("vocabulary.json", "{}", form);
   expect_fault("vocabulary.json", "2", form);
   expect_fault("vocabulary.json", std::string("{\"symbols\":2}\0", 14), " is not JSON");

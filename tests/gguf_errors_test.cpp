@@ -64,8 +64,8 @@ TEST(GgufErrors, EveryTruncationIsRefused) {
   for (std::size_t size = whole.size(); size-- > 0;) {
     std::filesystem::resize_file(path, size);
     const std::string message = refusal_at(path);
-    const bool spoken = message == "is no GGUF file" || message.ends_with(", within its header") ||
-                        message.ends_with(" beyond its end");
+    const bool spoken = message == "is not a GGUF file" || message.ends_with(", within its header") ||
+                        message.ends_with(" beyond the end of the file");
     ASSERT_TRUE(spoken) << size << " bytes: " << message;
   }
 }
@@ -73,13 +73,13 @@ TEST(GgufErrors, EveryTruncationIsRefused) {
 TEST(GgufErrors, Headers) {
   constexpr std::uint64_t kVast = std::uint64_t{1} << 63;
   expect_refused({
-      {"is no GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
-      {"is GGUF of version 1; 2 and 3 are those that heed reads", [](GgufBytes& file) { file.version = 1; }},
-      {"is GGUF of version 50331648; 2 and 3 are those that heed reads",  // 3 in big-endian order
+      {"is not a GGUF file", [](GgufBytes& file) { file.magic = "GGUf"; }},
+      {"is GGUF of version 1; 2 or 3 is expected", [](GgufBytes& file) { file.version = 1; }},
+      {"is GGUF of version 50331648; 2 or 3 is expected",  // 3 in big-endian order
        [](GgufBytes& file) { file.version = 3u << 24; }},
-      {"has 65537 tensors and 8 values; 65536 of each are the most that is taken",
+      {"has 65537 tensors and 8 values; at most 65536 of each are expected",
        [](GgufBytes& file) { file.tensor_count = 65537; }},
-      {"has 12 tensors and 18446744073709551615 values; 65536 of each are the most that is taken",
+      {"has 12 tensors and 18446744073709551615 values; at most 65536 of each are expected",
        [](GgufBytes& file) { file.value_count = ~std::uint64_t{0}; }},
       {"has general.alignment 4; a power of two from 8 to 65536 is expected",
        with("general.alignment", u32_value(4))},
@@ -87,14 +87,14 @@ TEST(GgufErrors, Headers) {
        with("general.alignment", u32_value(48))},
       {"has general.alignment 131072; a power of two from 8 to 65536 is expected",
        with("general.alignment", u32_value(131072))},
-      {"has 'general.alignment' that is no whole number", with("general.alignment", text_value("32"))},
+      {"has 'general.alignment' that is not a whole number", with("general.alignment", text_value("32"))},
       {"has 'general.alignment' that is a list", with("general.alignment", i32s_value({32}))},
       {"has the name of a value of 0 bytes; 1 to 65535 are expected", with("", u32_value(1))},
       {"has the name of a value of 65536 bytes; 1 to 65535 are expected",
        with(std::string(65536, 'a'), u32_value(1))},
-      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", little(13, 4))},
-      {"has 'x' of kind 13; 0 to 12 are those of GGUF", with("x", list_value(13, 1, ""))},
-      {"has 'x', a list of lists, which heed does not take", with("x", list_value(9, 1, ""))},
+      {"has 'x' of kind 13; 0 to 12 is expected", with("x", little(13, 4))},
+      {"has 'x' of kind 13; 0 to 12 is expected", with("x", list_value(13, 1, ""))},
+      {"has 'x', a list of lists, which heed does not read", with("x", list_value(9, 1, ""))},
       {"has a list that is longer than the file", with("x", list_value(4, kVast / 4, ""))},
       {"has a list that is longer than the file", with("x", list_value(0, kVast, ""))},
       {"has two values named 'x?'",
@@ -138,29 +138,30 @@ TEST(GgufErrors, Tensors) {
       {"has a tensor 'x' with more elements than 64 bits can count", sized({kLarge, kLarge / 2})},
       {"has two tensors named 'token_embd.weight'",
        [](GgufBytes& file) { file.tensors.push_back(file.tensors.front()); }},
-      {"has a tensor 'output_norm.weight' at offset 8, which is no multiple of the alignment 32", placed(8)},
-      {"has a tensor 'output_norm.weight' at offset 1048576, beyond its end", placed(1 << 20)},
-      {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond its end",
+      {"has a tensor 'output_norm.weight' at offset 8, which is not a multiple of the alignment 32",
+       placed(8)},
+      {"has a tensor 'output_norm.weight' at offset 1048576, beyond the end of the file", placed(1 << 20)},
+      {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond the end of the file",
        placed(~std::uint64_t{31})},
       {"has a tensor 'output_norm.weight' that shares bytes with another", placed(0)},
       {"has a tensor 'output_norm.weight' of type 26; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 26; }},
-      {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is no multiple of 32",
+      {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is not a multiple of 32",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 8; }},
-      {"has a tensor 'output.weight' that goes beyond its end",
+      {"has a tensor 'output.weight' that ends beyond the end of the file",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, 1 << 20};
        }},
-      {"has a tensor 'output.weight' that goes beyond its end",
+      {"has a tensor 'output.weight' that ends beyond the end of the file",
        [](GgufBytes& file) {
          file.tensor("output.weight").sizes = {8, std::uint64_t{1} << 59};
        }},
-      {"has a tensor 'blk.0.attn_rot_embd.weight' that the model of its metadata has no place for",
+      {"has a tensor 'blk.0.attn_rot_embd.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.0.attn_rot_embd.weight", {2}, 0, f32_run(0, 2)});
        }},
       // Names of safetensors tensors are not valid in GGUF.
-      {"has a tensor 'model.norm.weight' that the model of its metadata has no place for",
+      {"has a tensor 'model.norm.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) { file.tensor("output_norm.weight").name = "model.norm.weight"; }},
   });
 }
@@ -178,7 +179,7 @@ TEST(GgufErrors, ShapesThatTheMetadataContradicts) {
        without("output_norm.weight")},
       {"has no tensor blk.1.attn_norm.weight, which the model of its metadata needs",
        with("llama.block_count", u32_value(2))},
-      {"has a tensor 'blk.1.attn_norm.weight' that the model of its metadata has no place for",
+      {"has a tensor 'blk.1.attn_norm.weight' that is not a parameter of the model of its metadata",
        [](GgufBytes& file) {
          file.tensors.push_back({"blk.1.attn_norm.weight", {8}, 0, f32_run(0, 8)});
        }},
@@ -206,7 +207,7 @@ TEST(GgufErrors, Metadata) {
   expect_refused({
       {"has general.architecture 'gemma2'; heed runs llama, qwen2, qwen3 from GGUF",
        with("general.architecture", text_value("gemma2"))},
-      {"has 'general.architecture' that is no text", with("general.architecture", u32_value(1))},
+      {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},
       {"no error", with("llama.expert_count", u32_value(0))},
       {"has 'llama.attention.clamp_kqv', which heed does not know",
@@ -216,11 +217,11 @@ TEST(GgufErrors, Metadata) {
       {"has split.count 3; at most 1 is expected", with("split.count", u32_value(3))},
       {"no error", with("llama.pooling_type", u32_value(1))},
       {"has no llama.attention.layer_norm_rms_epsilon", without("llama.attention.layer_norm_rms_epsilon")},
-      {"has 'llama.attention.layer_norm_rms_epsilon' that is no finite number",
+      {"has 'llama.attention.layer_norm_rms_epsilon' that is not a finite number",
        with("llama.attention.layer_norm_rms_epsilon", little(6, 4) + little(kInfinity, 4))},
       {"has 'llama.block_count' that is beyond 63 bits",
        with("llama.block_count", little(10, 4) + little(~std::uint64_t{0}, 8))},
-      {"has 'llama.block_count' that is no whole number", with("llama.block_count", f32_value(1))},
+      {"has 'llama.block_count' that is not a whole number", with("llama.block_count", f32_value(1))},
       {"has num_hidden_layers 0; 1 to 1024 is expected", with("llama.block_count", u32_value(0))},
       {"has no llama.block_count", without("llama.block_count")},
       {"has no llama.context_length", without("llama.context_length")},
@@ -232,12 +233,12 @@ TEST(GgufErrors, Metadata) {
       {"has num_key_value_heads 3; 1 to 2 is expected", with("llama.attention.head_count_kv", u32_value(3))},
       {"no error", with("llama.vocab_size", u32_value(3))},
       {"has llama.vocab_size 4; token_embd.weight has 3 rows", with("llama.vocab_size", u32_value(4))},
-      {"has 'llama.vocab_size' that is no whole number", with("llama.vocab_size", text_value("3"))},
+      {"has 'llama.vocab_size' that is not a whole number", with("llama.vocab_size", text_value("3"))},
       {"has llama.rope.dimension_count 2; heads are 4 wide",
        with("llama.rope.dimension_count", u32_value(2))},
       {"has llama.attention.value_length 8; heads are 4 wide",
        with("llama.attention.value_length", u32_value(8))},
-      {"has llama.rope.scaling.type 'yarn'; heed has none, linear and Llama 3's divisors",
+      {"has llama.rope.scaling.type 'yarn'; none, linear or Llama 3's divisors are expected",
        with("llama.rope.scaling.type", text_value("yarn"))},
       {"no error", with("llama.rope.scaling.type", text_value("linear"))},
       {"has factor that is not above 0", with("llama.rope.scaling.factor", f32_value(-1))},
@@ -247,9 +248,9 @@ TEST(GgufErrors, Metadata) {
        rope({name, {4097}, 0, f32_run(0, 4097)})},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
        rope({name, {3}, 0, f32_run(1, 2)})},
-      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+      {"has a tensor rope_freqs.weight that does not follow Llama 3's rule, the only one that heed supports",
        rope({name, {2}, 0, of_f32(1) + of_f32(2)})},
-      {"has a tensor rope_freqs.weight that is not of Llama 3's rule, the one that heed knows",
+      {"has a tensor rope_freqs.weight that does not follow Llama 3's rule, the only one that heed supports",
        rope({name, {2}, 0, little(kInfinity, 4) + little(kInfinity + 1, 4)})},
       {"has a tensor 'rope_freqs.weight' that shares bytes with another",
        [&](GgufBytes& file) {
@@ -283,19 +284,19 @@ TEST(GgufErrors, KindsOfValues) {
               "'" + folder / "m.gguf" + "' has '" + name + "' that is " + what);
   };
   using Value = io::detail::GgufValue;
-  says("number", "no list", [](const Value& value) { return value.integers(); });
-  says("number", "no list", [](const Value& value) { return value.reals(); });
-  says("number", "no list", [](const Value& value) { return value.texts(); });
+  says("number", "not a list", [](const Value& value) { return value.integers(); });
+  says("number", "not a list", [](const Value& value) { return value.reals(); });
+  says("number", "not a list", [](const Value& value) { return value.texts(); });
   says("texts", "a list", [](const Value& value) { return value.text(); });
   says("numbers", "a list", [](const Value& value) { return value.real(); });
   says("numbers", "a list", [](const Value& value) { return value.flag(); });
-  says("texts", "no list of whole numbers", [](const Value& value) { return value.integers(); });
-  says("texts", "no list of numbers", [](const Value& value) { return value.reals(); });
-  says("numbers", "no list of texts", [](const Value& value) { return value.texts(); });
-  says("numbers", "no whole number", [](const Value& value) { return value.integers(); });
+  says("texts", "not a list of whole numbers", [](const Value& value) { return value.integers(); });
+  says("texts", "not a list of numbers", [](const Value& value) { return value.reals(); });
+  says("numbers", "not a list of strings", [](const Value& value) { return value.texts(); });
+  says("numbers", "not a whole number", [](const Value& value) { return value.integers(); });
   says("number", "neither true nor false", [](const Value& value) { return value.flag(); });
   says("two", "neither true nor false", [](const Value& value) { return value.flag(); });
-  says("nan", "no finite number", [](const Value& value) { return value.real(); });
+  says("nan", "not a finite number", [](const Value& value) { return value.real(); });
 }
 
 void add_byte_level(GgufBytes& file) {
@@ -368,7 +369,7 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
     write_file(folder / "m.gguf", file.bytes());
     const Model model = load_model(folder / "m.gguf");
     EXPECT_EQ(message_of([&] { (void)model.tokenize("a"); }),
-              "the model " + lack + ", so that the text cannot be read as tokens");
+              "the model " + lack + ", so the text cannot be split into tokens");
     EXPECT_EQ(model.tokenizer(), nullptr);
     const Tensor ids = Tensor::from<std::int64_t>({0, 2}, {2});
     EXPECT_EQ(model.hidden_states(ids).shape(), (Dims{2, 8}));
@@ -380,9 +381,10 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
     };
   };
   expect("has no tokenizer.ggml.model", [](GgufBytes& /*file*/) {});
-  expect("has tokenizer.ggml.model 'bert', where heed knows gpt2 and llama", set("model", "bert"));
+  expect("has tokenizer.ggml.model 'bert', which heed does not know; gpt2 or llama is expected",
+         set("model", "bert"));
   expect("has tokenizer.ggml.pre 'tekken', which heed does not know", set("pre", "tekken"));
-  expect("has no tokenizer.ggml.pre, which says how texts are cut", [](GgufBytes& file) {
+  expect("has no tokenizer.ggml.pre, which tells how to split texts", [](GgufBytes& file) {
     add_byte_level(file);
     file.drop("tokenizer.ggml.pre");
   });
@@ -415,7 +417,7 @@ TEST(GgufErrors, PiecesOfVeryManyPairsAreNotCopied) {
                 file.set("tokenizer.ggml.tokens", texts_value(tokens));
                 file.set("tokenizer.ggml.scores", f32s_value(std::vector<float>(tokens.size())));
               }),
-              "has tokens that are made of others in more ways than 64 MiB hold");
+              "has tokens that can be built from others in more ways than fit into 64 MiB");
   });
   if (!taken) GTEST_SKIP() << kUnmeasured;
   EXPECT_LE(*taken, 256 << 20);

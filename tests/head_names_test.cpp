@@ -236,7 +236,8 @@ TEST(HeadNames, OfTextsWithOtherHeadsAreRefused) {
     (void)heed::merge_summaries(texts);
     FAIL();
   } catch (const heed::Error& error) {
-    EXPECT_STREQ(error.what(), "text 1 has 2 heads; the 1 of the first text, in its order, are expected");
+    EXPECT_STREQ(error.what(),
+                 "text 1 has 2 heads; the 1 heads of the first text, in its order, are expected");
   }
 }
 

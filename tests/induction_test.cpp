@@ -131,9 +131,9 @@ TEST(Induction, RefusesIdsThatAreNotOneForEachToken) {
     return heed::test::message_of(
         [&] { (void)heed::make_report(call.query, call.key, call.key, call.options, wanted); });
   };
-  EXPECT_EQ(refusal(), "query_token_ids has 2 of them; 400, the length of query, is expected");
+  EXPECT_EQ(refusal(), "query_token_ids has 2 entries; 400, the length of query, is expected");
   std::swap(wanted.query_token_ids, wanted.key_token_ids);
-  EXPECT_EQ(refusal(), "key_token_ids has 2 of them; 400, the length of key, is expected");
+  EXPECT_EQ(refusal(), "key_token_ids has 2 entries; 400, the length of key, is expected");
 }
 
 TEST(Induction, OfFewWordsIsTheSumOfSingleWeights) {

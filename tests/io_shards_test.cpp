@@ -207,9 +207,8 @@ TEST_F(IoShards, FilesThatCannotBeReadAreRefused) {
   write_file(path, whole + "x");
   expect_error(subject + " has 21 bytes of data; its shape [5] of f32 needs 20", heed::ErrorCode::io, open);
   ASSERT_EQ(mkfifo((folder / "pipe.npy").c_str(), 0600), 0);
-  expect_error(
-      "\'" + (folder / "pipe.npy") + "' is not a regular file, as it has to be to be read at any place",
-      heed::ErrorCode::io, [&] { (void)TensorOnDisk(folder / "pipe.npy"); });
+  expect_error("\'" + (folder / "pipe.npy") + "' is not a regular file, which random access needs",
+               heed::ErrorCode::io, [&] { (void)TensorOnDisk(folder / "pipe.npy"); });
   heed::io::write_safetensors(folder / "x.safetensors", {{"x", counted({3}, DType::f64)}});
   expect_error("\'" + (folder / "x.safetensors") + "' has no tensor 'y'; it has 'x'", heed::ErrorCode::io,
                [&] { (void)TensorOnDisk(folder / "x.safetensors", "y"); });
@@ -226,10 +225,14 @@ TEST_F(IoShards, PositionsThatAreNotThereAreRefused) {
   const auto code = heed::ErrorCode::invalid_argument;
   expect_error("axis is 2; one of shape [5, 2] is expected", code, read(2, {}));
   expect_error("axis is -3; one of shape [5, 2] is expected", code, read(-3, {}));
-  expect_error("positions 4 to 6 are asked for; ones within 0 to 5 are expected", code, read(0, {{4, 6}}));
-  expect_error("positions 3 to 2 are asked for; ones within 0 to 5 are expected", code, read(0, {{3, 2}}));
-  expect_error("positions -1 to 2 are asked for; ones within 0 to 5 are expected", code, read(0, {{-1, 2}}));
-  expect_error("positions 6 to 6 are asked for; ones within 0 to 5 are expected", code, read(0, {{6, 6}}));
+  expect_error("positions 4 to 6 are requested; positions within 0 to 5 are expected", code,
+               read(0, {{4, 6}}));
+  expect_error("positions 3 to 2 are requested; positions within 0 to 5 are expected", code,
+               read(0, {{3, 2}}));
+  expect_error("positions -1 to 2 are requested; positions within 0 to 5 are expected", code,
+               read(0, {{-1, 2}}));
+  expect_error("positions 6 to 6 are requested; positions within 0 to 5 are expected", code,
+               read(0, {{6, 6}}));
   for (const Ranges& none : {Ranges{}, Ranges{{0, 0}}, Ranges{{5, 5}}})
     EXPECT_EQ(file.read(0, none).shape(), (heed::Dims{0, 2}));
   EXPECT_EQ(file.read(0, {Ranges{{0, 5}}}).shape(), (heed::Dims{5, 2}));
@@ -242,7 +245,7 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   const auto write = [&](const Tensor& shard) {
     return [&path, &rows, shard] { write_npy_shard(path, 0, rows, shard); };
   };
-  const std::string expected = "[2, 2] and f32, row-major as '" + path + "' has to be, are expected";
+  const std::string expected = "[2, 2] and f32, row-major in '" + path + "', are expected";
   const auto code = heed::ErrorCode::invalid_argument;
   expect_error("shard has shape [3, 2] and dtype f32; " + expected, code, write(counted({3, 2}, DType::f32)));
   expect_error("shard has shape [2, 2] and dtype f64; " + expected, code, write(counted({2, 2}, DType::f64)));
@@ -256,17 +259,17 @@ TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
     const std::string whole =
         std::string("\x93NUMPY\x01") + '\0' + '\x76' + '\0' + header + '\n' + std::string(40, 'x');
     write_file(other, whole);
-    expect_error("shard has shape [2, 2] and dtype f32; [2, 2] and f32, row-major as '" + other +
-                     "' has to be, are expected",
-                 code, [&] {
-                   write_npy_shard(other, 0, rows, counted({2, 2}, DType::f32));
-                 });
+    expect_error(
+        "shard has shape [2, 2] and dtype f32; [2, 2] and f32, row-major in '" + other + "', are expected",
+        code, [&] {
+          write_npy_shard(other, 0, rows, counted({2, 2}, DType::f32));
+        });
     EXPECT_EQ(read_file(other), whole);
   }
   ASSERT_EQ(symlink("/dev/null", (folder / "null.npy").c_str()), 0);
-  expect_error("\'" + (folder / "null.npy") +
-                   "' is not a regular file, as it has to be for several processes to write it",
-               heed::ErrorCode::io, [&] { (void)files.add(folder / "null.npy", DType::f32, {5}); });
+  expect_error(
+      "\'" + (folder / "null.npy") + "' is not a regular file, which writing by several processes needs",
+      heed::ErrorCode::io, [&] { (void)files.add(folder / "null.npy", DType::f32, {5}); });
   expect_error("cannot write \'" + (folder / "none/x.npy") + "': No such file or directory",
                heed::ErrorCode::io, [&] { (void)files.add(folder / "none/x.npy", DType::f32, {5}); });
 }

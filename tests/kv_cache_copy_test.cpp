@@ -244,7 +244,7 @@ TEST(SavedKvCache, RefusesWrongTensorsInOneSentence) {
   EXPECT_EQ(with("tail_begins", [](Tensor& t) { t = Tensor({2}, DType::i64); }),
             "tail_begins of the saved cache has 2 numbers; 4 are expected");
   EXPECT_EQ(number("released", 0, 4),
-            "released of the saved cache names sequence 4; 0 to 3, each once, is expected");
+            "released of the saved cache names sequence 4; 0 to 3, without repetition, is expected");
   const auto unfit = [](const std::string& what) {
     return what + " of the saved cache does not match its other tensors; tensors of one cache are expected";
   };

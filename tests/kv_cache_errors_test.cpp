@@ -184,9 +184,9 @@ TEST(KvCacheErrors, OptionsBelongTogether) {
       message_of_options([](KvCacheOptions& o) { o.value_dim = 3; }, CacheLayout::paged, CacheFormat::int4),
       "value_dim is 3; an even number is expected for int4");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.sinks = 2; }),
-            "sinks is 2 and window 0 in a contiguous cache; both belong to a ring");
+            "sinks is 2 and window 0 in a contiguous cache; 0 is expected for both outside a ring");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.window = 3; }, CacheLayout::paged),
-            "sinks is 0 and window 3 in a paged cache; both belong to a ring");
+            "sinks is 0 and window 3 in a paged cache; 0 is expected for both outside a ring");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.capacity = 9; }, CacheLayout::ring),
             "capacity is 9 in a ring, which has room for sinks + window; 0 is expected");
   EXPECT_EQ(message_of_options([](KvCacheOptions& o) { o.capacity = kFar - 1; }),
@@ -230,7 +230,7 @@ void expect_bad_rows_are_refused(Refusing cache) {
   expect("key has shape [2, 2, 1, 6]; [2, 2, rows, 4] is expected", values_of(2, 1), value);
   expect("value has 2 rows; 1 as in key are expected", key, values_of(2, 2));
   const auto* bytes = static_cast<const std::byte*>(value.view().data());
-  expect("value is not aligned: its data of f32 is expected at a multiple of 4 bytes", key,
+  expect("value is not aligned; its f32 data is expected at a multiple of 4 bytes", key,
          TensorView(bytes + 1, DType::f32, {2, 2, 1, 6}));
 }
 
@@ -242,17 +242,17 @@ void expect_bad_batches_are_refused(Refusing cache) {
   };
   expect("offsets has 2 numbers; 3, one more than sequences, are expected", integers({0, 3}));
   expect("offsets has 3 numbers; 2, one more than sequences, are expected", integers({0, 1, 3}), {1});
-  expect("offsets run from 1 to 3; 0 to 3, never falling, is expected", integers({1, 2, 3}));
-  expect("offsets run from -1 to 3; 0 to 3, never falling, is expected", integers({-1, 1, 3}));
-  expect("offsets run from 0 to 2; 0 to 3, never falling, is expected", integers({0, 1, 2}));
-  expect("offsets run from 0 to 4; 0 to 3, never falling, is expected", integers({0, 1, 4}));
-  expect("offsets run from 0 to 3; 0 to 3, never falling, is expected", integers({0, 4, 3}));
-  expect("offsets run from 0 to 3; 0 to 3, never falling, is expected", integers({0, -1, 3}));
+  expect("offsets run from 1 to 3; 0 to 3, in non-decreasing order, is expected", integers({1, 2, 3}));
+  expect("offsets run from -1 to 3; 0 to 3, in non-decreasing order, is expected", integers({-1, 1, 3}));
+  expect("offsets run from 0 to 2; 0 to 3, in non-decreasing order, is expected", integers({0, 1, 2}));
+  expect("offsets run from 0 to 4; 0 to 3, in non-decreasing order, is expected", integers({0, 1, 4}));
+  expect("offsets run from 0 to 3; 0 to 3, in non-decreasing order, is expected", integers({0, 4, 3}));
+  expect("offsets run from 0 to 3; 0 to 3, in non-decreasing order, is expected", integers({0, -1, 3}));
   expect("offsets has dtype f32; i64 or i32 is expected", Tensor({3}));
   expect("offsets has shape [1, 3]; one axis is expected", integers({0, 1, 3}, {1, 3}));
   expect("sequence is 2; 0 to 1 is expected", integers({0, 1, 3}), {0, 2});
   expect("sequence is -1; 0 to 1 is expected", integers({0, 1, 3}), {0, -1});
-  expect("sequences has 1 twice; each once is expected", integers({0, 1, 3}), {1, 1});
+  expect("sequences has 1 twice; distinct pages are expected", integers({0, 1, 3}), {1, 1});
   cache.expect("key has shape [2, 2, 1, 4]; [1, 2, rows, 4] is expected", [&](KvCache& c) {
     c.append(keys_of(2, 1), values_of(2, 1), integers({0, 1, 1}));
   });
@@ -296,11 +296,11 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
 
 TEST(KvCacheErrors, ThereIsRoom) {
   filled(CacheLayout::contiguous)
-      .expect("sequence 0 has room for 7 more rows, and 8 came; reserve() makes room",
+      .expect("sequence 0 has room for 7 more rows, but 8 arrived; reserve() makes room",
               [](KvCache& c) { c.append(keys_of(2, 8), values_of(2, 8)); });
   filled(CacheLayout::paged)
       .expect(
-          "the rows to append need 4 pages, and 3 of 6 are free; reserve(), evict() and clear() make room",
+          "the rows to append need 4 pages, but 3 of 6 are free; reserve(), evict() and clear() make room",
           [](KvCache& c) { c.append(keys_of(2, 9), values_of(2, 9)); });
   // A shared page is copied before it is written.
   Refusing forked = filled(CacheLayout::paged);
@@ -308,7 +308,7 @@ TEST(KvCacheErrors, ThereIsRoom) {
   (void)forked.cache().fork(0);
   (void)forked.cache().fork(0);
   forked.expect(
-      "the rows to append need 4 pages, and 3 of 6 are free; reserve(), evict() and clear() make room",
+      "the rows to append need 4 pages, but 3 of 6 are free; reserve(), evict() and clear() make room",
       [](KvCache& c) {
         const std::int64_t which[] = {0, 2, 3, 4};
         c.append(keys_of(1, 8), values_of(1, 8), integers({0, 1, 2, 3, 8}), which);
@@ -350,7 +350,7 @@ TEST(KvCacheErrors, SequencesAndLengthsExist) {
 }
 
 TEST(KvCacheErrors, ReleasedSequencesAreNotUsed) {
-  const std::string sentence = "sequence is 1, which is released; one that is in use is expected";
+  const std::string sentence = "sequence is 1, which is released; a sequence in use is expected";
   const Tensor query = normal_tensor({2, 4, 1, 4}, 9, DType::f32), offsets = integers({0, 1});
   const std::vector<std::int64_t> one{1}, both{0, 1};
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring})
@@ -380,8 +380,8 @@ TEST(KvCacheErrors, ACacheOfNoSequenceSaysSo) {
     KvCacheOptions options = options_of(layout);
     options.sequences = 0;
     Refusing cache{KvCache(options)};
-    cache.expect("sequence is 0; the cache has none", [](KvCache& c) { c.clear(0); });
-    cache.expect("sequence is -1; the cache has none", [](KvCache& c) { (void)c.keys(-1); });
+    cache.expect("sequence is 0, but the cache has no sequences", [](KvCache& c) { c.clear(0); });
+    cache.expect("sequence is -1, but the cache has no sequences", [](KvCache& c) { (void)c.keys(-1); });
   }
 }
 
@@ -394,8 +394,8 @@ TEST(KvCacheErrors, PositionsToEvictAreHeldAndAscend) {
     expect("positions has 5, which sequence 0 does not hold", {1, 5});
     expect("positions has -1, which sequence 0 does not hold", {-1});
     expect("positions has 9223372036854775807, which sequence 0 does not hold", {0, kMost});
-    expect("positions go from 3 to 1; ascending ones are expected", {0, 3, 1});
-    expect("positions go from 2 to 2; ascending ones are expected", {2, 2});
+    expect("positions go from 3 to 1; ascending positions are expected", {0, 3, 1});
+    expect("positions go from 2 to 2; ascending positions are expected", {2, 2});
     cache.cache().evict(0, std::vector<std::int64_t>{2});
     expect("positions has 2, which sequence 0 does not hold", {1, 2});
   }
@@ -438,9 +438,9 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("decay is -0.5; 0 to 1 is expected", right, -0.5);
   expect("decay is 1.5; 0 to 1 is expected", right, 1.5);
   expect("decay is nan; 0 to 1 is expected", right, std::nan(""));
-  expect("received has dtype i64; a floating one is expected", Tensor({2, 4, 5}, DType::i64));
+  expect("received has dtype i64; a floating dtype is expected", Tensor({2, 4, 5}, DType::i64));
   const auto* bytes = static_cast<const std::byte*>(right.view().data());
-  expect("received is not aligned: its data of f32 is expected at a multiple of 4 bytes",
+  expect("received is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 1, DType::f32, {2, 4, 4}));
   const std::string expected = "; [2, heads, 5], as a call returns it, is expected";
   expect("received has shape [4, 5]" + expected, Tensor({4, 5}));
@@ -450,7 +450,7 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   expect("received has shape [2, 4, 4]" + expected, Tensor({2, 4, 4}));
   expect("received has shape [2, 4, 5]; [1, heads, 3], as a call returns it, is expected", right, 1, {1});
   expect("sequence is 2; 0 to 1 is expected", right, 1, {0, 2});
-  expect("sequences has 0 twice; each once is expected", right, 1, {0, 0});
+  expect("sequences has 0 twice; distinct pages are expected", right, 1, {0, 0});
 }
 
 // ---- Memory of the caller ---------------------------------------------------------------------------------
@@ -491,15 +491,15 @@ TEST(KvCacheErrors, PagesOfABlockTableAreInThePool) {
 
 TEST(KvCacheErrors, ASequenceOfABlockTableHasAPageOnceAndRowsWithinThem) {
   EXPECT_EQ(message_of_table(integers({6, 1, 5, 5}, {2, 2}), integers({3, 4})),
-            "sequence 1 has page 5 twice; each once is expected");
+            "sequence 1 has page 5 twice; distinct pages are expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({5, 4})),
-            "sequence 0 has length 5; 0 to 4, what its pages hold, is expected");
+            "sequence 0 has length 5; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, -1})),
-            "sequence 1 has length -1; 0 to 4, what its pages hold, is expected");
+            "sequence 1 has length -1; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, kMost})),
-            "sequence 1 has length 9223372036854775807; 0 to 4, what its pages hold, is expected");
+            "sequence 1 has length 9223372036854775807; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({}, {2, 0}), integers({0, 1})),
-            "sequence 1 has length 1; 0 to 0, what its pages hold, is expected");
+            "sequence 1 has length 1; 0 to 0, the capacity of its pages, is expected");
 }
 
 TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
@@ -515,12 +515,13 @@ TEST(KvCacheErrors, BlockTablesHaveTheirShapes) {
   EXPECT_EQ(message_of_table(table, Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
   const auto* bytes = static_cast<const std::byte*>(table.view().data());
   EXPECT_EQ(message_of_table(TensorView(bytes + 4, DType::i64, {1, 2}), integers({1})),
-            "block_table is not aligned: its data of i64 is expected at a multiple of 8 bytes");
+            "block_table is not aligned; its i64 data is expected at a multiple of 8 bytes");
   const auto message_of_no_pages = [](const TensorView& pages) {
     const Tensor none({0, 2, 2, 4});
     return message_of([&] { (void)KvCache::over_block_table(none, none, pages, integers({1})); });
   };
-  EXPECT_EQ(message_of_no_pages(integers({0}, {1, 1})), "block_table has page 0 at 0; the pool has none");
+  EXPECT_EQ(message_of_no_pages(integers({0}, {1, 1})),
+            "block_table has page 0 at 0, but the pool has no pages");
   const Pool pool;
   for (const auto order : {static_cast<PageOrder>(2), static_cast<PageOrder>(255)}) {
     const std::string sentence =
@@ -558,7 +559,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
         for (std::int64_t c = 0; c < 4; ++c)
           EXPECT_EQ(pool.key.at<float>(page, 1, h, c), key.at<float>(b, h, 0, c));
     Refusing(std::move(cache))
-        .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+        .expect("sequence 0 has room for 0 more rows, but 1 arrived; its table makes room", append_both);
   }
   // Two sequences could write to page 3, so neither may; the page belongs to none.
   Pool pool;
@@ -566,7 +567,7 @@ TEST(KvCacheErrors, PagesThatATableHasElsewhereAreNoRoom) {
   EXPECT_EQ(both.stats().shared_pages, 0);
   EXPECT_EQ(both.stats().free_pages, 6);
   Refusing(std::move(both))
-      .expect("sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+      .expect("sequence 0 has room for 0 more rows, but 1 arrived; its table makes room", append_both);
 }
 
 TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
@@ -576,7 +577,7 @@ TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, -1}, {1, 2}),
             "indices has page -1 at 2; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 6, 0}, {1, 2}),
-            "sequence 0 has page 6 twice; each once is expected");
+            "sequence 0 has page 6 twice; distinct pages are expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {3, 2}), "last_page_len[0] is 3; 1 to 2 is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {1, 0}), "last_page_len[1] is 0; 1 to 2 is expected");
   EXPECT_EQ(message_of_indices({0, 2, 3}, {6, 1, 0}, {1, -2}), "last_page_len[1] is -2; 1 to 2 is expected");
@@ -585,7 +586,7 @@ TEST(KvCacheErrors, PageIndicesAreInThePoolAndOnce) {
 }
 
 TEST(KvCacheErrors, PageIndicesHaveTheirShapes) {
-  const std::string most = "; 0 to 3, the length of indices, never falling, is expected";
+  const std::string most = "; 0 to 3, the length of indices, in non-decreasing order, is expected";
   EXPECT_EQ(message_of_indices({0, 2}, {6, 1, 0}, {1, 2}),
             "indptr has shape [2]; [3], one more than last_page_len, is expected");
   EXPECT_EQ(message_of_indices({}, {}, {}),
@@ -634,27 +635,27 @@ TEST(KvCacheErrors, PoolsLieInPages) {
       "key has shape [8, 2, 2, 0] and value [8, 2, 2, 6]; at least one head, one row and a dimension of "
       "1 are expected");
   EXPECT_EQ(message_of_pools(key.transpose(2, 3), value),
-            "key has strides [16, 8, 1, 4]; a last one of 1 is expected");
+            "key has strides [16, 8, 1, 4]; stride 1 is expected for the last axis");
   const float* numbers = key.data_as<float>();
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {13, 4, 4, 1}), value),
-            "key has strides [13, 4, 4, 1]; pages whole rows apart are expected");
+            "key has strides [13, 4, 4, 1]; a page stride of whole rows is expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers + 4, {7, 2, 2, 4}, {16, 8, -4, 1}), value.narrow(0, 0, 7)),
-            "key has strides [16, 8, -4, 1]; none below 0 is expected");
+            "key has strides [16, 8, -4, 1]; strides of 0 or more are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {-16, 8, 4, 1}), value),
-            "key has strides [-16, 8, 4, 1]; none below 0 is expected");
+            "key has strides [-16, 8, 4, 1]; strides of 0 or more are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {16, 0, 4, 1}), value),
-            "key has strides [16, 0, 4, 1]; pages whole rows apart are expected");
-  EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {8, 8, 4, 1}), value),
-            "key has shape [8, 2, 2, 4] and strides [8, 8, 4, 1], so that pages overlap; pages of their own "
-            "are expected");
-  EXPECT_EQ(message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {0, 8, 4, 1}), value),
-            "key has shape [8, 2, 2, 4] and strides [0, 8, 4, 1], so that pages overlap; pages of their own "
-            "are expected");
+            "key has strides [16, 0, 4, 1]; a page stride of whole rows is expected");
+  EXPECT_EQ(
+      message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {8, 8, 4, 1}), value),
+      "key has shape [8, 2, 2, 4] and strides [8, 8, 4, 1], so pages overlap; separate pages are expected");
+  EXPECT_EQ(
+      message_of_pools(TensorView(numbers, {8, 2, 2, 4}, {0, 8, 4, 1}), value),
+      "key has shape [8, 2, 2, 4] and strides [0, 8, 4, 1], so pages overlap; separate pages are expected");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {4, 2, 2, 4}, {32, 8, 4, 1}), value.narrow(0, 0, 4)),
             "value has pages 2 rows apart; 4 as in key are expected");
   const auto* bytes = static_cast<const std::byte*>(key.data());
   EXPECT_EQ(message_of_pools(TensorView(bytes + 2, DType::f32, {7, 2, 2, 4}), value),
-            "key is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "key is not aligned; its f32 data is expected at a multiple of 4 bytes");
   EXPECT_EQ(message_of_pools(TensorView(numbers, {kFar, 1, 1, 1}, {1, 1, 1, 1}),
                              TensorView(numbers, {kFar, 1, 1, 1}, {1, 1, 1, 1})),
             "key has shape [2147483648, 1, 1, 1] and strides [1, 1, 1, 1]; fewer than 2^31 rows of heads are "
@@ -669,8 +670,8 @@ TEST(KvCacheErrors, MemoryToWriteToIsOfEachRowAlone) {
               (void)KvCache::over_block_table(shared, pool.value.mutable_view().narrow(0, 0, 4),
                                               integers({0}, {1, 1}), integers({1}));
             }),
-            "key has shape [4, 2, 2, 4] and strides [16, 8, 0, 1], so that it may overlap itself; a place of "
-            "its own for each element is expected");
+            "key has shape [4, 2, 2, 4] and strides [16, 8, 0, 1], so it may overlap itself; separate memory "
+            "for each element is expected");
   EXPECT_EQ(message_of([&] {
               (void)KvCache::over_block_table(TensorView(shared), pool.value.view().narrow(0, 0, 4),
                                               integers({0}, {1, 1}), integers({1}));
@@ -684,9 +685,11 @@ TEST(KvCacheErrors, TensorsHaveALengthEach) {
     return message_of([&] { (void)KvCache::over(key, value, lengths); });
   };
   EXPECT_EQ(message(integers({5, 0})), "no error");
-  EXPECT_EQ(message(integers({5})), "lengths has shape [1]; [2], one a sequence of key, is expected");
-  EXPECT_EQ(message(integers({5, 6})), "sequence 1 has length 6; 0 to 5, what its pages hold, is expected");
-  EXPECT_EQ(message(integers({-1, 5})), "sequence 0 has length -1; 0 to 5, what its pages hold, is expected");
+  EXPECT_EQ(message(integers({5})), "lengths has shape [1]; [2], one per sequence of key, is expected");
+  EXPECT_EQ(message(integers({5, 6})),
+            "sequence 1 has length 6; 0 to 5, the capacity of its pages, is expected");
+  EXPECT_EQ(message(integers({-1, 5})),
+            "sequence 0 has length -1; 0 to 5, the capacity of its pages, is expected");
   EXPECT_EQ(message(Tensor({2})), "lengths has dtype f32; i64 or i32 is expected");
 }
 
@@ -705,25 +708,27 @@ TEST(KvCacheErrors, APageIsWrittenToByOneSequence) {
   };
   const auto append_both = [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); };
   // Both sequences read page 1, and would write their next row to it.
-  expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({3, 3})),
-                      "page 1 is shared, and sequence 0 would write to it; one of its own is expected in its "
-                      "table",
-                      append_both);
+  expect_pool_refuses(
+      pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({3, 3})),
+      "page 1 is shared, but sequence 0 would write to it; an unshared page is expected in its table",
+      append_both);
   // One sequence has rows in page 1, so the other cannot use it.
   expect_pool_refuses(pool, over(integers({6, 1, 0, 1}, {2, 2}), integers({4, 2})),
-                      "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+                      "sequence 0 has room for 0 more rows, but 1 arrived; its table makes room",
+                      append_both);
   expect_pool_refuses(pool, over(integers({0, 1, 6, 1}, {2, 2}), integers({2, 4})),
-                      "sequence 0 has room for 0 more rows, and 1 came; its table makes room", append_both);
+                      "sequence 0 has room for 0 more rows, but 1 arrived; its table makes room",
+                      append_both);
   // A fork shares its pages too.
   KvCache forked = over(integers({6, 1, 0, 7}, {2, 2}), integers({3, 1}));
   (void)forked.fork(0);
-  expect_pool_refuses(pool, std::move(forked),
-                      "page 1 is shared, and sequence 2 would write to it; one of its own is expected in its "
-                      "table",
-                      [](KvCache& c) {
-                        const std::int64_t which[] = {2};
-                        c.append(keys_of(1, 1), values_of(1, 1), integers({0, 1}), which);
-                      });
+  expect_pool_refuses(
+      pool, std::move(forked),
+      "page 1 is shared, but sequence 2 would write to it; an unshared page is expected in its table",
+      [](KvCache& c) {
+        const std::int64_t which[] = {2};
+        c.append(keys_of(1, 1), values_of(1, 1), integers({0, 1}), which);
+      });
 }
 
 TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
@@ -732,14 +737,16 @@ TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
   const auto over = [&] {
     return KvCache::over_block_table(pool.key.mutable_view(), pool.value.mutable_view(), table, lengths);
   };
-  expect_pool_refuses(pool, over(), "sequence 0 has room for 1 more rows, and 2 came; its table makes room",
+  expect_pool_refuses(pool, over(),
+                      "sequence 0 has room for 1 more rows, but 2 arrived; its table makes room",
                       [](KvCache& c) { c.append(keys_of(2, 2), values_of(2, 2)); });
-  expect_pool_refuses(pool, over(), "the memory of this cache is the caller's, and cannot grow",
+  expect_pool_refuses(pool, over(), "the memory of this cache is the caller's and cannot grow",
                       [](KvCache& c) { c.reserve(1); });
   const auto read_only = [&] {
     return KvCache::over_block_table(pool.key.view(), pool.value.view(), table, lengths);
   };
-  const std::string sentence = "the memory of this cache is read only; mutable views are expected to append";
+  const std::string sentence =
+      "the memory of this cache is read-only; mutable views are expected for append()";
   expect_pool_refuses(pool, read_only(), sentence,
                       [](KvCache& c) { c.append(keys_of(2, 1), values_of(2, 1)); });
   expect_pool_refuses(pool, read_only(), sentence, [](KvCache& c) {
@@ -748,8 +755,8 @@ TEST(KvCacheErrors, MemoryOfTheCallerHasItsLimits) {
   Tensor key = keys_of(2, 5), value = values_of(2, 5);
   Refusing(KvCache::over(key.mutable_view(), value.mutable_view(), integers({2, 5})))
       .expect(
-          "the memory of this cache is the caller's, which has no room for another sequence; a paged "
-          "cache is expected to fork",
+          "the memory of this cache is the caller's and has no room for another sequence; a paged cache is "
+          "expected for fork()",
           [](KvCache& c) { (void)c.fork(0); });
 }
 
@@ -785,18 +792,18 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
          queries({2, 4, 3, 5}));
   expect("query has head count 3 (shape [2, 3, 3, 4]); a multiple of the cache's 2 is expected",
          queries({2, 3, 3, 4}));
-  expect("query is of 1 sequences; 2 as in the cache are expected", queries({1, 4, 3, 4}));
+  expect("query has 1 sequences; 2 as in the cache are expected", queries({1, 4, 3, 4}));
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
-  expect("query is not aligned: its data of f32 is expected at a multiple of 4 bytes",
+  expect("query is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
   // The rows have another dtype, so the query must be converted first.
-  expect("query is not aligned: its data of bf16 is expected at a multiple of 2 bytes",
+  expect("query is not aligned; its bf16 data is expected at a multiple of 2 bytes",
          TensorView(bytes + 1, DType::bf16, {2, 4, 3, 4}));
 }
 
 TEST_F(KvCacheCallErrors, SequencesExist) {
   const std::vector<std::int64_t> one{1}, wrong{0, 2}, negative{-1, 0};
-  expect("sequences has 1 numbers; 2, one a batch entry, is expected", query_, {}, {.sequences = one});
+  expect("sequences has 1 numbers; 2, one per batch entry, is expected", query_, {}, {.sequences = one});
   expect("sequence is 2; 0 to 1 is expected", query_, {}, {.sequences = wrong});
   expect("sequence is -1; 0 to 1 is expected", query_, {}, {.sequences = negative});
 }
@@ -814,7 +821,7 @@ TEST_F(KvCacheCallErrors, OptionsAreThoseOfACache) {
   expect("output_dtype is f16; f32 as in query or f32 is expected", query_, options);
   options.output_dtype.reset();
   options.mask = mask.view();  // for 4 keys, but the longest sequence has 5
-  expect("mask has shape [3, 4]; one that broadcasts to [2, 4, 3, 5] is expected", query_, options);
+  expect("mask has shape [3, 4]; a shape that broadcasts to [2, 4, 3, 5] is expected", query_, options);
   options.mask.reset();
   options.softcap = -1;
   expect("softcap is -1; a finite number of 0 (off) or more is expected", query_, options);
@@ -824,7 +831,7 @@ TEST_F(KvCacheCallErrors, SegmentsAreOfTheQueries) {
   const Tensor packed = queries({1, 4, 6, 4}), three = integers({0, 2, 4, 6}), far = integers({0, 3, 7});
   AttentionOptions options;
   options.query_segments = three.view();
-  expect("query is of 3 sequences; 2 as in the cache are expected", packed, options);
+  expect("query has 3 sequences; 2 as in the cache are expected", packed, options);
   options.query_segments = far.view();
   expect("query_segments runs from 0 to 7; 0 to 6, the length of query, is expected", packed, options);
   const Tensor none({0}, DType::i64), real({3}), grid = integers({0, 2, 6}, {1, 3});
@@ -838,7 +845,7 @@ TEST_F(KvCacheCallErrors, SegmentsAreOfTheQueries) {
 
 TEST_F(KvCacheCallErrors, TreesAreTrees) {
   const Tensor parents = integers({-1, 0, 0}), mask({3, 3}, DType::boolean);
-  expect("tree_mask is given beside tree_parents; one is expected", query_, {},
+  expect("tree_mask is given together with tree_parents; one is expected", query_, {},
          {.tree_parents = parents.view(), .tree_mask = mask.view()});
   const Tensor two = integers({-1, 0}), real({3}), three_two = integers({-1, 0, 0, -1, 0, 0}, {3, 2});
   const std::string of_parents = "; i64 or i32 [3] or [2, 3] is expected";
@@ -863,13 +870,13 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   expect("tree_mask has dtype u8 and shape [3, 3]" + of_mask, query_, {}, {.tree_mask = numbers.view()});
   // The drafts are the last rows, so there must be as many.
   const Tensor four = integers({-1, 0, 1, 2});
-  expect("sequence 1 holds 3 rows; those of a tree of 4 are expected", queries({2, 4, 4, 4}), {},
+  expect("sequence 1 holds 3 rows; at least the 4 rows of the tree are expected", queries({2, 4, 4, 4}), {},
          {.tree_parents = four.view()});
   const Tensor ragged = integers({0, 2, 5});
   AttentionOptions options;
   options.query_segments = ragged.view();
-  expect("sequence 1 has 3 queries; 2 as in the first one are expected of a tree", queries({1, 4, 5, 4}),
-         options, {.tree_parents = two.view()});
+  expect("sequence 1 has 3 queries; 2, as in the first sequence, are expected with a tree",
+         queries({1, 4, 5, 4}), options, {.tree_parents = two.view()});
 }
 
 TEST_F(KvCacheCallErrors, OutputsHaveTheirShapesAndAPlaceOfTheirOwn) {
@@ -903,10 +910,10 @@ TEST(KvCacheErrors, OutputsOverlapNoPageOfAPool) {
       const KvCache cache = KvCache::over_block_table(pool.key.view(), pool.value.view(),
                                                       integers({read}, {1, 1}), integers({2}));
       EXPECT_EQ(message(cache, &pool.value.at<float>(page, 0, 0, 0)),
-                "outputs.output overlaps value in memory; a place of its own is expected");
+                "outputs.output overlaps value in memory; separate memory is expected");
       if (page == 7) continue;  // the output has 24 floats, more than the 16 of a page of keys
       EXPECT_EQ(message(cache, &pool.key.at<float>(page, 0, 0, 0)),
-                "outputs.output overlaps key in memory; a place of its own is expected");
+                "outputs.output overlaps key in memory; separate memory is expected");
     }
   // A cache over part of a pool leaves the other pages free.
   const KvCache half =
@@ -921,7 +928,7 @@ TEST(KvCacheErrors, WhatIsRotatedIsAligned) {
               const auto* bytes = static_cast<const std::byte*>(x.view().data());
               (void)heed::hadamard(TensorView(bytes + 2, DType::f32, {1, 8}));
             }),
-            "x is not aligned: its data of f32 is expected at a multiple of 4 bytes");
+            "x is not aligned; its f32 data is expected at a multiple of 4 bytes");
 }
 
 // A cache over mutable views can be appended to.
@@ -936,7 +943,8 @@ TEST(KvCacheErrors, TensorsThatMayBeWrittenAreWritten) {
                                                         integers({6, 1}), integers({1, 1})));
   Tensor keys = keys_of(2, 5), values = values_of(2, 5);
   expect_appends("no error", KvCache::over(keys, values, integers({2, 4})));
-  const std::string read_only = "the memory of this cache is read only; mutable views are expected to append";
+  const std::string read_only =
+      "the memory of this cache is read-only; mutable views are expected for append()";
   expect_appends(read_only, KvCache::over(std::as_const(keys), std::as_const(values), integers({2, 4})));
   expect_appends(read_only, KvCache::over(keys.view(), values.view(), integers({2, 4})));
 }

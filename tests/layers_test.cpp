@@ -129,7 +129,7 @@ TEST(Layers, ASavedDocumentKeepsThem) {
   document.report.layers[1].heads = 5;
   save_document(path, document);
   EXPECT_EQ(message_of([&] { (void)open_document(path); }),
-            path + " has layers whose heads are not its 8 together");
+            path + " has layers whose heads do not add up to its 8 heads");
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST(LookCause, WithoutThePreviousTokenHeadTheModelForgetsWhatFollowed) {
   const CommandResult result = look_at_induction({"--ablate", "0.3"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_TRUE(
-      result.output.starts_with("head 0.3 set to zero\n\n  behind or (6)             before     after\n"
+      result.output.starts_with("head 0.3 set to zero\n\n  after or (6)              before     after\n"
                                 "  not                       0.9999    0.0"))
       << result.output;
   EXPECT_NE(result.output.find("mean loss, nats"), std::string::npos);
@@ -94,7 +94,7 @@ TEST(LookCause, AttributeAddsUpToTheLogitOfTheTokenThatIsNamed) {
   EXPECT_NEAR(sum, object["logit"].get<double>(), 1e-4);  // f32 streams of numbers up to ten
   EXPECT_EQ(answer("attribute", {"--attribute", "#1"})["id"], 1);
   const CommandResult result = look_at_induction({"--attribute", "not", "--top-k", "2"});
-  EXPECT_TRUE(result.output.starts_with("logit of not behind or (6): 15.0")) << result.output;
+  EXPECT_TRUE(result.output.starts_with("logit of not after or (6): 15.0")) << result.output;
   EXPECT_NE(result.output.find("layer 1"), std::string::npos);
 }
 
@@ -153,16 +153,17 @@ TEST(LookCause, RefusesInOneSentence) {
   for (const char* odd : {"a b", ":1.0", "a b:", "a b:1"})
     expect(refusal({"--patch", odd}), "--patch is '" + std::string(odd) + "'; OTHER_TEXT:HEADS");
   expect(refusal({"--patch", "a b:1.0"}),
-         "the length of the text of --patch is 2; 7 tokens, as many as the text has, are");
-  expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is no token of the model");
+         "the length of the text of --patch is 2; 7 tokens, the length of the text, are");
+  expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is not a token of the model");
   expect(refusal({"--lens", "--row", "7"}), "--row is 7; there are 7 tokens, counted from 0");
   expect(refusal({"--lens", "--row", "or"}), "--row is 'or', which is 2 tokens; one is expected");
   expect(refusal({"--lens", "--rollout"}), "--lens and --rollout are both given; one question at a time");
-  expect(refusal({"--lens", "--map", "2x2"}), "--map is given beside --lens, beside which --text, --row");
+  expect(refusal({"--lens", "--map", "2x2"}),
+         "--map is given together with --lens, which allows only --text, --row");
   expect(refusal({"--lens"}, ""), "WORDS or one --text FILE is expected for --lens to read");
   const CommandResult alone = run_heed({"look", "doc.safetensors", "--lens"});
   EXPECT_EQ(alone.exit_code, 2);
-  expect(alone.errors, "--lens is given without --model DIR, which it asks about");
+  expect(alone.errors, "--lens is given without --model DIR, which it examines");
 }
 
 }  // namespace

@@ -74,12 +74,12 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--row", "0:2,4:4"},
        "--row is '4:4'; a row, or rows R0:R1 (R0 to R1 - 1), counted from 0, is expected"},
       {{"--row", "word"},
-       "--row is 'word'; a row (5), rows (5:10), or several with commas between, counted from 0, is "
+       "--row is 'word'; a row (5), rows (5:10), or several separated by commas, counted from 0, is "
        "expected"},
       {{"--row", "teh", "--tokens", "rows.txt"},
-       "--row is 'teh', which is no word of the text; did you mean 'the'?"},
+       "--row is 'teh', which is not a word of the text; did you mean 'the'?"},
       {{"--head", "1,x"},
-       "--head is 'x'; a head (3, or 1.3 for layer 1, head 3), or several with commas between, is expected"},
+       "--head is 'x'; a head (3, or 1.3 for layer 1, head 3), or several separated by commas, is expected"},
       {{"--head", "1.3"},
        "--head is '1.3', but this call has no layers; a number, counted from 0, is expected"},
       {{"--map", "8"}, "--map is '8'; ROWSxCOLUMNS, such as 64x64, is expected"},
@@ -87,7 +87,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--token", "the"},
        "--token is given, but no tokens are known; --tokens FILE (a line a token) is expected"},
       {{"--token", "dgo", "--tokens", "rows.txt"},
-       "--token is 'dgo', which is no word of the text; did you mean 'dog'?"},
+       "--token is 'dgo', which is not a word of the text; did you mean 'dog'?"},
       {{"--tokens", "latin1.txt"}, "latin1.txt is not UTF-8 text (line 3)"},
       {{"--key-tokens", "rows.txt"}, "--key-tokens has 5 lines; 7, one for each of the keys, is expected"},
       {{"--row", "1", "--tile", "0:1,0:1"},
@@ -96,7 +96,8 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
        "--row and --sort are both given; one question at a time is expected"},
       {{"--row", "1", "--html", "x.html"},
        "--row and --html are both given; one question at a time is expected"},
-      {{"--head", "1", "--html", "x.html"}, "--head is given beside --html, whose page holds all heads"},
+      {{"--head", "1", "--html", "x.html"},
+       "--head is given together with --html, whose page holds all heads"},
       {{"--tile-at", "0,0"}, "--tile-at is given without --html FILE.html, whose page would show it"},
       {{"--html", "x.html", "--tile-at", "0"}, "--tile-at is '0'; ROW,KEY, counted from 0, is expected"},
       {{"--html", "x.html", "--tile-at", "0,0", "--tile-at", "5,0"},
@@ -108,7 +109,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
        "--csv 'q.npy' is the file that --query is read from; an input is never overwritten"},
       {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
       {{"--sort", "received", "--no-received"},
-       "--sort is 'received' while --no-received leaves that out; one of the two is expected"}};
+       "--sort is 'received' while --no-received skips that column; one of the two is expected"}};
   for (const auto& [words, message] : cases) {
     const bool file = message.starts_with("latin1.txt");
     expect(file ? 1 : 2, call(words), message);
@@ -116,11 +117,11 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
 }
 
 TEST_F(LookErrors, SaysWhatIsMissing) {
-  expect(2, {}, "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+  expect(2, {}, "no input is given; DOC.safetensors, or --query, --key and --value, is expected");
   expect(2, {"--query", "q.npy"},
          "--key is missing: FILE.npy, FILE.safetensors:NAME or - (see heed look --help)");
   expect(2, {"doc.npy"}, "DOC is 'doc.npy'; a file whose name ends in .safetensors is expected");
-  expect(2, {"doc.safetensors", "--causal"}, "--causal is given beside DOC, which holds the call already");
+  expect(2, {"doc.safetensors", "--causal"}, "--causal is given together with DOC, which contains the call");
   EXPECT_EQ(look({"doc.safetensors"}).exit_code, 1);
   EXPECT_EQ(look(call({"--tokens", "none.txt"})).errors,
             "heed: none.txt could not be opened: No such file or directory\n");
@@ -143,9 +144,9 @@ TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
   const CommandResult result = look(call({"--tile", "0:1000000,0:1000000"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_TRUE(
-      result.errors.starts_with("heed: --tile asks for 4.0 TB a head in f32, and 9.0 TB to compute it"))
+      result.errors.starts_with("heed: --tile needs 4.0 TB per head in f32, and 9.0 TB to compute it"))
       << result.errors;
-  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply"),
+  EXPECT_NE(result.errors.find("--map 1024x1024 (exact sums) or --row N --top-k K need less"),
             std::string::npos);
 }
 
@@ -165,39 +166,39 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
   };
   const std::vector<std::pair<std::function<void(File&)>, std::string>> cases = {
       {[](File& f) { f.metadata["format"] = "x"; },
-       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "is not a document of heed look or heed explain: the format in its metadata is not 'heed look 1' or "
+       "'heed "
        "explain 1'"},
       {[](File& f) { f.metadata.clear(); },
-       "is no document of heed look or heed explain: its metadata do not say format 'heed look 1' or 'heed "
+       "is not a document of heed look or heed explain: the format in its metadata is not 'heed look 1' or "
+       "'heed "
        "explain 1'"},
       {[](File& f) { f.metadata["format"] = "heed explain 1"; }, "has no tensor 'value'"},
-      {[](File& f) { f.metadata["tokens"] = "[1,2,3,4,5]"; }, "has 'tokens' that are not a list of 5 texts"},
-      {[](File& f) { f.metadata["tokens"] = "[\"a\"]"; }, "has 'tokens' that are not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "[1,2,3,4,5]"; }, "has 'tokens' that is not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens"] = "[\"a\"]"; }, "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["tokens"] = "[\"a\",[\"b\"],\"c\",\"d\",\"e\"]"; },
-       "has 'tokens' that are not a list of 5 texts"},
+       "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["call"] = "[[[[[[[[[[]]]]]]]]]]"; },
-       "has metadata 'call' that do not hold what is expected there"},
-      {[](File& f) { f.metadata["tokens 2"] = "[\"a\"]"; }, "has 'tokens' that are not a list of 5 texts"},
-      {[](File& f) { f.metadata["tokens 2"] = "3"; }, "has 'tokens' that are not a list of 5 texts"},
+       "has metadata 'call' with values of unexpected kinds"},
+      {[](File& f) { f.metadata["tokens 2"] = "[\"a\"]"; }, "has 'tokens' that is not a list of 5 texts"},
+      {[](File& f) { f.metadata["tokens 2"] = "3"; }, "has 'tokens' that is not a list of 5 texts"},
       {[](File& f) { f.metadata["summaries 2"] = "[{}]"; },
-       "has summaries that are not one for each of its 8 heads"},
-      {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that are not JSON"},
-      {[](File& f) { f.metadata["call"] = "[]"; },
-       "has metadata 'call' that do not hold what is expected there"},
+       "does not have one summary for each of its 8 heads"},
+      {[](File& f) { f.metadata["tokens"] = "{"; }, "has metadata 'tokens' that is not JSON"},
+      {[](File& f) { f.metadata["call"] = "[]"; }, "has metadata 'call' with values of unexpected kinds"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,1.5]"); },
-       "has a number in its metadata that is no whole one of 64 bits"},
+       "has a number in its metadata that is not a whole number of 64 bits"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-1,18446744073709551615]"); },
-       "has a number in its metadata that is no whole one of 64 bits"},
+       "has a number in its metadata that is not a whole number of 64 bits"},
       {[&](File& f) { replace(f, "call", "[-1,-1]", "[-7,-1]"); },
-       "holds no call of attention: window.left is -7; -1 (open) or more is expected"},
-      {[](File& f) { f.metadata["summaries"] = "[]"; },
-       "has summaries that are not one for each of its 8 heads"},
+       "does not hold a valid call of attention: window.left is -7; -1 (open) or more is expected"},
+      {[](File& f) { f.metadata["summaries"] = "[]"; }, "does not have one summary for each of its 8 heads"},
       {[&](File& f) { replace(f, "summaries", "\"most_received\":[", "\"most_received\":[9,"); },
-       "has summaries of a key that it does not hold"},
+       "has a summary with a key outside its keys"},
       {[&](File& f) {
          replace(f, "summaries", "\"most_received_weight\":[", "\"most_received_weight\":[1,");
        },
-       "has summaries whose keys and weights differ in number"},
+       "has a summary with different numbers of keys and weights"},
       {[&](File& f) {
          tensor(f, "lse") = Tensor({2, 4, 4});
        },
@@ -219,7 +220,7 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[&](File& f) { tensor(f, "key_begin").values<std::int64_t>()[3] = 8; },
        "has a row whose keys are 8 to 7, of 7"},
       {[&](File& f) { tensor(f, "top_k_index").values<std::int64_t>()[3] = 7; },
-       "has 7 in top_k_index, with 7 keys"},
+       "has 7 in top_k_index, but 7 keys"},
       {[&](File& f) { tensor(f, "top_k_index") = Tensor({3}, DType::i64); },
        "has top_k_index of dtype i64 and shape [3]; i64 [2, 4, 5, 0] is expected"},
       {[&](File& f) {
@@ -231,12 +232,15 @@ TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
       {[&](File& f) {
          tensor(f, "key") = Tensor({2, 2, 7, 3});
        },
-       "holds no call of attention: key has head dimension 3 (shape [2, 2, 7, 3]); 8 as in query is "
+       "does not hold a valid call of attention: key has head dimension 3 (shape [2, 2, 7, 3]); 8 as in "
+       "query is "
        "expected"},
       {[&](File& f) {
          f.tensors.emplace_back("mask", Tensor({3, 7}, DType::boolean));
        },
-       "holds no call of attention: mask has shape [3, 7]; one that broadcasts to [2, 4, 5, 7] is expected"}};
+       "does not hold a valid call of attention: mask has shape [3, 7]; a shape that broadcasts to [2, 4, 5, "
+       "7] "
+       "is expected"}};
   for (const auto& [change, message] : cases) {
     File file = heed::io::read_safetensors(folder / "doc.safetensors");
     change(file);

@@ -171,7 +171,7 @@ TEST_F(LookEvict, PrintsKeysAsRangesAndTheRowsThatLostMost) {
                           "3",       "--top-k",       "1",       "--tokens", "words.txt"};
   const std::string text = printed(call(question));
   EXPECT_NE(text.find("\nstreaming:2+6\n"
-                      "  batch 1, threw away 16 of 24 keys: 2-17\n"
+                      "  batch 1, evicted 16 of 24 keys: 2-17\n"
                       "  batch 1, kept 8 of 24 keys: 0-1, 18-23\n"
                       "  batch 1, head 3: a row loses "),
             std::string::npos)
@@ -223,8 +223,9 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2, call({"--evict", "snapkv:4+4", "--prompt", "3"}),
          "--prompt is 3; 4 to 23 of the 24 queries are expected for snapkv:4+4");
   expect(2, call({"--evict", "snapkv:4+24"}),
-         "--evict is 'snapkv:4+24', of which the last 24 rows of a prompt vote; there are 24 queries");
-  expect(2, call({"--prompt", "3"}), "--prompt is given without --evict POLICY, which would begin after it");
+         "--evict is 'snapkv:4+24', in which the last 24 rows of a prompt vote; there are 24 queries");
+  expect(2, call({"--prompt", "3"}),
+         "--prompt is given without --evict POLICY, which would start after the prompt");
   expect(2, call({"--evict", "h2o:4+4", "--row", "1"}),
          "--row and --evict are both given; one question at a time is expected");
   expect(2, call({"--evict", "h2o:4+4", "--html", "page.html"}),
@@ -232,12 +233,12 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2,
          {"--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--evict", "h2o:4+4", "--save",
           "doc.safetensors"},
-         "causal is false; rows that decode see no later keys, so true is expected");
+         "causal is false; true is expected because decoded rows see no later keys");
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
   expect(2, call({"--evict", "h2o:4+4", "--kv-lengths", "lengths.npy"}),
-         "kv_lengths is given; a call without it is expected, as rows leave the cache");
+         "kv_lengths is given; a call without it is expected because rows leave the cache");
   expect(2, {"--model", "induction", "to be", "--evict", "h2o:1+1"},
-         "--evict is about one layer, and this call has the heads of 2; --layer N is expected beside it");
+         "--evict works on one layer, but this call has the heads of 2; --layer N is expected with it");
 }
 
 }  // namespace

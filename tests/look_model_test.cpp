@@ -61,7 +61,7 @@ TEST(LookModel, FindListsTheHeadsNearestToANameBestFirst) {
     EXPECT_EQ(best[i]["label"].get<std::string>()[0], '1');
   }
   const std::string text = look_at_induction({"--find", "induction", "--top", "3"}).output;
-  EXPECT_NE(text.find("heads nearest to induction, named from 0.300 on"), std::string::npos) << text;
+  EXPECT_NE(text.find("heads nearest to induction, named at 0.300 or more"), std::string::npos) << text;
 }
 
 TEST(LookModel, TopCutsTheTable) {
@@ -189,8 +189,7 @@ TEST(LookModel, SaysWhereATextIsLongerThanWhatTheModelWasTrainedOn) {
   const std::string model = tiny_llama(folder, 5);
   heed::test::write_file(folder / "long.txt", "a b c a b c");
   const std::string more =
-      " has 6 tokens; the model was trained on up to 5, and its heads may do something else "
-      "beyond them\n";
+      " has 6 tokens; the model was trained on up to 5, so its heads may behave differently beyond them\n";
   EXPECT_EQ(run_heed({"look", "--model", model, "a b c a b"}).errors, "");
   EXPECT_EQ(run_heed({"look", "--model", model, "a b c a b c"}).errors, "heed: WORDS" + more);
   for (const Words& question : {Words{"--json"}, Words{"--row", "5"}, Words{"--lens"}}) {
@@ -210,12 +209,10 @@ TEST(LookModel, SaysThatAFolderHasAPickleAlone) {
     std::filesystem::rename(folder / "model.safetensors", folder / name);
     const CommandResult result = run_heed({"look", "--model", model, "a b"});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_EQ(
-        result.errors,
-        "heed: '" + model + "' has its weights in " + name +
-            ", which heed does not read; model.safetensors is expected, which transformers writes from it: "
-            "AutoModelForCausalLM (of an encoder AutoModel) "
-            ".from_pretrained(folder).save_pretrained(folder)\n");
+    EXPECT_EQ(result.errors, "heed: '" + model + "' has its weights in " + name +
+                                 ", which heed does not read; model.safetensors is expected, which "
+                                 "transformers can write: AutoModelForCausalLM (AutoModel for an encoder) "
+                                 ".from_pretrained(folder).save_pretrained(folder)\n");
     std::filesystem::rename(folder / name, folder / "model.safetensors");
   }
   std::filesystem::remove(folder / "model.safetensors");
@@ -231,14 +228,14 @@ TEST(LookModel, RefusesInOneSentence) {
     return text.find(part) != std::string::npos;
   };
   EXPECT_TRUE(has(refusal(look_at_induction({"--needle", "yes"})),
-                  "--needle is 'yes', which does not stand in the text; words of it are expected"));
+                  "--needle is 'yes', which is not in the text; words of the text are expected"));
   EXPECT_TRUE(has(refusal(look_at_induction({"--layer", "2"})), "--layer is 2; the layers are 0 to 1"));
   EXPECT_TRUE(has(refusal(look_at_induction({"--find", "induction", "--needle", "be"})),
                   "--find and --needle are both given; one question at a time is expected"));
   EXPECT_TRUE(has(refusal(look_at_induction({"--find", "induction", "--row", "1"})),
                   "--row and --find are both given; one question at a time is expected"));
   EXPECT_TRUE(has(refusal(look_at_induction({"--needle", "be", "--csv", "a.csv"})),
-                  "--csv is given beside --needle, whose answer --json has"));
+                  "--csv is given together with --needle; --json writes its answer"));
   EXPECT_TRUE(has(refusal(run_heed({"look", "doc.safetensors", "--by", "norm"})),
                   "--by is given without --model DIR, which would read the text"));
 }

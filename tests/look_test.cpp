@@ -197,7 +197,8 @@ TEST_F(Look, ATileThatReachesPastTheEndIsCutThere) {
               json(with(source, {"--tile", "3:5,5:7"})));
     const std::string text = printed(with(source, {"--tile", "3:100,5:9", "--head", "0", "--batch", "0"}));
     EXPECT_NE(text.find("head 0, rows 3 to 4, keys 5 to 6\n"), std::string::npos) << text;
-    EXPECT_NE(text.find("\n--tile is cut at the end: there are 5 queries and 7 keys\n"), std::string::npos)
+    EXPECT_NE(text.find("\n--tile ends where the tensors end: there are 5 queries and 7 keys\n"),
+              std::string::npos)
         << text;
   }
 }
@@ -245,7 +246,8 @@ TEST_F(Look, RowsAreAskedByNumberByRangeAndByWord) {
   EXPECT_EQ(places("the"), (Places{{0, 1}, {0, 3}, {3, 1}, {3, 3}}));
   EXPECT_EQ(places("the:2,3:4"), (Places{{3, 1}, {3, 3}}));
   const std::string text = printed(with(call, {"--row", "3:9"}));
-  EXPECT_NE(text.find("\n--row is cut at the end: there are 5 queries\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n--row ends where the tensors end: there are 5 queries\n"), std::string::npos)
+      << text;
   EXPECT_EQ(printed(with(call, {"--row", "3:5"})).find("cut"), std::string::npos);
 }
 
@@ -584,14 +586,15 @@ TEST_F(LookCheck, FailsWhereItCouldCompareNothing) {
     write("q.npy", all);
     const CommandResult result = look(with(kInputs, {"--check"}));
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_EQ(result.errors, huge
-                                 ? "heed: --check could compare no row: rounding leaves nothing of scores as "
-                                   "large as these\n"
-                                 : "heed: --check could compare no row: all that it took are NaN\n");
+    EXPECT_EQ(
+        result.errors,
+        huge ? "heed: --check could compare no row: their scores are too large to compare after rounding\n"
+             : "heed: --check could compare no row: all rows that it took are NaN\n");
     EXPECT_NE(result.output.find("checked in f64: 0 rows"), std::string::npos) << result.output;
   }
   write("q.npy", Tensor({2, 4, 0, 8}));
-  EXPECT_EQ(look(with(kInputs, {"--check"})).errors, "heed: --check could compare no row: there is none\n");
+  EXPECT_EQ(look(with(kInputs, {"--check"})).errors,
+            "heed: --check could compare no row: the call has none\n");
 }
 
 TEST_F(Look, LargePiecesAreDrawnInBins) {
@@ -604,7 +607,7 @@ TEST_F(Look, LargePiecesAreDrawnInBins) {
   for (std::string line; std::getline(lines, line);) ++count;
   EXPECT_GT(count, 48);
   EXPECT_LT(count, 60);
-  EXPECT_NE(text.find("each cell: what the rows of its bin give"), std::string::npos);
+  EXPECT_NE(text.find("each cell: the weight that a row of its bin gives"), std::string::npos);
 }
 
 TEST_F(Look, RowsWithoutAKeyAreSaidToHaveNone) {

@@ -401,12 +401,12 @@ TEST(MaskExpressionFaults, Words) {
   expect_score_fault("s + k", "unknown name 'k' at column 5; b, h, i, j, s or an array (doc) is expected",
                      {{"doc", doc}});
   expect_fault("s > 0", "s at column 1 is the score, which masks do not see");
-  expect_fault("j = i", "'=' at column 3 means nothing; equality is ==");
-  expect_fault("j < i & true", "'&' at column 7 means nothing; a conjunction is &&");
-  expect_fault("j < i | true", "'|' at column 7 means nothing; a disjunction is ||");
-  expect_fault("j # i", "'#' at column 3 means nothing");
-  expect_fault("2j < i", "'2j' at column 1 is not a number; a product needs a *");
-  expect_fault("1.2.3 < i", "'1.2.3' at column 1 is not a number; a product needs a *");
+  expect_fault("j = i", "'=' at column 3 is not an operator; equality is ==");
+  expect_fault("j < i & true", "'&' at column 7 is not an operator; a conjunction is &&");
+  expect_fault("j < i | true", "'|' at column 7 is not an operator; a disjunction is ||");
+  expect_fault("j # i", "'#' at column 3 is not part of the language");
+  expect_fault("2j < i", "'2j' at column 1 is not a number; a product needs *");
+  expect_fault("1.2.3 < i", "'1.2.3' at column 1 is not a number; a product needs *");
   expect_fault("i < 1e999", "'1e999' at column 5 is out of double's range");
 }
 
@@ -429,9 +429,10 @@ TEST(MaskExpressionFaults, Grammar) {
 }
 
 TEST(MaskExpressionFaults, Types) {
-  expect_fault("j", "the whole is a number, but a mask must be a condition");
+  expect_fault("j", "the expression is a number, but a mask must be a condition");
   expect_score_fault(
-      "s > 0", "the whole is a condition, but a score must be a number; where(condition, s, -inf) is one");
+      "s > 0",
+      "the expression is a condition, but a score must be a number, such as where(condition, s, -inf)");
   expect_fault("j && true", "'&&' at column 3 needs conditions, but its left side is a number");
   expect_fault("true or j", "'||' at column 6 needs conditions, but its right side is a number");
   expect_fault("(i < j) + 1 < 2", "'+' at column 9 needs numbers, but its left side is a condition");
@@ -456,11 +457,12 @@ TEST(MaskExpressionFaults, Indices) {
   expect_fault("doc[i + 1] == 0",
                "the index of doc[i + 1] at column 1 goes from 1 to 100, but doc has 100 elements", arrays);
   expect_fault("doc[i / 2] == 0",
-               "the index of doc[...] at column 1 may be no whole number; // divides to whole ones", arrays);
+               "the index of doc[...] at column 1 may not be a whole number; // divides to a whole number",
+               arrays);
   expect_fault("doc[i < 2] == 0", "the index of doc[...] at column 1 is a condition", arrays);
-  expect_fault("doc[i // j] == 0", "no bounds are known of the index of doc[...] at column 1", arrays);
-  expect_score_fault("doc[floor(s)]",
-                     "the index of doc[...] at column 1 uses s, of which no bounds are known", arrays);
+  expect_fault("doc[i // j] == 0", "the bounds of the index of doc[...] at column 1 are unknown", arrays);
+  expect_score_fault("doc[floor(s)]", "the index of doc[...] at column 1 uses s, whose bounds are unknown",
+                     arrays);
   expect_fault("j < h", "h is used at column 5, but no array indexed by h says how many heads there are");
   expect_fault("doc[b + 1] < h",
                "b is used at column 5, but no array indexed by b says how many batch entries there are",

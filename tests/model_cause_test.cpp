@@ -366,7 +366,7 @@ TEST(Cause, RefusesInOneSentence) {
   EXPECT_EQ(message_of([&] {
               (void)heed::patch(model, view_of(kText), view_of({1, 2}), std::vector<ModelHead>{{0, 0}});
             }),
-            "the length of other is 2; 9, that of tokens, is expected");
+            "the length of other is 2; 9, the length of tokens, is expected");
   EXPECT_EQ(message_of([&] { (void)heed::rollout(model, view_of(kText), Ids{}); }),
             "rows is empty; at least one is expected");
   EXPECT_EQ(message_of([&] {

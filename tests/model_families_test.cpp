@@ -268,7 +268,7 @@ TEST(ModelFamilies, ADecoderThatIsNotCausalSeesWhatComesAfter) {
     expect_near(model.logits(model.hidden_states(view_of(kIds))),
                 ByFormula(folder, window, false).logits(kIds));
     EXPECT_EQ(message_of([&] { heed::ModelCache(model.info(), heed::CacheFormat::f32); }),
-              "a model of family 'mistral' reads texts whole; it has no cache");
+              "a model of family 'mistral' reads whole texts and has no cache");
   }
 }
 
@@ -285,7 +285,7 @@ TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
             std::vector<std::string>{
                 "'" + (folder.files / "config.json") +
                 "' has 'torch', 'dtype torch_dtype', '', 'b', 'c', 'd', 'e', 'f' and 2 more, which heed "
-                "does not know and leaves aside"});
+                "does not know and ignores"});
 }
 
 TEST(ModelFamilies, HaveTheSameBitsForEveryNumberOfThreads) {
@@ -322,9 +322,9 @@ TEST(ModelFamilies, AnEncoderSeesWhatComesAfter) {
                after = model.hidden_states(view_of({1, 2, 4}));
   EXPECT_NE(before.at<float>(0, 0), after.at<float>(0, 0));
   EXPECT_EQ(message_of([&] { (void)model.logits(before); }),
-            "a model of family 'bert' without a head for tokens has no logits");
+            "a model of family 'bert' without a language-model head has no logits");
   EXPECT_EQ(message_of([&] { (void)model.hidden_states(view_of(std::vector<std::int64_t>(17, 1))); }),
-            "there are 17 tokens; the model has positions for 16");
+            "tokens has length 17; at most 16, the context of the model, is expected");
 }
 
 TEST(ModelFamilies, EmbeddingsGiveLogitsWhereTheConfigurationTiesThem) {
@@ -357,9 +357,9 @@ TEST(ModelFamilies, TensorsMustBeThoseOfTheConfiguration) {
             "has no tensor model.layers.1.mlp.up_proj.weight, which the model of its config.json needs");
   folder.add("model.layers.1.mlp.up_proj.weight", {kInner, kDim}, generator);
   folder.add("model.layers.1.mlp.up_proj.bias", {kInner}, generator);
-  EXPECT_EQ(
-      folder.refusal(),
-      "has a tensor 'model.layers.1.mlp.up_proj.bias' that the model of its config.json has no place for");
+  EXPECT_EQ(folder.refusal(),
+            "has a tensor 'model.layers.1.mlp.up_proj.bias' that is not a parameter of the model of its "
+            "config.json");
 }
 
 struct Wrong {
@@ -377,10 +377,10 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"quantization_config": {"quant_method": "gptq"}})",
        "has quantization_config; heed reads weights of f32, bf16 and f16"},
       {"llama", R"({"num_key_value_heads": 3})",
-       "has num_attention_heads 4, which is no multiple of num_key_value_heads 3"},
+       "has num_attention_heads 4, which is not a multiple of num_key_value_heads 3"},
       {"llama", R"({"num_key_value_heads": 5})", "has num_key_value_heads 5; 1 to 4 is expected"},
       {"llama", R"({"num_attention_heads": 3, "head_dim": null, "num_key_value_heads": 1})",
-       "has hidden_size 8, which is no multiple of num_attention_heads 3"},
+       "has hidden_size 8, which is not a multiple of num_attention_heads 3"},
       {"llama", R"({"head_dim": 5})", "gives heads 5 numbers wide; rotary positions need an even number"},
       {"llama", R"({"hidden_act": "tanh"})", "has hidden_act 'tanh', which heed does not know"},
       {"llama", R"({"rms_norm_eps": -1})", "has rms_norm_eps beyond 0 to 1"},
@@ -388,7 +388,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"num_hidden_layers": null})", "has num_hidden_layers null; a value is expected"},
       {"llama", R"({"partial_rotary_factor": 0.5})", "has partial_rotary_factor 0.5; heed's llama expects 1"},
       {"llama", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})",
-       "has partial_rotary_factor other than 1, which heed's llama lacks"},
+       "has partial_rotary_factor other than 1, which heed's llama does not support"},
       {"llama", R"({"rope_parameters": {"rope_type": null}})", "has rope_type null; a value is expected"},
       {"llama", R"({"rope_parameters": {"rope_theta": null}})", "has rope_theta null; a value is expected"},
       {"llama", R"({"sliding_window": 4})", "has sliding_window 4; heed's llama expects null"},
@@ -400,11 +400,11 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        R"(has per_layer_config "a \u0007 value that is longer than all that a sentence should h…; heed's llama expects {})"},
       {"llama", R"({"rope_parameters": {"partial_rotary_factor": 2}})", "has partial_rotary_factor above 1"},
       {"llama", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
-       "has rope_type 'yarn'; heed has default, linear and llama3"},
+       "has rope_type 'yarn'; default, linear or llama3 is expected"},
       {"llama", R"({"rope_scaling": {"type": "dynamic", "factor": 4}})",
-       "has rope_type 'dynamic'; heed has default, linear and llama3"},
+       "has rope_type 'dynamic'; default, linear or llama3 is expected"},
       {"llama", R"({"rope_parameters": {"rope_type": "longrope"}})",
-       "has rope_type 'longrope'; heed has default, linear and llama3"},
+       "has rope_type 'longrope'; default, linear or llama3 is expected"},
       {"llama", R"({"rope_parameters": {"rope_type": "linear"}})", "has no factor"},
       {"llama", R"({"rope_parameters": {"rope_type": "linear", "factor": 0}})",
        "has factor that is not above 0"},
@@ -414,13 +414,13 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
                                         "high_freq_factor": 4}})",
        "has high_freq_factor that is not above low_freq_factor"},
       {"llama", R"({"rope_parameters": {"full_attention": {}}})",
-       "has rope_parameters for each type of layer, which heed's llama lacks"},
+       "has rope_parameters for each type of layer, which heed's llama does not support"},
       {"mistral", R"({"sliding_window": 0})", "has sliding_window 0; 1 to 4294967296 is expected"},
       {"mistral", R"({"layer_types": ["full_attention", "full_attention"]})",
        R"(has layer_types ["full_attention","full_attention"]; heed's mistral expects null)"},
       {"qwen2", R"({"layer_types": ["full_attention"]})", "has 1 layer_types for 2 layers"},
       {"qwen2", R"({"layer_types": ["full_attention", "chunked_attention"]})",
-       "has a layer of type 'chunked_attention'; heed has full_attention and sliding_attention"},
+       "has a layer of type 'chunked_attention'; full_attention or sliding_attention is expected"},
       {"qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})",
        "has a layer of type 'sliding_attention' and no sliding_window for it"},
       {"gemma3_text", R"({"sliding_window": null})",
@@ -446,9 +446,9 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        R"(has position_embedding_type "relative_key"; heed's bert expects "absolute")"},
       {"bert", R"({"is_decoder": true})", "has is_decoder true; heed's bert expects false"},
       {"bert", R"({"num_attention_heads": 3})",
-       "has hidden_size 8, which is no multiple of num_attention_heads 3"},
+       "has hidden_size 8, which is not a multiple of num_attention_heads 3"},
       {"distilbert", R"({"n_layers": 2, "n_heads": 4, "dim": 8, "num_attention_heads": 3})",
-       "has dim 8, which is no multiple of n_heads 3"},
+       "has dim 8, which is not a multiple of n_heads 3"},
   };
   for (const Wrong& wrong : all) {
     Folder folder;

@@ -243,16 +243,17 @@ TEST_F(RandomGpt2, ReadsNoTokenThatItHasNoEmbeddingFor) {
   const Model model = heed::load_model(folder.path());
   EXPECT_EQ(model.tokenize("a last").ids, (std::vector<std::int64_t>{0, 28}));
   EXPECT_EQ(message_of([&] { (void)model.tokenize("a beyond", "it"); }),
-            "it has the token 'beyond' of id 29; the model has 29 tokens");
+            "it has the token 'beyond' with id 29; the model has 29 tokens");
 }
 
 TEST_F(RandomGpt2, ReadsATextByItsVocabularyFilesOrSaysWhichItLacks) {
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
-            "the model has no tokenizer.json, so that it cannot be read as tokens");
+            "the model has no tokenizer.json, so it cannot be split into tokens");
   write_file(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
-  EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
-            "the model has vocab.json and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and "
-            "merges.txt, so that it cannot be read as tokens");
+  EXPECT_EQ(
+      message_of([&] { (void)heed::load_model(folder.path()).tokenize("ab", "it"); }),
+      "the model has vocab.json and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and "
+      "merges.txt, so it cannot be split into tokens");
   write_file(folder / "merges.txt", "a b\n");
   EXPECT_EQ(heed::load_model(folder.path()).tokenize("aba").ids, (std::vector<std::int64_t>{2, 0}));
 }
@@ -261,7 +262,7 @@ TEST_F(RandomGpt2, RefusesWhatItsConfigurationSaysOfEnds) {
   write_generation_config("{\"eos_token_id\": \"end\"}");
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
             "'" + (folder / "generation_config.json") +
-                "' has eos_token_id that is no whole number, nor a list of them");
+                "' has eos_token_id that is neither a whole number nor a list of whole numbers");
   write_generation_config("[");
   EXPECT_EQ(message_of([&] { (void)heed::load_model(folder.path()); }),
             (folder / "generation_config.json") + " is not JSON");
@@ -288,7 +289,8 @@ TEST(Generation, RefusesInOneSentence) {
   const auto refusal = [&](const GenerateOptions& options, const char* prompt = "to") {
     return message_of([&] { (void)generate(model, prompt, options); });
   };
-  EXPECT_EQ(refusal({}, ""), "the prompt has no words; this model goes on with what is repeated in it");
+  EXPECT_EQ(refusal({}, ""),
+            "the prompt has no words; at least one is expected because this model continues repetitions");
   EXPECT_EQ(refusal({.tokens = 0}), "tokens is 0; 1 or more is expected");
   EXPECT_EQ(refusal({.temperature = -1}), "temperature is -1; a number of at least 0 is expected");
   EXPECT_EQ(refusal({.temperature = std::nan("")}), "temperature is nan; a number of at least 0 is expected");
@@ -298,7 +300,7 @@ TEST(Generation, RefusesInOneSentence) {
   EXPECT_EQ(refusal({.head = heed::ModelHead{2, 0}}), "head has layer 2; 0 to 1 is expected");
   EXPECT_EQ(refusal({.head = heed::ModelHead{1, 4}}), "head is 4; 0 to 3 is expected");
   EXPECT_EQ(message_of([&] { (void)generate(model, ModelTokens{}); }),
-            "the prompt has no tokens; at least one is expected, as the model has none to begin with");
+            "the prompt has no tokens; at least one is expected because the model has no BOS token");
   heed::ModelInfo odd = model.info();
   odd.head_dim = 3;
   EXPECT_EQ(message_of([&] { (void)heed::ModelCache(odd, CacheFormat::int4); }),

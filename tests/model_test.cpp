@@ -81,7 +81,7 @@ TEST(TrainedModel, IsTheSameAfterItWasSaved) {
 
 TEST(TrainedModel, RefusesAFolderThatThereIsNot) {
   EXPECT_EQ(message_of([] { (void)heed::load_trained_model("nowhere"); }),
-            "nowhere is no folder; that of a model trained by heed train is expected");
+            "nowhere is not a folder; the folder of a model from heed train is expected");
 }
 
 TEST(TrainSettings, AreCheckedByName) {

@@ -298,14 +298,14 @@ TEST(LayersThatLearn, SayWhatDoesNotFit) {
   nn::SelfAttention head_grads = zeros_like(head);
   const nn::LayerResult without_lse = head.forward(x);
   EXPECT_EQ(message_of([&] { (void)head.backward(grad, x, without_lse, {}, head_grads); }),
-            "result.attention.lse has shape [0]; that of a forward() with Need::lse is expected");
+            "result.attention.lse has shape [0]; the lse of a forward() with Need::lse is expected");
   nn::MultiHeadAttention plain({.dim = 4, .heads = 2, .output_projection = false}, generator);
   const nn::MultiHeadAttention projected({.dim = 4, .heads = 2}, generator);
   const AttentionOptions options{.need = Need::lse};
   const Tensor y({5, 4});
   const nn::LayerResult both = projected.forward(y, options);
   EXPECT_EQ(message_of([&] { (void)projected.backward(y, y, both, options, plain); }),
-            "grads has another out_proj than the layer: both or neither is expected");
+            "only one of grads and the layer has an out_proj; both or neither is expected");
 
   EXPECT_EQ(message_of([&] { nn::LayerNorm(0); }), "dim is 0; at least 1 is expected");
   EXPECT_EQ(message_of([&] { nn::LayerNorm(3, DType::f32, 0); }),
@@ -336,7 +336,7 @@ TEST(LayersThatLearn, SayWhatDoesNotFit) {
   nn::TransformerBlock attention_only(4, 2, 0, generator);
   const nn::BlockResult result = with_mlp.forward(y);
   EXPECT_EQ(message_of([&] { (void)with_mlp.backward(y, result, attention_only); }),
-            "grads is a block without an MLP; one like the block is expected");
+            "grads is a block without an MLP; a block of the same kind is expected");
 }
 
 TEST(ALanguageModel, SaysWhatDoesNotFit) {
@@ -361,11 +361,13 @@ TEST(ALanguageModel, SaysWhatDoesNotFit) {
   const Tensor long_tokens({4}, DType::i64);
   EXPECT_EQ(message_of([&] { (void)model.forward(long_tokens); }),
             "tokens has shape [4]; [L] or [B, L] is expected, L at most 3");
-  EXPECT_EQ(message_of([&] { (void)model.loss_and_gradients(long_tokens, long_tokens, grads); }),
-            "tokens and targets have the shapes [4] and [4]; one shape [B, L] that is not empty is expected");
+  EXPECT_EQ(
+      message_of([&] { (void)model.loss_and_gradients(long_tokens, long_tokens, grads); }),
+      "tokens and targets have the shapes [4] and [4]; the same non-empty shape [B, L] is expected for both");
   const Tensor two_tokens({2, 3}, DType::i64);
-  EXPECT_EQ(message_of([&] { (void)model.loss_pieces(two_tokens, two_tokens, 3, 1, 2); }),
-            "begin, end and pieces are 1, 2 and 3; in rising order, from 0 to the batch of 2, is expected");
+  EXPECT_EQ(
+      message_of([&] { (void)model.loss_pieces(two_tokens, two_tokens, 3, 1, 2); }),
+      "begin, end and pieces are 1, 2 and 3; begin <= end <= pieces, from 0 to the batch of 2, is expected");
   nn::LanguageModelConfig deeper = good;
   deeper.layers = 2;
   nn::LanguageModel other(deeper, generator);

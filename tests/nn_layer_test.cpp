@@ -346,7 +346,7 @@ TEST_F(Layouts, AWrongShapeIsAnErrorThatNamesIt) {
       }),
       "qkv_weight is bf16; f32 or f64 is expected");
   EXPECT_EQ(message_of([&] { (void)MultiHeadAttention::from_heads(query, value, value); }),
-            "key has shape [2, 3, 5]; [2, 2, C] is expected beside a query of shape [4, 2, 5] and a value of "
+            "key has shape [2, 3, 5]; [2, 2, C] is expected for a query of shape [4, 2, 5] and a value of "
             "shape [2, 3, 5]");
   EXPECT_EQ(message_of([&] { (void)MultiHeadAttention::from_heads(query, key, query_bias); }),
             "value has shape [4, 2]; [heads, d, D] is expected");
@@ -364,7 +364,7 @@ TEST(LayerErrors, NameTheSizeThatIsWrong) {
   EXPECT_EQ(message({}), "dim is 0; at least 1 is expected");
   EXPECT_EQ(message({.dim = 8, .heads = 0}), "heads is 0; at least 1 is expected");
   EXPECT_EQ(message({.dim = 8, .heads = 3}),
-            "dim is 8; a multiple of the 3 heads is expected where head_dim is not given");
+            "dim is 8; a multiple of the 3 heads is expected if head_dim is not given");
   EXPECT_EQ(message({.dim = 8, .heads = 4, .kv_heads = 3}),
             "kv_heads is 3; a divisor of the 4 heads is expected");
   EXPECT_EQ(message({.dim = 8, .head_dim = -1}), "head_dim is -1; at least 1 is expected");
@@ -435,7 +435,7 @@ TEST(LayerErrors, NameTheInputThatDoesNotFit) {
   EXPECT_EQ(message_of([&] {
               (void)layer.forward(x, Tensor({2, 3, 6}), {.output_dtype = DType::bf16});
             }),
-            "output_dtype is bf16; a layer of f32 gives f32");
+            "output_dtype is bf16; f32, the dtype of the layer, is expected");
   // The parts are public, so later assignments are checked too.
   layer.key = Linear(Tensor({3, 6}));
   EXPECT_EQ(message_of([&] {

@@ -177,16 +177,17 @@ TEST_F(Parameters, WithABiasThatTheLayerHasNoPlaceForAreRefused) {
   const Tensor bias({2});
   write({{"weight", weight}, {"bias", bias}});
   Linear layer(3, 2, false, generator);
-  EXPECT_EQ(refusal(layer.parameters()), "has a tensor bias, which the layer has no place for");
+  EXPECT_EQ(refusal(layer.parameters()), "has a tensor bias, which is not a parameter of the layer");
 
   MultiHeadAttention attention({.dim = 4, .bias = false, .output_projection = false}, generator);
   const Tensor in_weight({12, 4});
   const Tensor in_bias({12});
   write({{"in_proj_weight", in_weight}, {"in_proj_bias", in_bias}});
-  EXPECT_EQ(refusal(attention.parameters()), "has a tensor in_proj_bias, which the layer has no place for");
+  EXPECT_EQ(refusal(attention.parameters()),
+            "has a tensor in_proj_bias, which is not a parameter of the layer");
   const Tensor added({1, 1, 4});
   write({{"in_proj_weight", in_weight}, {"bias_k", added}});
-  EXPECT_EQ(refusal(attention.parameters()), "has a tensor bias_k, which the layer has no place for");
+  EXPECT_EQ(refusal(attention.parameters()), "has a tensor bias_k, which is not a parameter of the layer");
 }
 
 }  // namespace

@@ -136,14 +136,14 @@ TEST(GemmRange, SizesBeyondTheBlasAreRefusedBeforeAnythingIsRead) {
     return message_of([&] { heed::detail::gemm<float>(a, b, 0, {&c, a.rows, b.columns, b.columns}); });
   };
   EXPECT_EQ(message({nullptr, 1, kBig, kBig, 1}, {nullptr, kBig, 1, 1, 1}),
-            "a matrix product has 2147483648 inner elements; a BLAS takes at most 2147483647");
+            "a matrix product has 2147483648 inner elements; at most 2147483647 are expected for a BLAS");
   EXPECT_EQ(message({nullptr, kBig, 1, 1, 1}, one),
-            "a matrix product has 2147483648 rows; a BLAS takes at most 2147483647");
+            "a matrix product has 2147483648 rows; at most 2147483647 are expected for a BLAS");
   EXPECT_EQ(message(one, {nullptr, 1, kBig, kBig, 1}),
-            "a matrix product has 2147483648 columns; a BLAS takes at most 2147483647");
+            "a matrix product has 2147483648 columns; at most 2147483647 are expected for a BLAS");
   EXPECT_EQ(message({nullptr, 2, 1, kBig, 1}, one),
-            "a matrix product has 2147483648 elements from one line to the next; a BLAS takes at most "
-            "2147483647");
+            "a matrix product has 2147483648 elements from one line to the next; at most 2147483647 are "
+            "expected for a BLAS");
 }
 
 TEST(LinearFunction, TakesInputsOfAnyRank) {

@@ -159,7 +159,7 @@ TEST(CallParts, ThatDoNotFitAreRefused) {
   EXPECT_EQ(heed::test::message_of([&] {
               attend({1, 2, 9, 0, 0, falling}, outputs);
             }),
-            "part.rows[1] is 5 to 6; rows that rise, from 6 to 9, are expected");
+            "part.rows[1] is 5 to 6; ascending rows from 6 to 9 are expected");
   EXPECT_EQ(heed::test::message_of([&] {
               attend({1, 2, 9, 0, 2, three}, outputs);
             }),
@@ -169,10 +169,11 @@ TEST(CallParts, ThatDoNotFitAreRefused) {
             }),
             "part.heads is 3 from 0; multiples of 2, the query heads that share a key head, are expected");
   outputs.received = received.mutable_view();
-  EXPECT_EQ(heed::test::message_of([&] {
-              attend({1, 2, 9, 0, 0, three}, outputs);
-            }),
-            "outputs.received is given for 3 of 9 rows; all rows are expected for what sums over them");
+  EXPECT_EQ(
+      heed::test::message_of([&] {
+        attend({1, 2, 9, 0, 0, three}, outputs);
+      }),
+      "outputs.received is given for 3 of 9 rows; all rows are expected for a result that sums over rows");
 }
 
 TEST(CallParts, HaveTheGradientsOfTheWhole) {

@@ -165,9 +165,9 @@ TEST(Plan, SaysWhatASchemeCannotGive) {
   };
   EXPECT_TRUE(notes().empty());
   call.results = Results::weights;
-  const std::string sums = "no rank has all rows of a head: their sum would be added up in another order";
+  const std::string sums = "no rank has all rows of a head, so sums over rows would round in another order";
   const std::string weights = "weights need a row's final sum over all keys";
-  const std::string backward = "the backward pass takes gather or ulysses";
+  const std::string backward = "the backward pass works only with gather or ulysses";
   using Notes = std::map<Scheme, std::string>;
   EXPECT_EQ(notes(), (Notes{{Scheme::ring, weights}, {Scheme::decode, weights}}));
   call.results = Results::sums;
@@ -200,7 +200,7 @@ TEST(Plan, SaysWhatSlowsASchemeDown) {
   for (const Scheme scheme : {Scheme::ring, Scheme::gather})
     EXPECT_EQ(of(plan(call, machines(1e9, 1e9, 0), rising, rising), scheme).note,
               "the busiest rank has 1.9 times the mean work");
-  EXPECT_EQ(note(Scheme::decode, 2), "spans of 3072 keys lie on several ranks: keys move first");
+  EXPECT_EQ(note(Scheme::decode, 2), "spans of 3072 keys are divided among ranks: keys move first");
 }
 
 TEST(Plan, TakesTheLinksThatMessagesCross) {
@@ -429,8 +429,7 @@ TEST(Plan, RefusesWhatItCannotPlan) {
   EXPECT_EQ(shardings(Sharding::contiguous(0, 2), all), "the length of queries is 0; 1 to 2^30 is expected");
   EXPECT_EQ(shardings(all, Sharding::contiguous((std::int64_t{1} << 30) + 1, 2)),
             "the length of keys is 1073741825; 1 to 2^30 is expected");
-  EXPECT_EQ(shardings(all, Sharding::contiguous(100, 3)),
-            "keys lies on 3 ranks; the 2 of queries are expected");
+  EXPECT_EQ(shardings(all, Sharding::contiguous(100, 3)), "keys has 3 ranks; 2, as in queries, are expected");
   EXPECT_EQ(message_of([] { (void)choose({}); }), "plans has no possible scheme; one is expected");
 }
 

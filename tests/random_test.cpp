@@ -254,7 +254,7 @@ TEST(Random, SaysWhatIsWrongWithACallAndDrawsNothing) {
   EXPECT_EQ(message_of([&] {
               heed::normal_(generator, Tensor({2, 3}).mutable_view().transpose(0, 1));
             }),
-            "normal_ got a tensor of shape [3, 2] with strides [1, 3]; a contiguous one was expected");
+            "normal_ got a tensor of shape [3, 2] with strides [1, 3]; a contiguous tensor was expected");
   EXPECT_EQ(message_of([&] { (void)heed::randint(generator, 4, 4, {3}); }),
             "randint got the range [4, 4); low < high was expected");
   EXPECT_EQ(message_of([&] { (void)heed::randperm(generator, -1); }),
@@ -289,7 +289,7 @@ TEST(GeneratorState, ThatIsNoneIsRefused) {
   EXPECT_EQ(refused(625, 2),
             "the generator's state has the place 624 and the flag 2; 0 to 624 and 0 or 1 are expected");
   EXPECT_EQ(message_of([&] { generator.set_state(heed::Tensor({627}, DType::i64)); }),
-            "the generator's state is zero, which gives nothing but zeros");
+            "the generator's state is zero, which generates only zeros; a nonzero state is expected");
   EXPECT_EQ(message_of([&] { generator.set_state(heed::Tensor({3})); }),
             "the generator's state is f32 [3]; i64 [627] is expected");
   heed::Generator expected = fresh;

@@ -163,7 +163,7 @@ TEST_F(SafetensorsRead, WhatCannotBeOpenedIsNamedWithTheReason) {
             "cannot read '" + (folder_ / ".") + "': Is a directory");
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(without_name(message_of([&] { SafetensorsReader reader(path_); })),
-            "is not a regular file, as it has to be to be read at any place");
+            "is not a regular file, which random access needs");
 }
 
 TEST_F(SafetensorsRead, AFaultOfTheLengthIsNamed) {
@@ -336,14 +336,13 @@ TEST_F(SafetensorsRead, WhatAFileQuotesIsFitForATerminal) {
 TEST_F(SafetensorsRead, EveryLimitOfTheHeaderHasItsMessage) {
   std::string tensors;
   for (std::size_t i = 0; i <= 65536; ++i) tensors += entry(numbered("", i), "U8", "[0]", "[0,0]") + ",";
-  EXPECT_EQ(header_fault("{" + tensors), "has more than 65536 tensors, which is the most that is taken");
+  EXPECT_EQ(header_fault("{" + tensors), "has more than 65536 tensors, the limit");
   std::string metadata;
   for (std::size_t i = 0; i <= 16384; ++i) metadata += numbered("\"", i) + "\":\"\",";
   EXPECT_EQ(header_fault("{\"__metadata__\":{" + metadata),
-            "has more than 16384 entries of metadata, which is the most that is taken");
+            "has more than 16384 entries of metadata, the limit");
   const std::string too_long =
-      "has a string, or a gap between two, of more than 1048576 bytes in its header, which is the most that "
-      "is taken";
+      "has a string, or a gap between two, of more than 1048576 bytes in its header, the limit";
   const std::string longest(1048576, 'a');
   EXPECT_EQ(open(safetensors("{\"__metadata__\":{\"a\":\"" + longest + "\"}}")).metadata().at("a"), longest);
   EXPECT_EQ(header_fault("{\"__metadata__\":{\"a\":\"a" + longest + "\"}}"), too_long);

@@ -163,7 +163,7 @@ TEST(Sharding, SaysWhatIsWrongWithAMap) {
   EXPECT_EQ(message_of([] { (void)Sharding::from_ranks({}, -3); }), "ranks is -3; at least 1 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::contiguous(-1, 2); }), "length is -1; at least 0 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::striped(5, 2, 0); }), "stripe is 0; at least 1 is expected");
-  EXPECT_EQ(of_ranges({}), "ranges has none; those of at least 1 rank are expected");
+  EXPECT_EQ(of_ranges({}), "ranges is empty; ranges of at least 1 rank are expected");
   EXPECT_EQ(of_ranges({{{0, 4}}, {{-1, 2}}}), "ranges has [-1, 2) on rank 1; 0 <= begin <= end is expected");
   EXPECT_EQ(of_ranges({{{6, 4}}}), "ranges has [6, 4) on rank 0; 0 <= begin <= end is expected");
   EXPECT_EQ(of_ranges({{{0, 4}}, {{5, 7}}}),
@@ -181,11 +181,11 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.rows(2); }), "rank is 2; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.ranges(-1); }), "rank is -1; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.rank_of(5); }),
-            "position is 5; one of a sequence of 5 is expected");
+            "position is 5; a position of a sequence of 5 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.row_of(-1); }),
-            "position is -1; one of a sequence of 5 is expected");
+            "position is -1; a position of a sequence of 5 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.position(1, 2); }),
-            "row is 2; one of the 2 rows of rank 1 is expected");
+            "row is 2; a row of the 2 rows of rank 1 is expected");
   const Tensor whole({4, 5}), three({4, 3}), two({4, 2}), doubles({4, 2}, DType::f64);
   EXPECT_EQ(message_of([&] { (void)sharding.shard(whole, 2, 0); }),
             "axis is 2; an axis of whole [4, 5] is expected");
@@ -194,7 +194,7 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.shard(whole, 1, 2); }),
             "rank is 2; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.join(std::vector<TensorView>{three}, 1); }),
-            "shards has 1; one of each of 2 ranks is expected");
+            "shards has 1 entries; one for each of 2 ranks is expected");
   EXPECT_EQ(message_of([&] {
               (void)sharding.join(std::vector<TensorView>{three, two}, -3);
             }),

@@ -180,13 +180,13 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::row_intervals(numbers({1, 5}, {1, 2, 1}), 4);
             }),
-            "row intervals have shape [1, 2, 1]; two numbers an interval, a begin and an end, are expected");
+            "row intervals have shape [1, 2, 1]; two numbers per interval, a begin and an end, are expected");
   EXPECT_EQ(message_of([&] { (void)SparseMask::row_intervals(empty, 4); }),
             "row intervals has shape [0, 2, 1, 2]; at least one batch entry and head is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::column_intervals(numbers({1, 2, 3}, {1, 3}), 4);
             }),
-            "column intervals have shape [1, 3]; 1, 2 or 4 numbers a key are expected");
+            "column intervals have shape [1, 3]; 1, 2 or 4 numbers per key are expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::column_intervals(numbers({-1}, {1, 1}), 4);
             }),
@@ -202,7 +202,7 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::slices(std::vector<MaskSlice>{{0, 1, 0, 1, static_cast<SliceKind>(4)}}, 2, 2);
             }),
-            "slices[0] is of kind 4; 0 to 3 is expected");
+            "slices[0] has kind 4; 0 to 3 is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::blocks(numbers({0, 1}, {2}), numbers({2}, {1}), 2, 2, 2, 4);
             }),
@@ -211,25 +211,26 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
               (void)SparseMask::blocks(numbers({0, 1}, {2}), numbers({0}, {1}), 0, 2, 2, 4);
             }),
             "query_block is 0; 1 or more is expected");
-  EXPECT_EQ(message_of([&] {
-              (void)SparseMask::blocks(numbers({0, 2}, {2}), numbers({0}, {1}), 2, 2, 2, 4);
-            }),
-            "offsets run from 0 to 2; numbers that rise from 0 to 1, the number of indices, are expected");
+  EXPECT_EQ(
+      message_of([&] {
+        (void)SparseMask::blocks(numbers({0, 2}, {2}), numbers({0}, {1}), 2, 2, 2, 4);
+      }),
+      "offsets run from 0 to 2; non-decreasing numbers from 0 to 1, the number of indices, are expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::from_flash_mask(numbers({0, 0, 0, 0}, {1, 4}), true, 2);
             }),
-            "startend_row_indices has shape [1, 4]; 1 or 2 numbers a key are expected with causal");
+            "startend_row_indices has shape [1, 4]; 1 or 2 numbers per key are expected with causal");
   EXPECT_EQ(message_of([&] {
               (void)heed::masks::documents(std::vector<std::int64_t>{2, -1}, false);
             }),
-            "lengths[1] is -1; 0 or more, and 2^48 in all, are expected");
+            "lengths[1] is -1; 0 or more, and at most 2^48 in total, are expected");
   EXPECT_EQ(message_of([&] { (void)heed::masks::dilated(1, 0, 2, 2); }),
             "step is 0; 1 to 268435456 is expected");
   EXPECT_EQ(message_of([&] { (void)(heed::masks::prefix_lm(1, 2, 2) & heed::masks::prefix_lm(1, 2, 3)); }),
-            "masks have sizes [1, 1, 2, 2] and [1, 1, 2, 3]; the same are expected, or 1 of a batch size or "
-            "head count");
+            "masks have sizes [1, 1, 2, 2] and [1, 1, 2, 3]; equal sizes, or 1 for a batch size or head "
+            "count, are expected");
   EXPECT_EQ(message_of([&] { (void)heed::masks::prefix_lm(1, 2, 2).allows(0, 0, 0, 2); }),
-            "key 2: the mask has 2 keys");
+            "key is 2, but the mask has 2 keys");
 }
 
 TEST(SparseMaskErrors, OfBlockMasksNameTheTensor) {
@@ -246,7 +247,7 @@ TEST(SparseMaskErrors, OfBlockMasksNameTheTensor) {
             "kv_num_blocks has shape [1, 1, 1]; 2 block rows for 2 queries, 1 batch entries and 1 heads are "
             "expected");
   EXPECT_EQ(message({.kv_num_blocks = count, .kv_indices = index, .full_kv_indices = index}),
-            "full_kv_num_blocks and full_kv_indices: one of them is given; both or neither are expected");
+            "only one of full_kv_num_blocks and full_kv_indices is given; both or neither are expected");
 }
 
 TEST(SparseMaskErrors, OfACallNameTheSizes) {
@@ -254,14 +255,12 @@ TEST(SparseMaskErrors, OfACallNameTheSizes) {
   const auto message = [&](const SparseMask& mask) {
     return message_of([&] { (void)heed::attention(x, y, y, {.sparse_mask = mask}); });
   };
-  EXPECT_EQ(
-      message(heed::masks::prefix_lm(1, 3, 3)),
-      "sparse_mask has size [1, 1, 3, 3]; [1, 2, 3, 4], or 1 of the first two, or a divisor of the heads, is "
-      "expected");
-  EXPECT_EQ(
-      message(SparseMask::row_intervals(Tensor({3, 3, 1, 2}, DType::i64), 4)),
-      "sparse_mask has size [1, 3, 3, 4]; [1, 2, 3, 4], or 1 of the first two, or a divisor of the heads, is "
-      "expected");
+  EXPECT_EQ(message(heed::masks::prefix_lm(1, 3, 3)),
+            "sparse_mask has size [1, 1, 3, 3]; [1, 2, 3, 4], or 1 for the first two, or a divisor of the "
+            "heads, is expected");
+  EXPECT_EQ(message(SparseMask::row_intervals(Tensor({3, 3, 1, 2}, DType::i64), 4)),
+            "sparse_mask has size [1, 3, 3, 4]; [1, 2, 3, 4], or 1 for the first two, or a divisor of the "
+            "heads, is expected");
 }
 
 }  // namespace

@@ -367,7 +367,7 @@ TEST_F(SmallStreams, SayWhichResultsTheyHave) {
   Tensor dropped({2, 3}, DType::f32), weights({2, 3, 7000}, DType::f32), map({2, 2, 2}, DType::f32);
   const auto message = [&] { return message_of([&] { (void)stream(); }); };
   const std::string expected =
-      " is given; output, lse, max_score, entropy, distance and top_k are expected where keys come range by "
+      " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive range by "
       "range";
   outputs_.dropped = dropped.mutable_view();
   EXPECT_EQ(message(), "outputs.dropped" + expected);
@@ -385,7 +385,8 @@ TEST_F(SmallStreams, SayWhereRangesBeginAndEnd) {
   EXPECT_EQ(streamed.ranges(6200), (std::vector<PositionRange>{{0, 6144}, {6144, 7000}}));
   EXPECT_EQ(message_of([&] { (void)streamed.ranges(0); }), "keys is 0; 1 or more is expected");
   const std::string expected =
-      "; a begin and an end where 3072 keys of a sequence, or all of it, begin and end are expected";
+      "; a multiple of 3072 keys from the begin of a sequence, or a sequence's begin or end, is expected for "
+      "both";
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 100); }), "range is 0 to 100" + expected);
   EXPECT_EQ(message_of([&] { attend(streamed, 100, 3072); }), "range is 100 to 3072" + expected);
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 0); }), "range is 0 to 0" + expected);
@@ -397,12 +398,12 @@ TEST_F(SmallStreams, SayWhichRangeComesNext) {
   EXPECT_TRUE(streamed.needs({0, 1}));
   EXPECT_FALSE(streamed.needs({5003, 7000}));
   EXPECT_EQ(message_of([&] { attend(streamed, 3072, 6144); }),
-            "keys 0 to 3072 have not come; rows may see them");
+            "keys 0 to 3072 have not arrived, but rows may see them");
   attend(streamed, 0, 3072);
   EXPECT_EQ(message_of([&] { attend(streamed, 0, 3072); }),
-            "range begins at 0; 3072, where the last one ended, or more is expected");
+            "range begins at 0; 3072, the end of the last range, or more is expected");
   EXPECT_EQ(message_of([&] { (void)streamed.finish(); }),
-            "keys 3072 to 7000 have not come; rows may see them");
+            "keys 3072 to 7000 have not arrived, but rows may see them");
   attend(streamed, 3072, 6144);
   EXPECT_NO_THROW((void)streamed.finish());
   EXPECT_EQ(message_of([&] { (void)streamed.finish(); }),
@@ -435,8 +436,8 @@ TEST_F(SmallStreams, SayWhatKeysAndBytesAreExpected) {
             }),
             "key has dtype f64; f32 as in query is expected");
   std::vector<std::byte> bytes(streamed.state_bytes({0, 3072}) + 1);
-  const std::string expected = "bytes are " + std::to_string(bytes.size()) + "; " +
-                               std::to_string(bytes.size() - 1) + " of state_bytes() are expected";
+  const std::string expected = "bytes has size " + std::to_string(bytes.size()) + "; " +
+                               std::to_string(bytes.size() - 1) + ", as state_bytes() returns, is expected";
   EXPECT_EQ(message_of([&] { streamed.states({0, 3072}, key, value, bytes); }), expected);
   EXPECT_EQ(message_of([&] { streamed.fold({0, 3072}, bytes); }), expected);
   EXPECT_GT(streamed.bytes(), 0U);

@@ -89,7 +89,7 @@ TEST(View, ReshapesOnlyWhereNoCopyIsNeeded) {
   EXPECT_EQ(message_of([&] { (void)base.view().narrow(1, 0, 4).reshape({8}); }),
             "shape [2, 4] with strides [6, 1] cannot become [8] without a copy");
   EXPECT_EQ(message_of([&] { (void)base.view().reshape({5}); }),
-            "shape [2, 6] cannot become [5]: the counts differ");
+            "shape [2, 6] cannot become [5]: the numbers of elements differ");
 }
 
 TEST(View, ExpandsAsNumPyBroadcasts) {
@@ -130,7 +130,7 @@ TEST(View, AWrongAccessIsAnErrorThatSaysWhy) {
   EXPECT_EQ(message_of([&] {
               TensorView(base.view().data(), DType::f32, {2}, {1, 1});
             }),
-            "strides [1, 1] do not match shape [2]: one stride an axis is expected");
+            "strides [1, 1] do not match shape [2]: one stride per axis is expected");
   EXPECT_EQ(message_of([] { Dims({1, 1, 1, 1, 1, 1}); }), "a shape has 6 axes; at most 5 are supported");
 }
 

@@ -116,7 +116,7 @@ TEST(TextFront, ARegularExpressionThatGoesBackForEverIsStopped) {
   const json none = json::object();
   const Regex regex("(a|a)*[bc][de]", JsonPart(none, "'t.json'", "a pattern"));
   EXPECT_EQ(message_of([&] { (void)regex.find(std::string(100, 'a') + "bb"); }),
-            "text takes a regular expression of the tokenizer too many steps at byte 0");
+            "text needs too many steps of the tokenizer's regular expression at byte 0");
 }
 
 TEST(TextFront, TextThatIsNotUtf8IsRefusedByItsByte) {
@@ -164,10 +164,10 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   EXPECT_EQ(
       refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a"},
                                      "behavior": "Isolated", "invert": false})")),
-      "'t.json' has a pre-tokenizer of type 'Split' with a pattern that is no regular expression: '(a'");
+      "'t.json' has a pre-tokenizer of type 'Split' with a pattern that is not a regular expression: '(a'");
   EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Punctuation", "behavior": "Kept"})")),
-            "'t.json' has a pre-tokenizer of type 'Punctuation' whose behavior is none of Removed, Isolated, "
-            "MergedWithPrevious, MergedWithNext, Contiguous");
+            "'t.json' has a pre-tokenizer of type 'Punctuation' whose behavior is not Removed, Isolated, "
+            "MergedWithPrevious, MergedWithNext or Contiguous");
   EXPECT_EQ(
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA"})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is not in base 64");
@@ -175,7 +175,7 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "////fw=="})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is cut off");
   EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"id": 9, "content": "<s>"}])")),
-            "'t.json' has an added token '<s>' with id 9, where the vocabulary gives 4");
+            "'t.json' has an added token '<s>' with id 9, but the vocabulary gives 4");
   EXPECT_EQ(refusal_of("{\"model\": "), "'t.json' is not JSON");
 }
 

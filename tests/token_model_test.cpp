@@ -198,17 +198,17 @@ TEST(TokenModels, AreToldApartWhereTheFileDoesNotSay) {
 TEST(TokenModels, SayWhichWordTheyHaveNoTokenFor) {
   const auto model = model_of(R"({"type": "WordLevel", "unk_token": "?", "vocab": {"a": 0}})");
   EXPECT_EQ(message_of([&] { (void)cut(*model, "abc"); }),
-            "text has 'abc', which is no token, and the tokenizer has none for the unknown");
+            "text has 'abc', which is not a token, and the tokenizer has no unknown token");
 }
 
 TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
-  EXPECT_EQ(refusal_of("3"), "'t.json' has a model that is no object of JSON");
+  EXPECT_EQ(refusal_of("3"), "'t.json' has a model that is not a JSON object");
   EXPECT_EQ(refusal_of(R"({"type": "Words", "vocab": {}})"),
             "'t.json' has a model of type 'Words', which heed does not know");
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "merges": []})"),
             "'t.json' has a model of type 'BPE' without vocab");
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": [], "merges": []})"),
-            "'t.json' has a model of type 'BPE' whose vocab is no object of JSON");
+            "'t.json' has a model of type 'BPE' whose vocab is not a JSON object");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {"a": -1}})"),
             "'t.json' has a model of type 'WordPiece' whose vocab gives 'a' no id from 0 to 16777215");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {"a": 16777216}})"),
@@ -223,7 +223,8 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a a a"]})"),
             "'t.json' has a model of type 'BPE' whose merges has 'a a a', which is not two tokens");
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [3]})"),
-            "'t.json' has a model of type 'BPE' whose merges has what is neither text nor two texts");
+            "'t.json' has a model of type 'BPE' whose merges has an entry that is neither a string nor two "
+            "strings");
   EXPECT_EQ(
       refusal_of(
           R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a a"], "continuing_subword_prefix": "##"})"),
@@ -234,14 +235,15 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
       "'t.json' has a model of type 'BPE' with byte_fallback and also continuing_subword_prefix or "
       "end_of_word_suffix");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0]]})"),
-            "'t.json' has a model of type 'Unigram' whose unk_id is no whole number of 0 to 0");
-  EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": [["a"]]})"),
-            "'t.json' has a model of type 'Unigram' whose vocab has what is no token and score");
+            "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
+  EXPECT_EQ(
+      refusal_of(R"({"type": "Unigram", "vocab": [["a"]]})"),
+      "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": {}})"),
-            "'t.json' has a model of type 'Unigram' whose vocab is no list");
+            "'t.json' has a model of type 'Unigram' whose vocab is not a list");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {}, "max_input_chars_per_word": 10001})"),
-            "'t.json' has a model of type 'WordPiece' whose max_input_chars_per_word is no whole number of 0 "
-            "to 10000");
+            "'t.json' has a model of type 'WordPiece' whose max_input_chars_per_word is not a whole number "
+            "from 0 to 10000");
 }
 
 }  // namespace

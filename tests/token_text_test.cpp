@@ -125,17 +125,17 @@ TEST(PostProcessors, RefuseWhatTheyDoNotKnow) {
             "'t.json' has a post-processor of type 'BertProcessing' without cls");
   EXPECT_EQ(
       refusal_of(R"({"type": "BertProcessing", "sep": 1, "cls": ["a", 2]})"),
-      "'t.json' has a post-processor of type 'BertProcessing' whose sep is no list of a token and its id");
-  EXPECT_EQ(
-      refusal_of(R"({"type": "BertProcessing", "sep": ["a", -1], "cls": ["a", 2]})"),
-      "'t.json' has a post-processor of type 'BertProcessing' with an id that is no whole number of 0 to "
-      "16777215");
+      "'t.json' has a post-processor of type 'BertProcessing' whose sep is not a list of a token and its id");
+  EXPECT_EQ(refusal_of(R"({"type": "BertProcessing", "sep": ["a", -1], "cls": ["a", 2]})"),
+            "'t.json' has a post-processor of type 'BertProcessing' with an id that is not a whole number "
+            "from 0 to "
+            "16777215");
   const std::string pieces = R"({"type": "TemplateProcessing", "special_tokens": {}, "single": )";
   const std::string subject = "'t.json' has a post-processor of type 'TemplateProcessing' ";
-  EXPECT_EQ(refusal_of(pieces + "3}"), subject + "whose single form is no list");
+  EXPECT_EQ(refusal_of(pieces + "3}"), subject + "whose single form is not a list");
   EXPECT_EQ(refusal_of(pieces + "[]}"), subject + "whose single form has the text 0 times; 1 is expected");
   EXPECT_EQ(refusal_of(pieces + R"([{"Sequence": {"id": "B"}}]})"),
-            subject + "whose single form has another text than A");
+            subject + "whose single form has a text other than A");
   EXPECT_EQ(refusal_of(pieces + R"([{"SpecialToken": {"id": "x"}}]})"),
             subject + "whose single form names a token that special_tokens lacks");
 }
@@ -144,7 +144,7 @@ TEST(PostProcessors, RefuseToAddWhatIsNoToken) {
   EXPECT_EQ(message_of([&] {
               (void)places(R"({"type": "BertProcessing", "sep": ["a", 77], "cls": ["<s>", 5]})", false, "a");
             }),
-            "the tokenizer's post-processor adds 77, which is no token");
+            "the tokenizer's post-processor adds 77, which is not a token");
 }
 
 TEST(Decoders, OfBytesGiveLettersAndMarkWhatIsNone) {
@@ -207,7 +207,7 @@ TEST(Decoders, RefuseWhatTheyDoNotKnow) {
   };
   EXPECT_EQ(refusal(R"({"type": "CTC"})"), "'t.json' has a decoder of type 'CTC', which heed does not know");
   EXPECT_EQ(refusal(R"({"type": "Replace", "content": "", "pattern": {"Regex": "(a"}})"),
-            "'t.json' has a decoder of type 'Replace' with a pattern that is no regular expression: '(a'");
+            "'t.json' has a decoder of type 'Replace' with a pattern that is not a regular expression: '(a'");
   EXPECT_EQ(refusal(R"({"type": "Strip", "content": "", "start": 0, "stop": 0})"),
             "'t.json' has a decoder of type 'Strip' whose content is empty");
   EXPECT_EQ(refusal(R"({"type": "BPEDecoder", "suffix": ""})"),

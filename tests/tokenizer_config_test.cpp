@@ -132,7 +132,7 @@ TEST_F(TokenizerConfig, OfWhatHeedDoesNotKnowMakesNoTokenizer) {
   EXPECT_EQ(lack(kBytes, {{"auto_map", {"a.B", nullptr}}}, "gpt2"), unknown("with auto_map"));
   EXPECT_EQ(lack(kBytes, {{"auto_map", {{"AutoModel", "a.B"}}}}, "gpt2"), "there is one");
   EXPECT_EQ(lack(kBytes, {{"added_tokens_decoder", {{"30", {{"content", "brandnew"}}}}}}, "gpt2"),
-            "has the added token 'brandnew' with id 30, where the vocabulary gives 9");
+            "has the added token 'brandnew' with id 30, but the vocabulary gives 9");
   EXPECT_EQ(
       lack(kUnigram, of_class("GPT2Tokenizer"), "gpt2"),
       "has a tokenizer.json of 'Unigram' and a tokenizer_config.json of GPT2Tokenizer, which is for BPE");
@@ -145,13 +145,13 @@ TEST_F(TokenizerConfig, ThatIsNotAsItShouldBeIsRefused) {
     return message.substr(message.rfind('/', end) + 1);
   };
   EXPECT_EQ(refusal(kBytes, {{"added_tokens_decoder", {{"x", {{"content", "a"}}}}}}),
-            "tokenizer_config.json' has added_tokens_decoder with 'x', which is no id");
+            "tokenizer_config.json' has added_tokens_decoder with 'x', which is not an id");
   json many;
   for (int i = 0; i < 1000; ++i) many["a" + std::to_string(i) + "_token"] = "x";
   EXPECT_EQ(refusal(kBytes, many), "tokenizer_config.json' has special tokens of more than 1000 names");
-  EXPECT_EQ(refusal({{"model", 3}}, json::object()), "tokenizer.json' has a model that is no object of JSON");
+  EXPECT_EQ(refusal({{"model", 3}}, json::object()), "tokenizer.json' has a model that is not a JSON object");
   EXPECT_EQ(refusal({{"model", {{"type", "BPE"}, {"vocab", 3}, {"merges", 4}}}}, json::object()),
-            "tokenizer.json' has a model of type 'BPE' whose vocab is no object of JSON");
+            "tokenizer.json' has a model of type 'BPE' whose vocab is not a JSON object");
 }
 
 }  // namespace

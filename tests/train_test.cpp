@@ -214,7 +214,7 @@ TEST_F(Train, SavesAtCtrlCAndSaysHowToGoOn) {
     EXPECT_EQ(run.wait(), 130);
     const std::string errors = run.errors();
     EXPECT_NE(errors.find("heed: stopped after step "), std::string::npos) << errors;
-    EXPECT_NE(errors.find(" of 1000000; all is saved, go on with: heed train " + path("text.txt") +
+    EXPECT_NE(errors.find(" of 1000000; everything is saved, continue with: heed train " + path("text.txt") +
                           " --out '" + path(out) + "' --resume\n"),
               std::string::npos)
         << errors;
@@ -228,9 +228,9 @@ TEST_F(Train, StopsWhereItIsToldAndGoesOnFromThere) {
   const CommandResult first = run_heed(tiny("parts", {"--stop-at", "17"}));
   EXPECT_EQ(first.exit_code, 0) << first.errors;
   EXPECT_NE(first.output.find("for 17 of 60 steps"), std::string::npos) << first.output;
-  EXPECT_NE(
-      first.output.find("To go on: heed train " + path("text.txt") + " --out " + path("parts") + " --resume"),
-      std::string::npos)
+  EXPECT_NE(first.output.find("To continue: heed train " + path("text.txt") + " --out " + path("parts") +
+                              " --resume"),
+            std::string::npos)
       << first.output;
   // Settings need not be repeated.
   EXPECT_EQ(run_heed(command("parts", {"--resume"})).exit_code, 0);
@@ -271,12 +271,12 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   const std::string out = path("out");
   expect_refusal(2, {"train", path("text.txt")},
                  "--out is missing: the folder for the model (see heed train --help)");
-  expect_refusal(2, {"train", "--out", out},
-                 "there is nothing to learn from: TEXT.txt, or --task induction, is expected");
-  expect_refusal(2, command("out", {"--task", "induction"}),
-                 "'" + path("text.txt") + "' is a text, but --task induction makes its own sequences");
+  expect_refusal(2, {"train", "--out", out}, "no task is given; TEXT.txt or --task induction is expected");
+  expect_refusal(
+      2, command("out", {"--task", "induction"}),
+      "'" + path("text.txt") + "' is given together with --task induction, which makes its own sequences");
   expect_refusal(2, command("out", {"--symbols", "5"}),
-                 "--symbols is given without --task induction; a text has its own characters");
+                 "--symbols is given without --task induction; a text uses its own characters");
   expect_refusal(2, command("out", {"--heads", "3"}),
                  "--model-dim is 64; a multiple of the 3 of --heads is expected");
   expect_refusal(2, command("out", {"--learning-rate", "0"}),
@@ -292,7 +292,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
         << result.errors;
   }
   expect_refusal(2, command("out", {"--resume"}),
-                 "--resume is given, but " + out + " has no checkpoint.safetensors to go on from");
+                 "--resume is given, but " + out + " has no checkpoint.safetensors to continue from");
   expect_refusal(2, command("out", {"--context", "73"}),
                  path("text.txt") + " has 73 characters; more than the 73 of --context are expected");
   expect_refusal(1, {"train", path("none.txt"), "--out", out},
@@ -305,24 +305,23 @@ TEST_F(Train, RefusesWhatItCannotDo) {
 
 TEST_F(Train, RefusesToGoOnWithSomethingElse) {
   ASSERT_EQ(run_heed(tiny("out", {"--stop-at", "3"})).exit_code, 0);
-  const std::string begun = "; the training in " + path("out") + " was begun with ";
-  expect_refusal(2, tiny("out"),
-                 path("out") +
-                     " holds a training already; add --resume to go on with it, or name "
-                     "another folder");
+  const std::string begun = "; the training in " + path("out") + " was started with ";
+  expect_refusal(
+      2, tiny("out"),
+      path("out") + " already holds a training; add --resume to continue it, or name another folder");
   expect_refusal(2, command("out", {"--resume", "--layers", "2"}),
-                 "--layers is 2" + begun + "1, and goes on with that");
+                 "--layers is 2" + begun + "1, and keeps it");
   expect_refusal(2, command("out", {"--resume", "--clip", "0.5"}),
-                 "--clip is 0.5" + begun + "1.0, and goes on with that");
+                 "--clip is 0.5" + begun + "1.0, and keeps it");
   expect_refusal(2, command("out", {"--resume", "--attention-only"}),
-                 "--attention-only is given; the training in " + path("out") + " was begun without it");
+                 "--attention-only is given; the training in " + path("out") + " was started without it");
   expect_refusal(2, {"train", "--task", "induction", "--out", path("out"), "--resume"},
-                 "--task is induction" + begun + "text, and goes on with that");
+                 "--task is induction" + begun + "text, and keeps it");
   std::ofstream(path("text.txt"), std::ios::app) << "more";
   const CommandResult result = run_heed(command("out", {"--resume"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_TRUE(result.errors.starts_with("heed: the text (77 bytes, ")) << result.errors;
-  EXPECT_NE(result.errors.find(") is not the one that " + path("out/checkpoint.safetensors") +
+  EXPECT_NE(result.errors.find(") is not the text that " + path("out/checkpoint.safetensors") +
                                " was made with (73 bytes, "),
             std::string::npos)
       << result.errors;
@@ -383,7 +382,7 @@ TEST_F(Train, NamesTheCheckpointWhoseGeneratorCannotGoOn) {
   const CommandResult result = run_heed(command("out", {"--resume"}));
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.errors, "heed: " + checkpoint +
-                               " has a generator that cannot go on: the generator's state holds -1; words of "
+                               " has an invalid generator: the generator's state holds -1; words of "
                                "32 bits are expected\n");
 }
 

@@ -132,7 +132,7 @@ TEST(ExplainModel, ShowsItsTwoHeads) {
             std::string::npos);
   EXPECT_NE(result.output.find(", induction: each word looks at what followed it the last time\n"),
             std::string::npos);
-  EXPECT_NE(result.output.find("After all this it expects Life "), std::string::npos);
+  EXPECT_NE(result.output.find("At the end it predicts Life "), std::string::npos);
 }
 
 TEST(ExplainModel, TakesItsWordsWithAndWithoutQuotesAndFromStandardInput) {
@@ -194,21 +194,24 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({"a b", "--layer", "2"}), "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, with({"a b", "--head", "8"}), "--head is 8; there are 8 heads, counted from 0");
   expect_refusal(2, with({"a b", "--head", "1.4"}), "--head is '1.4'; layer 1 has the heads 0 to 3");
-  expect_refusal(2, with({"a b", "--causal"}), "--causal is given beside --model, whose layers are trained");
-  expect_refusal(2, with({"a b", "--save", "x.safetensors"}),
-                 "--save is given beside --model, whose layers are trained; heed look --model has --save");
+  expect_refusal(2, with({"a b", "--causal"}),
+                 "--causal is given together with --model, whose layers are trained");
+  expect_refusal(
+      2, with({"a b", "--save", "x.safetensors"}),
+      "--save is given together with --model, whose layers are trained; heed look --model has --save");
   expect_refusal(2, with({"--html", "x.html", "--head", "1"}),
                  "SENTENCE is missing: the words to read, or - for standard input (see heed explain --help)");
   expect_refusal(2, with({" , "}), "SENTENCE has no tokens; at least one is expected");
   std::string longest;
   for (int i = 0; i < 65; ++i) longest += "to ";
-  expect_refusal(2, with({longest}), "there are 65 tokens; the model has positions for 64");
+  expect_refusal(2, with({longest}),
+                 "tokens has length 65; at most 64, the context of the model, is expected");
   expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
   expect_refusal(
       1, {"explain", "--model", "nowhere", "a b"},
-      "'nowhere' is no folder; for the model of that name on huggingface.co, type hf download nowhere "
+      "'nowhere' is not a folder; for the model of that name on huggingface.co, type hf download nowhere "
       "--local-dir nowhere, and give ./nowhere instead");
 }
 
@@ -329,7 +332,7 @@ TEST(LookModel, TellsWhatTheConfigurationSaysAndHeedDoesNotKnow) {
   config["a\u001b key"] = 1;
   std::ofstream(folder / "config.json") << config.dump();
   const std::string told =
-      "heed: '" + (folder / "config.json") + "' has 'a? key', which heed does not know and leaves aside\n";
+      "heed: '" + (folder / "config.json") + "' has 'a? key', which heed does not know and ignores\n";
   for (const Words& command : {Words{"look", "--model", folder.path(), "a", "b", "a"},
                                Words{"look", "--model", folder.path(), "--lens", "a", "b", "a"},
                                Words{"explain", "--model", folder.path(), "a", "b", "a"},
@@ -350,7 +353,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
                               {{"format", "pt"}});
   const std::string instead = "; heed look --model FOLDER WORDS looks at a model";
   const auto hub = [](const std::string& name, const std::string& local) {
-    return "'" + name + "' is no folder; for the model of that name on huggingface.co, type hf download " +
+    return "'" + name + "' is not a folder; for the model of that name on huggingface.co, type hf download " +
            name + " --local-dir " + local + ", and give ./" + local + " instead";
   };
   expect_refusal(1, {"look", "--model", "gpt2", "a"}, hub("gpt2", "gpt2"));
@@ -358,7 +361,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
   for (const char* path : {"./gpt2", "/nowhere/gpt2", "a/b/c", "gpt2/", "a name"})
     expect_refusal(1, {"look", "--model", path, "a"},
                    "'" + std::string(path) +
-                       "' is no folder; that of a model, with config.json, or a GGUF file is expected");
+                       "' is not a folder; a model folder with config.json, or a GGUF file, is expected");
   expect_refusal(
       1, {"look", "--model", folder / "bert", "a"},
       "'" + (folder / "bert") +
@@ -373,7 +376,7 @@ TEST(LookModel, SaysWhatAFolderLacks) {
       if (command == "atlas") words.insert(words.end(), {"--out", folder / "a.png"});
       expect_refusal(
           2, words,
-          "DOC is '" + model + "', which is a model; --model before it, and words behind it, are expected");
+          "DOC is '" + model + "', which is a model; --model before it and words after it are expected");
     }
 }
 
@@ -387,11 +390,11 @@ TEST(LookModel, NoResultIsWrittenOverAGgufFile) {
 
 TEST(LookModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"look", "--model", "induction"},
-                 "there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+                 "no text is given; WORDS or --text FILE is expected after --model DIR");
   expect_refusal(2, {"look", "--model", "induction", "--layer", "2", "a"},
                  "--layer is 2; the layers are 0 to 1");
   expect_refusal(2, {"look", "--model", "induction", "a", "--causal"},
-                 "--causal is given beside --model, which holds the call already");
+                 "--causal is given together with --model, which contains the call");
   expect_refusal(2, {"look", "--query", "q.npy", "--key", "q.npy", "--value", "q.npy", "--layer", "1"},
                  "--layer is given without --model DIR or DOC, which have layers");
   expect_refusal(2, {"look", "x.safetensors", "y"}, "'y' is one argument too many (see heed look --help)");

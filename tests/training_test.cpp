@@ -104,7 +104,7 @@ TEST_F(Training, RefusesInOneSentence) {
   EXPECT_FALSE(std::filesystem::exists(path("out")));
   (void)train(path("out"), kTiny, data, {.stop_at = 1});
   EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data); }),
-            path("out") + " holds a training already; resuming it, or another folder, is expected");
+            path("out") + " already holds a training; resuming it, or another folder, is expected");
   heed::test::write_file(path("text.txt"), "short");
   const TrainData text = heed::read_train_text(path("text.txt"));
   TrainSettings settings = kTiny;
@@ -112,7 +112,7 @@ TEST_F(Training, RefusesInOneSentence) {
   EXPECT_EQ(message_of([&] { (void)begin_training(settings, text); }),
             "the text has 5 characters; more than the 8 of context are expected");
   EXPECT_EQ(message_of([&] { (void)resume_training(path("out"), text); }),
-            "the text (" + text.fingerprint + ") is not the one that " + heed::checkpoint_in(path("out")) +
+            "the text (" + text.fingerprint + ") is not the text that " + heed::checkpoint_in(path("out")) +
                 " was made with ()");
   heed::test::write_file(path("bytes.txt"), "\xff");
   EXPECT_EQ(message_of([&] { (void)heed::read_train_text(path("bytes.txt")); }),

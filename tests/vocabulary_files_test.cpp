@@ -124,27 +124,27 @@ TEST_F(VocabularyFiles, TheClassGoesBeforeTheFamily) {
 TEST_F(VocabularyFiles, SaysWhyThereIsNone) {
   EXPECT_EQ(lack({}, "bert"), "has no tokenizer.json");
   EXPECT_EQ(lack({{"tokenizer.model", "?"}}, "llama"),
-            "has tokenizer.model and no tokenizer.json, which heed does not make for 'llama'");
+            "has tokenizer.model and no tokenizer.json, which heed cannot build for 'llama'");
   EXPECT_EQ(lack({{"spiece.model", "?"}}, "bert", "T5Tokenizer"),
-            "has spiece.model and no tokenizer.json, which heed does not make for 'T5Tokenizer'");
+            "has spiece.model and no tokenizer.json, which heed cannot build for 'T5Tokenizer'");
   EXPECT_EQ(lack({{"sentencepiece.bpe.model", "?"}}, "bert"),
-            "has sentencepiece.bpe.model and no tokenizer.json, which heed makes for 'bert' from vocab.txt");
+            "has sentencepiece.bpe.model and no tokenizer.json, which heed builds for 'bert' from vocab.txt");
   EXPECT_EQ(lack(settings(kBert, R"({"tokenizer_class": "BertJapaneseTokenizer"})"), "bert"),
-            "has vocab.txt and no tokenizer.json, which heed does not make for 'BertJapaneseTokenizer'");
+            "has vocab.txt and no tokenizer.json, which heed cannot build for 'BertJapaneseTokenizer'");
   EXPECT_EQ(
       lack(kBert, "gpt2"),
-      "has vocab.txt and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and merges.txt");
+      "has vocab.txt and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and merges.txt");
   EXPECT_EQ(
       lack({{"merges.txt", kMerges}}, "gpt2"),
-      "has merges.txt and no tokenizer.json, which heed makes for 'gpt2' from vocab.json and merges.txt");
+      "has merges.txt and no tokenizer.json, which heed builds for 'gpt2' from vocab.json and merges.txt");
   EXPECT_EQ(lack(settings(kGpt2, R"({"tokenizer_class": "BertTokenizer"})"), "gpt2"),
-            "has vocab.json and no tokenizer.json, which heed makes for 'BertTokenizer' from vocab.txt");
+            "has vocab.json and no tokenizer.json, which heed builds for 'BertTokenizer' from vocab.txt");
 }
 
 TEST_F(VocabularyFiles, RefusesLinesByTheirNumber) {
   const auto words = [&](const std::string& content) { return refusal({{"vocab.txt", content}}, "bert"); };
-  EXPECT_EQ(words(kWords + "able\n"), "'vocab.txt' has the token 'able' on line 11, which line 6 has, too");
-  EXPECT_EQ(words("a\n\n\n"), "'vocab.txt' has the token '' on line 3, which line 2 has, too");
+  EXPECT_EQ(words(kWords + "able\n"), "'vocab.txt' has the token 'able' on line 11 and on line 6");
+  EXPECT_EQ(words("a\n\n\n"), "'vocab.txt' has the token '' on line 3 and on line 2");
   EXPECT_EQ(words("a\n\xFF\n"), "'vocab.txt' has bytes that are not UTF-8 on line 2");
   const auto merges = [&](const std::string& content) {
     return refusal(with(kGpt2, "merges.txt", content), "gpt2");
@@ -153,12 +153,12 @@ TEST_F(VocabularyFiles, RefusesLinesByTheirNumber) {
   EXPECT_EQ(merges("a b\nab\n"), "'merges.txt' has 'ab' on line 2" + expected);
   EXPECT_EQ(merges(kMerges + "a  b\n"), "'merges.txt' has 'a  b' on line 4" + expected);
   EXPECT_EQ(merges("a b\n\n"), "'merges.txt' has '' on line 2" + expected);
-  EXPECT_EQ(merges("a c\n"), "'merges.txt' has 'a c' on line 1, where 'c' is no token of vocab.json");
-  EXPECT_EQ(merges("a b\nb a\n"), "'merges.txt' has 'b a' on line 2, where 'ba' is no token of vocab.json");
+  EXPECT_EQ(merges("a c\n"), "'merges.txt' has 'a c' on line 1, but 'c' is not a token of vocab.json");
+  EXPECT_EQ(merges("a b\nb a\n"), "'merges.txt' has 'b a' on line 2, but 'ba' is not a token of vocab.json");
   EXPECT_EQ(merges("a \xC3\n"), "'merges.txt' has bytes that are not UTF-8 on line 1");
   std::string many;
   for (int i = 0; i < 2'000'001; ++i) many += "a b\n";
-  EXPECT_EQ(merges(many), "'merges.txt' has more than 2000000 lines, which is the most that is taken");
+  EXPECT_EQ(merges(many), "'merges.txt' has more than 2000000 lines, the limit");
 }
 
 TEST_F(VocabularyFiles, RefusesAVocabularyThatIsNotOfTokensAndIds) {
@@ -166,7 +166,7 @@ TEST_F(VocabularyFiles, RefusesAVocabularyThatIsNotOfTokensAndIds) {
     return refusal(with(kGpt2, "vocab.json", content), "gpt2");
   };
   EXPECT_EQ(tokens("{"), "vocab.json is not JSON");
-  EXPECT_EQ(tokens("[1]"), "'vocab.json' is no object of tokens and their ids");
+  EXPECT_EQ(tokens("[1]"), "'vocab.json' is not a JSON object of tokens and their ids");
   EXPECT_EQ(tokens(R"({"a": "b"})"), "'vocab.json' gives 'a' no id from 0 to 16777215");
   EXPECT_EQ(tokens(R"({"a": -1})"), "'vocab.json' gives 'a' no id from 0 to 16777215");
   EXPECT_EQ(tokens(R"({"a": 16777216})"), "'vocab.json' gives 'a' no id from 0 to 16777215");
@@ -176,8 +176,8 @@ TEST_F(VocabularyFiles, RefusesAVocabularyThatIsNotOfTokensAndIds) {
 TEST_F(VocabularyFiles, RefusesSettings) {
   const auto said = [&](const std::string& content) { return refusal(settings(kBert, content), "bert"); };
   const std::string begin = "'tokenizer_config.json' has ";
-  EXPECT_EQ(said("[]"), begin + "settings that is no object of JSON");
-  EXPECT_EQ(said(R"({"tokenizer_class": 1})"), begin + "settings whose tokenizer_class is no text");
+  EXPECT_EQ(said("[]"), begin + "settings that is not a JSON object");
+  EXPECT_EQ(said(R"({"tokenizer_class": 1})"), begin + "settings whose tokenizer_class is not a string");
   EXPECT_EQ(said(R"({"do_lower_case": 1})"),
             begin + "settings whose do_lower_case is neither true nor false");
   EXPECT_EQ(said(R"({"do_basic_tokenize": false})"),
@@ -185,22 +185,22 @@ TEST_F(VocabularyFiles, RefusesSettings) {
   EXPECT_EQ(said(R"({"never_split": ["a"]})"), begin + "settings with never_split, which heed does not know");
   EXPECT_EQ(said(R"({"split_special_tokens": true})"),
             begin + "settings with split_special_tokens, which heed does not know");
-  EXPECT_EQ(said(R"({"cls_token": 1})"), begin + "cls_token that is no object of JSON");
+  EXPECT_EQ(said(R"({"cls_token": 1})"), begin + "cls_token that is not a JSON object");
   EXPECT_EQ(said(R"({"cls_token": {}})"), begin + "cls_token without content");
   EXPECT_EQ(said(R"({"extra_special_tokens": [1]})"),
-            begin + "extra_special_tokens that is no object of JSON");
-  EXPECT_EQ(said(R"({"added_tokens_decoder": 1})"), begin + "added_tokens_decoder that is no object of JSON");
+            begin + "extra_special_tokens that is not a JSON object");
+  EXPECT_EQ(said(R"({"added_tokens_decoder": 1})"), begin + "added_tokens_decoder that is not a JSON object");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"1x": {}}})"),
-            begin + "added_tokens_decoder with '1x', which is no id");
+            begin + "added_tokens_decoder with '1x', which is not an id");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"10": {}}})"), begin + "an added token without content");
   EXPECT_EQ(said(R"({"added_tokens_decoder": {"11": {"content": "<x>"}}})"),
-            begin + "the added token '<x>' with id 11, where the vocabulary gives 10");
+            begin + "the added token '<x>' with id 11, but the vocabulary gives 10");
   EXPECT_EQ(refusal(with(kBert, "added_tokens.json", R"({"able": 6})"), "bert"),
-            "'added_tokens.json' has the added token 'able' with id 6, where the vocabulary gives 5");
+            "'added_tokens.json' has the added token 'able' with id 6, but the vocabulary gives 5");
   EXPECT_EQ(refusal(with(kBert, "added_tokens.json", R"({"<x>": "10"})"), "bert"),
             "'added_tokens.json' gives '<x>' no id from 0 to 16777215");
   EXPECT_EQ(refusal(with(kBert, "special_tokens_map.json", "1"), "bert"),
-            "'special_tokens_map.json' has settings that is no object of JSON");
+            "'special_tokens_map.json' has settings that is not a JSON object");
 }
 
 }  // namespace

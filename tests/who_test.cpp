@@ -100,7 +100,7 @@ TEST(Who, EveryOccurrenceIsTakenAndTheHeaviestPairSaid) {
   const CommandResult printed = who({"be", "or", "--model", "induction", kText});
   EXPECT_NE(printed.output.find("be (1, 5) → or (2, 6) in “to be or not to be or”"), std::string::npos)
       << printed.output;
-  EXPECT_NE(printed.output.find("of all these places"), std::string::npos);
+  EXPECT_NE(printed.output.find("; each head with its heaviest\n  pair of these places"), std::string::npos);
 }
 
 TEST(Who, AnotherTextIsAskedTheSame) {
@@ -179,11 +179,12 @@ TEST(Who, AFolderThatHoldsNotAllWeightsIsRefused) {
   const TemporaryFolder folder;
   const std::string path = folder.path();
   EXPECT_EQ(who({"#1", "#0", path}).errors,
-            "heed: " + path + " is a folder without captured calls, NNNN-layer-LL.safetensors\n");
+            "heed: " + path + " has no captured calls; files NNNN-layer-LL.safetensors are expected\n");
   capture(path, kText, "[[0, 2]]");
-  EXPECT_EQ(who({"#1", "#0", path}).errors, "heed: " + path +
-                                                "/0000-layer-00.safetensors holds some rows only; a "
-                                                "capture of all of them is expected\n");
+  EXPECT_EQ(
+      who({"#1", "#0", path}).errors,
+      "heed: " + path +
+          "/0000-layer-00.safetensors has only some of the rows; a capture of all of them is expected\n");
 }
 
 void expect_refusal(const Words& words, const std::string& message) {
@@ -195,19 +196,18 @@ void expect_refusal(const Words& words, const std::string& message) {
 
 TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal({"bee", "or", "--model", "induction", kText},
-                 "ROW is 'bee', which is no word of the text; did you mean 'be'?");
+                 "ROW is 'bee', which is not a word of the text; did you mean 'be'?");
   expect_refusal({"be", "#7", "--model", "induction", kText},
                  "KEY is '#7'; #0 to #6, the places of the text, are expected");
   expect_refusal({"be", "or:3", "--model", "induction", kText},
                  "KEY is 'or:3', but the text has 'or' 2 times");
   expect_refusal({"be", "or", "--model", "induction"},
-                 "there is nothing to read: WORDS behind --model DIR are expected");
-  expect_refusal({"be", "or"},
-                 "there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
+                 "no text is given; WORDS are expected after --model DIR");
+  expect_refusal({"be", "or"}, "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
   expect_refusal({"be", "or", "doc.safetensors", "--against", "x"},
                  "--against is given without --model, which would read the other text");
   expect_refusal({"be", "or", "--model", "induction", kText, "--against", "no such word"},
-                 "ROW for --against is 'be', which is no word of the text");
+                 "ROW for --against is 'be', which is not a word of the text");
 }
 
 }  // namespace

@@ -78,8 +78,8 @@ void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
       throw UsageError("--batch is " + std::to_string(batch) + "; 0 to " +
                        std::to_string(text.report.batch - 1) + " is expected");
     if (text.report.heads != texts.front().report.heads)
-      throw UsageError("the texts are not of one model: " + std::to_string(text.report.heads) +
-                       " heads beside " + std::to_string(texts.front().report.heads));
+      throw UsageError("the texts come from different models, with " + std::to_string(text.report.heads) +
+                       " and " + std::to_string(texts.front().report.heads));
   }
 }
 

@@ -116,7 +116,7 @@ BenchNeeds parse_bench_needs(const std::string& text) {
     if (!need_of(name) && !top_k_of(name) && name != kMap)
       throw UsageError("--need is '" + text +
                        "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or "
-                       "scores, with commas between, is expected");
+                       "scores, separated by commas, is expected");
     if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
   }
   if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)
@@ -148,7 +148,7 @@ BenchCaches parse_bench_caches(const std::string& text) {
     if (!format && !layout)
       throw UsageError(
           "--cache is '" + text +
-          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, with commas between, is "
+          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by commas, is "
           "expected");
   }
   if (caches.formats.empty())

@@ -55,7 +55,7 @@ class Follower {
     }
     if (model_.heads() > 1) print_vector("merged", "merged", "z of all heads", "their contexts side by side");
     if (explanation_.find("output") != nullptr)
-      print_vector("output", "output", explanation_.find("output")->formula, "what the layer makes of it");
+      print_vector("output", "output", explanation_.find("output")->formula, "the output of the layer");
   }
 
  private:

@@ -43,15 +43,16 @@ class ModelReader {
     const Names names = detect(layout);
     for (const char* added : {"bias_k", "bias_v"})  // from torch.nn.MultiheadAttention's add_bias_kv
       if (file_.contains(added))
-        fail("has a tensor " + std::string(added) + ", which the layer has no place for");
+        fail("has a tensor " + std::string(added) + ", which is not a parameter of the layer");
     nn::MultiHeadAttention attention = attention_with(names);
     for (const nn::Linear* part : {&attention.query, &attention.key, &attention.value})
       if (part->weight.count() == 0)
-        fail("it has a projection of shape " + to_string(part->weight.shape()) + "; no size can be 0");
+        fail("has a projection of shape " + to_string(part->weight.shape()) +
+             "; sizes of at least 1 are expected");
     if (attention.key.weight.size(1) != attention.query.weight.size(1))
       fail("its keys are made from " + std::to_string(attention.key.weight.size(1)) +
            " features and its queries from " + std::to_string(attention.query.weight.size(1)) +
-           "; the same number is expected, for both come from embedded words");
+           "; the same number is expected because both are made from embedded words");
     agree("--heads", sizes_.heads, attention.heads());
     agree("--key-dim", sizes_.key_dim, attention.query.weight.size(0) / attention.heads());
     agree("--value-dim", sizes_.value_dim, attention.value.weight.size(0) / attention.kv_heads());
@@ -91,7 +92,7 @@ class ModelReader {
                          names.first + ", which is " + name_of(names.layout));
       return names;
     }
-    fail("has neither query.weight nor in_proj_weight nor qkv_layer.weight, so it holds no attention layer");
+    fail("has neither query.weight nor in_proj_weight nor qkv_layer.weight; an attention layer is expected");
   }
 
   Tensor tensor(const std::string& name) const {

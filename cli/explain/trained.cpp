@@ -29,19 +29,19 @@ constexpr double kLikely = 0.01;
 
 const char* meaning_of(std::string_view name) {
   if (name == name_of(HeadPattern::previous_token)) return "each word looks at the one before it";
-  if (name == name_of(HeadPattern::next_token)) return "each word looks at the one behind it";
+  if (name == name_of(HeadPattern::next_token)) return "each word looks at the one after it";
   if (name == name_of(HeadPattern::self)) return "each word looks at itself";
-  if (name == name_of(HeadPattern::duplicate_token)) return "each word looks at where it stood before";
-  if (name == name_of(HeadPattern::same_token)) return "each word looks at where else it stands";
+  if (name == name_of(HeadPattern::duplicate_token)) return "each word looks at its earlier occurrences";
+  if (name == name_of(HeadPattern::same_token)) return "each word looks at its other occurrences";
   if (name == name_of(HeadPattern::separators)) return "words look at punctuation and special tokens";
   if (name == name_of(HeadPattern::vertical)) return "all words look at the same ones";
   if (name == "too few rows") return "too few words to tell";
   if (name == name_of(HeadPattern::induction)) return "each word looks at what followed it the last time";
   if (name == name_of(HeadPattern::first_token_sink))
-    return "words look at the first one, and away from the rest";
+    return "words look at the first one and ignore the rest";
   if (name == name_of(HeadPattern::local)) return "each word looks at those nearby";
-  if (name == name_of(HeadPattern::uniform)) return "each word looks at all before it alike";
-  return "no plain rule fits";
+  if (name == name_of(HeadPattern::uniform)) return "each word looks equally at all words before it";
+  return "no simple rule fits";
 }
 
 std::string precise_percent(double share) {
@@ -128,9 +128,9 @@ class TrainedModelPrinter {
     const std::vector<std::int64_t>& ids = reading_.tokens.ids;
     const auto last = std::ssize(ids) - 1;
     if (reading_.model.info().symbols && std::count(ids.begin(), ids.end(), ids.back()) == 1)
-      return "After all this it expects nothing: " + printable(reading_.tokens.shown.back()) +
+      return "At the end it predicts nothing: " + printable(reading_.tokens.shown.back()) +
              " is a new word, with nothing to copy yet.";
-    return "After all this it expects " + listed(expected_at(reading_, last, kExpectations)) + ".";
+    return "At the end it predicts " + listed(expected_at(reading_, last, kExpectations)) + ".";
   }
 
   [[nodiscard]] const HeadSummary& summary(std::int64_t head) const {
@@ -296,7 +296,7 @@ void explain_walk(const TextOutput& output, const ModelReading& reading, std::in
       output.stream << wrap("    attends to " + attended_text(layer), output.width, 6) << '\n';
     print_predicted(output, layer.predicted);
   }
-  output.stream << "  behind the last: |x| " << number_text(found.stream) << '\n';
+  output.stream << "  after the last: |x| " << number_text(found.stream) << '\n';
 }
 
 void explain_walk_json(std::ostream& out, const ModelReading& reading, std::int64_t row) {

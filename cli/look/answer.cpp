@@ -41,9 +41,9 @@ void check_tile(const Document& document, const LookArguments& arguments) {
   const double bytes = cells * static_cast<double>(planes(document, arguments)) * kBytesOfCell;
   if (bytes > memory_of_machine() / 2)
     throw UsageError(
-        "--tile asks for " + size_text(4 * cells) + " a head in f32, and " + size_text(bytes) +
+        "--tile needs " + size_text(4 * cells) + " per head in f32, and " + size_text(bytes) +
         " to compute it, more than half of this machine's memory (" + size_text(memory_of_machine()) +
-        "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K answer more cheaply");
+        "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K need less");
 }
 
 // Calls visit(batch, head) for each requested one.
@@ -134,9 +134,9 @@ void check_question(const Document& document, const LookArguments& arguments) {
   if (arguments.tile) check_tile(document, arguments);
   // A KV cache belongs to one layer. Its evictions depend on all heads of that layer together.
   if (!arguments.evict.empty() && document.report.layers.size() > 1)
-    throw UsageError("--evict is about one layer, and this call has the heads of " +
+    throw UsageError("--evict works on one layer, but this call has the heads of " +
                      std::to_string(document.report.layers.size()) +
-                     (arguments.model.empty() ? "" : "; --layer N is expected beside it"));
+                     (arguments.model.empty() ? "" : "; --layer N is expected with it"));
   check_evictions(document, arguments);
   if (arguments.map.rows > 0 && (queries == 0 || keys == 0))
     throw UsageError("--map is given for a call without queries or keys");
@@ -148,7 +148,7 @@ void check_question(const Document& document, const LookArguments& arguments) {
     check_index("--tile-at", place.key, keys, "keys");
   }
   if (arguments.sort == "received" && document.has_report && document.report.received.rank() != 3)
-    throw UsageError("--sort is 'received', which DOC does not hold: it was saved with --no-received");
+    throw UsageError("--sort is 'received', which DOC lacks because it was saved with --no-received");
 }
 
 }  // namespace heed::cli

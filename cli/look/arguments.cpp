@@ -53,41 +53,41 @@ EvictionChoice eviction_in(const std::string& text) {
 
 void add_sources(CLI::App& app, LookArguments& arguments) {
   add_argument(app, "DOC", arguments.document,
-               "a file that heed look --save or heed explain --save wrote, in place of query, key and value; "
-               "or a folder "
-               "that heed.transformers.capture(to=…) wrote");
-  add_argument(app, "WORDS", arguments.words, "with --model: the words to read, DOC being the first of them");
-  add_text(
-      app, "--model", "DIR", arguments.model,
-      "look at a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
-      "induction or stories, which come with heed")
+               "a file written by heed look --save or heed explain --save, instead of query, key and value; "
+               "or a folder written by heed.transformers.capture(to=…)");
+  add_argument(app, "WORDS", arguments.words,
+               "with --model: the text to read; its first word takes the place of DOC");
+  add_text(app, "--model", "DIR", arguments.model,
+           "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+           "stories, which come with heed")
       ->group("Model");
   add_texts_option(
       app, "--text", "FILE", [&](const std::vector<std::string>& files) { arguments.texts = files; },
-      "a text for it to read; of several texts the summary is that of all rows of all of them")
+      "a text file to read; may be repeated: the summary then covers all rows of all texts")
       ->group("Model");
   add_choice(
       app, "--by", {"attention", "norm"},
       [&](std::size_t i) { arguments.by = i == 0 ? WeighedBy::attention : WeighedBy::norm; },
-      "what weights are: those of attention, or each row's shares of what it moves, weight times size of the "
-      "value behind the output projection")
+      "what a weight means: the attention weight (default), or, with norm, its share of what the row moves: "
+      "weight times norm of the value after the output projection")
       ->group("Model");
   add_text_option(
       app, "--layer", "N", [&](const std::string& text) { arguments.layer = text; },
-      "the heads of this layer only, counted from 0: of a model, a document that has layers, or a folder "
-      "that "
-      "capture wrote")
+      "show only the heads of this layer, counted from 0: of a model, of a document with layers, or of a "
+      "captured folder")
       ->group("Model");
   add_call_options(app, arguments.call);
   const char* group = "Words";
-  add_text(app, "--tokens", "FILE", arguments.tokens, "a line a token, one for each query")->group(group);
+  add_text(app, "--tokens", "FILE", arguments.tokens,
+           "a text file with one token per line, one for each query")
+      ->group(group);
   add_text(app, "--key-tokens", "FILE", arguments.key_tokens,
-           "the same for each key, where keys are not the queries' tokens")
+           "the same for the keys, if they are not the queries' tokens")
       ->group(group);
 }
 
 void add_questions(CLI::App& app, LookArguments& arguments) {
-  const char* group = "Questions (without --row, --tile, --token, --evict: the summary of the heads)";
+  const char* group = "Questions (without --row, --tile, --token or --evict: the summary of the heads)";
   const auto add_index = [&](const char* name, std::optional<std::int64_t>& index, const char* help) {
     add_integer(
         app, name, {0}, [&index](std::int64_t n) { index = n; }, help)
@@ -95,64 +95,63 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
   };
   add_text_option(
       app, "--row", "ROWS", [&](const std::string& text) { arguments.row = text; },
-      "what these queries attend to: 5, 5:10 (5 to 9), 5,7, or a word, of which or:2 is the second one")
+      "show what these queries attend to: 5, 5:10 (5 to 9), 5,7, or a word; or:2 is the second 'or'")
       ->group(group);
   add_text_option(
       app, "--tile", "R0:R1,C0:C1", [&](const std::string& text) { arguments.tile = tile_in(text); },
-      "a piece of the weights: rows R0 to R1 - 1, keys C0 to C1 - 1")
+      "show a tile of the weights: rows R0 to R1 - 1, keys C0 to C1 - 1")
       ->group(group);
   add_text_option(
       app, "--token", "WORD", [&](const std::string& text) { arguments.word = text; },
-      "what every query that is this word attends to")
+      "show what each occurrence of this word attends to")
       ->group(group);
   add_texts_option(
       app, "--evict", "POLICY",
       [&](const std::vector<std::string>& policies) {
         for (const std::string& policy : policies) arguments.evict.push_back(eviction_in(policy));
       },
-      "which keys a KV cache with this policy would have thrown away, and what share of its weights each row "
-      "lost: streaming:SINKS+WINDOW, h2o:HEAVY+RECENT, snapkv:VOTED+WINDOW; may be given several times")
+      "show which keys a KV cache with this policy would have evicted, and what share of its weights each "
+      "row lost: streaming:SINKS+WINDOW, h2o:HEAVY+RECENT, snapkv:VOTED+WINDOW; may be repeated")
       ->group(group);
   add_integer(
       app, "--prompt", {0}, [&](std::int64_t n) { arguments.prompt = n; },
-      "with --evict: the first N rows are a prompt, read whole before anything is thrown away (0; snapkv: "
-      "half "
-      "of the rows)")
+      "with --evict: the first N rows are a prompt, read whole before any key is evicted (default 0; snapkv: "
+      "half of the rows)")
       ->group(group);
   add_text_option(
       app, "--head", "HEADS",
       [&](const std::string& text) {
         for (const std::string& name : split(text, ',')) arguments.head_names.push_back(name);
       },
-      "of these heads only: 3, 1.3 (layer 1, head 3), or several with commas between; a number alone counts "
-      "through all layers, or within --layer")
+      "show only these heads: 3, 1.3 (layer 1, head 3), or several separated by commas; a single number "
+      "counts through all layers, or within --layer")
       ->group(group);
-  add_index("--batch", arguments.batch, "of this batch entry only, counted from 0");
+  add_index("--batch", arguments.batch, "show only this batch entry, counted from 0");
   add_integer(
       app, "--top-k", {1, 1024}, [&](std::int64_t n) { arguments.top_k = n; },
-      "name K keys, or with --evict K rows (5)")
+      "list K keys, or K rows with --evict (default 5)")
       ->group(group)
       ->type_name("K");
   add_choice(
       app, "--sort", sort_columns(), [&](std::size_t i) { arguments.sort = sort_columns()[i]; },
-      "heads of the summary in this order, the largest first")
+      "sort the heads of the summary by this column, largest first")
       ->group(group)
       ->type_name("COLUMN");
   add_choice(
       app, "--find", pattern_columns(), [&](std::size_t i) { arguments.find = static_cast<HeadPattern>(i); },
-      "the heads that earn this name or come nearest, the best first")
+      "list the heads that have this name or come nearest, best first")
       ->group(group)
       ->type_name("NAME");
-  add_text(
-      app, "--needle", "WORDS", arguments.needle,
-      "with --model: the heads that find these words of the text again, by the weight that the last token "
-      "gives them")
+  add_text(app, "--needle", "WORDS", arguments.needle,
+           "with --model: list the heads that find these words of the text, by the weight that the last "
+           "token gives them")
       ->group(group);
   add_integer(
       app, "--top", {1}, [&](std::int64_t n) { arguments.top = n; },
-      "so many heads of the summary only (all; with --find or --needle 10)")
+      "list only N heads of the summary (default: all; 10 with --find or --needle)")
       ->group(group);
-  add_flag(app, "--brief", arguments.brief, "one line a head, the best fit of its name first")->group(group);
+  add_flag(app, "--brief", arguments.brief, "print one line per head, the best fit to its name first")
+      ->group(group);
   add_text_option(
       app, "--map", "RxC",
       [&](const std::string& text) {
@@ -162,25 +161,24 @@ void add_questions(CLI::App& app, LookArguments& arguments) {
       "also draw the weights of each head, summed into R x C bins")
       ->group(group);
   add_flag(app, "--draw-mask", arguments.draw_mask,
-           "also draw what the masks allow, apart from the weights, and how much of the square is computed")
+           "also draw what the masks allow, and print how much of the square is computed")
       ->group(group);
-  add_flag(app, "--price", arguments.price,
-           "say what the summary cost, which is said by itself from a millisecond on")
+  add_flag(app, "--price", arguments.price, "print what the summary cost (always printed from 1 ms on)")
       ->group(group);
   add_flag(
       app, "--no-received", [&] { arguments.received = false; },
-      "leave out which keys are attended to most: it takes a second pass")
+      "skip the keys attended to most, which need a second pass")
       ->group(group);
 }
 
 void add_results(CLI::App& app, LookArguments& arguments) {
   const char* group = "Results";
   add_flag(app, "--json", arguments.json, "print one JSON object instead")->group(group);
-  add_text(app, "--csv", "FILE", arguments.csv, "write the answer as a table, too")->group(group);
-  add_text(app, "--npy", "FILE.npy", arguments.npy, "write the weights of --tile or --row, too")
+  add_text(app, "--csv", "FILE", arguments.csv, "also write the answer as a table")->group(group);
+  add_text(app, "--npy", "FILE.npy", arguments.npy, "also write the weights of --tile or --row")
       ->group(group);
   add_text(app, "--save", "DOC.safetensors", arguments.save,
-           "keep query, key, lse, the summaries and tokens: later questions need only that file")
+           "save query, key, lse, the summaries and tokens: later questions need only this file")
       ->group(group);
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw the heads on a page for a browser: maps, curves, the words")
@@ -195,7 +193,7 @@ void add_results(CLI::App& app, LookArguments& arguments) {
           arguments.tiles_around.push_back({row, key});
         }
       },
-      "the page holds single weights around here (256 x 256), too; may be given several times")
+      "also store the single weights around this place (256 x 256) in the page; may be repeated")
       ->group(group);
   add_optional_text(
       app, "--check", "[N]",
@@ -204,24 +202,22 @@ void add_results(CLI::App& app, LookArguments& arguments) {
         if (rows < 1) throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
         arguments.check = rows;
       },
-      "recompute N rows (16) of every head plainly, print the largest deviations; exit 1 on a mismatch, "
-      "or where nothing could be compared")
+      "recompute N rows (default 16) of every head in f64 and print the largest deviations; exit 1 on a "
+      "mismatch, or if nothing could be compared")
       ->group(group);
 }
 
 void add_serving(CLI::App& app, LookArguments& arguments) {
   const char* group = "Results";
   add_flag(app, "--proof", arguments.proof,
-           "the page says how far the numbers are from those computed plainly; checks as --check does")
+           "check as --check does, and show the largest deviations on the page")
       ->group(group);
-  add_flag(
-      app, "--serve", arguments.serve,
-      "show the page in a browser on this machine, until Ctrl-C: every row and cell is computed as it is "
-      "asked for")
+  add_flag(app, "--serve", arguments.serve,
+           "serve the page to a browser on this machine until Ctrl-C; rows and cells are computed on request")
       ->group(group);
   add_integer(
       app, "--port", {0, 65535}, [&](std::int64_t n) { arguments.port = n; },
-      "with --serve: on this port (0: any that is free)")
+      "with --serve: listen on this port (0: any free port)")
       ->group(group);
 }
 
@@ -249,10 +245,11 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
   for (const char* option : {"--head", "--batch"})
     for (const char* page : {"--html", "--serve"})
       if (given(app, option) && given(app, page))
-        throw UsageError(std::string(option) + " is given beside " + page + ", whose page holds all heads");
+        throw UsageError(std::string(option) + " is given together with " + page +
+                         ", whose page holds all heads");
   for (const char* page : {"--html", "--serve"})
     if (arguments.layer && arguments.model.empty() && given(app, page))
-      throw UsageError(std::string("--layer is given beside ") + page +
+      throw UsageError(std::string("--layer is given together with ") + page +
                        ", whose page holds all layers of DOC");
   refuse_beside(app, "--find", "--needle");
   for (const char* ranking : {"--find", "--needle"}) refuse_beside(app, ranking, "--sort");
@@ -260,9 +257,9 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
     if (given(app, option) && arguments.model.empty())
       throw UsageError(std::string(option) + " is given without --model DIR, which would read the text");
   if (given(app, "--needle") && given(app, "--csv"))
-    throw UsageError("--csv is given beside --needle, whose answer --json has");
+    throw UsageError("--csv is given together with --needle; --json writes its answer");
   if (given(app, "--prompt") && !given(app, "--evict"))
-    throw UsageError("--prompt is given without --evict POLICY, which would begin after it");
+    throw UsageError("--prompt is given without --evict POLICY, which would start after the prompt");
   const bool page = given(app, "--html") || given(app, "--serve");
   if (given(app, "--tile-at") && !page)
     throw UsageError("--tile-at is given without --html FILE.html, whose page would show it");
@@ -271,13 +268,14 @@ void check_questions(const CLI::App& app, const LookArguments& arguments) {
   if (given(app, "--port") && !given(app, "--serve"))
     throw UsageError("--port is given without --serve, which would listen on it");
   if (given(app, "--json") && given(app, "--serve"))
-    throw UsageError("--json is given beside --serve, which answers in the browser");
+    throw UsageError("--json is given together with --serve, which answers in the browser");
   if (arguments.serve && !can_serve())
-    throw UsageError("--serve is given, but this build of heed has no HTTP: it was made without cpp-httplib");
+    throw UsageError("--serve is given, but this heed was built without cpp-httplib and cannot serve");
   if (given(app, "--npy") && !given(app, "--tile") && !given(app, "--row"))
     throw UsageError("--npy is given without --tile R0:R1,C0:C1 or --row N");
   if (given(app, "--sort") && given(app, "--no-received") && arguments.sort == "received")
-    throw UsageError("--sort is 'received' while --no-received leaves that out; one of the two is expected");
+    throw UsageError(
+        "--sort is 'received' while --no-received skips that column; one of the two is expected");
 }
 
 // Rows, keys and maps differ between texts, so only questions about heads are allowed.
@@ -287,19 +285,19 @@ void check_texts(const CLI::App& app) {
                                    "--find",  "--top",  "--by"};
   for (const GivenOption& option : given_options(app))
     if (!option.positional && std::find(kAllowed.begin(), kAllowed.end(), option.name) == kAllowed.end())
-      throw UsageError(option.name +
-                       " is given beside several texts, of which only the summary of the heads, "
-                       "over all of them, can be asked");
+      throw UsageError(
+          option.name +
+          " is given together with several texts, which allow only the summary of the heads over all texts");
 }
 
 // With --model, the words are the only input.
 void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
-      throw UsageError(option.name + " is given beside --model, which holds the call already");
+      throw UsageError(option.name + " is given together with --model, which contains the call");
   if (arguments.texts.size() + (arguments.document.empty() ? 0 : 1) > 1) check_texts(app);
   if (arguments.document.empty() && arguments.texts.empty())
-    throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
+    throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   arguments.text = std::exchange(arguments.document, {});
   for (const std::string& word : arguments.words) arguments.text += " " + word;
 }
@@ -308,9 +306,9 @@ void complete_model_arguments(const CLI::App& app, LookArguments& arguments) {
 void complete_run_arguments(const CLI::App& app) {
   for (const GivenOption& option : given_options(app))
     if (!option.positional && option.name != "--layer" && option.name != "--json")
-      throw UsageError(option.name +
-                       " is given beside a folder of captured calls, of which --layer and --json alone "
-                       "can be asked");
+      throw UsageError(
+          option.name +
+          " is given together with a folder of captured calls, which allows only --layer and --json");
 }
 
 void complete_source(const CLI::App& app, const LookArguments& arguments) {
@@ -322,13 +320,12 @@ void complete_source(const CLI::App& app, const LookArguments& arguments) {
   if (arguments.document.empty()) {
     if (arguments.layer) throw UsageError("--layer is given without --model DIR or DOC, which have layers");
     if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))
-      throw UsageError(
-          "there is nothing to look at: DOC.safetensors, or --query, --key and --value, is expected");
+      throw UsageError("no input is given; DOC.safetensors, or --query, --key and --value, is expected");
     require_call_options(app);
   } else {
     for (const GivenOption& option : given_options(app))
       if (belongs_to_call(option.group))
-        throw UsageError(option.name + " is given beside DOC, which holds the call already");
+        throw UsageError(option.name + " is given together with DOC, which contains the call");
     if (!arguments.document.ends_with(".safetensors"))
       throw UsageError("DOC is '" + arguments.document +
                        "'; a file whose name ends in .safetensors is expected");

@@ -62,7 +62,7 @@ std::vector<std::int64_t> rows_of_cause(const LookArguments& arguments, const Mo
   }
   if (rows.size() != 1 && arguments.cause->kind != CauseKind::rollout)
     throw UsageError("--row is '" + *arguments.row + "', which is " + std::to_string(rows.size()) +
-                     " tokens; one is expected (a number, or a word with which of them it is, such as or:2)");
+                     " tokens; one is expected (a number, or a word with its occurrence, such as or:2)");
   return rows;
 }
 
@@ -149,7 +149,7 @@ std::int64_t token_named(const Model& model, const ModelTokens& tokens, const Ca
       text.question.text[0] == '#' ? whole_number(text.question.text.substr(1)) : std::nullopt;
   if (number && *number >= 0 && *number < model.info().vocabulary) return *number;
   throw UsageError("--attribute is '" + text.question.text +
-                   "', which is no token of the model; one as --lens shows them is expected");
+                   "', which is not a token of the model; a token as --lens shows it is expected");
 }
 
 // Answers the question, as text or into `object`.
@@ -166,8 +166,7 @@ void answer_one(const TextOutput& output, const Model& model, const ModelTokens&
       if (question.kind == CauseKind::patch) other = model.tokenize(question.text, "the text of --patch").ids;
       if (!other.empty() && other.size() != tokens.ids.size())
         throw UsageError("the length of the text of --patch is " + std::to_string(other.size()) + "; " +
-                         std::to_string(tokens.ids.size()) +
-                         " tokens, as many as the text has, are expected");
+                         std::to_string(tokens.ids.size()) + " tokens, the length of the text, are expected");
       const Effect effect = other.empty() ? ablate(model, ids, question.heads, question.to, options)
                                           : patch(model, ids, view_of(other), question.heads, options);
       return object != nullptr ? object->update(effect_json(text, effect))

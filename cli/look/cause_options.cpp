@@ -29,8 +29,8 @@ std::vector<ModelHead> model_heads_in(const std::string& heads, const std::strin
 // "5.1,6.9=mean".
 CauseQuestion ablation_in(const std::string& text) {
   const std::string refusal = "--ablate is '" + text +
-                              "'; heads such as 5.1,6.9 (layer 5, head 1 and layer 6, head 9), with =mean "
-                              "behind them for their mean, are expected";
+                              "'; heads such as 5.1,6.9 (layer 5, head 1 and layer 6, head 9), followed by "
+                              "=mean for their mean, are expected";
   CauseQuestion question{CauseKind::ablate};
   const std::size_t sign = text.find('=');
   const std::string to = sign == std::string::npos ? "zero" : text.substr(sign + 1);
@@ -69,39 +69,39 @@ void add_cause_options(CLI::App& app, LookArguments& arguments) {
   const char* group = "Causes (with --model; at the last token, or --row)";
   add_text_option(
       app, "--ablate", "HEADS", [&](const std::string& text) { arguments.cause = ablation_in(text); },
-      "what comes next, and the loss over the text, with these heads set to zero (5.1,6.9), or to their mean "
-      "over the text (5.1,6.9=mean)")
+      "show the prediction and the loss over the text with these heads set to zero (5.1,6.9), or to their "
+      "mean over the text (5.1,6.9=mean)")
       ->group(group);
   add_text_option(
       app, "--patch", "TEXT:HEADS", [&](const std::string& text) { arguments.cause = patch_in(text); },
-      "the same with these heads' outputs taken from a run on another text, of as many tokens")
+      "the same with these heads' outputs taken from a run on another text of the same number of tokens")
       ->group(group);
   add_optional_text(
       app, "--attribute", "[TOKEN]",
       [&](const std::string& text) {
         arguments.cause = {CauseKind::attribute, {}, Ablation::zero, text};
       },
-      "each head's direct share in the logit of this token (the likeliest next one)")
+      "show each head's direct share in the logit of this token (default: the likeliest next token)")
       ->group(group);
   add_flag(
       app, "--lens", [&] { arguments.cause = {CauseKind::lens}; },
-      "what the stream behind each layer would predict")
+      "show what the residual stream after each layer would predict (logit lens)")
       ->group(group);
   add_flag(
       app, "--rollout", [&] { arguments.cause = {CauseKind::rollout}; },
-      "which tokens the last one, or those of --row, come from through all layers: attention rollout")
+      "show which tokens the last token, or those of --row, come from through all layers (attention rollout)")
       ->group(group);
 }
 
 void complete_cause_arguments(const CLI::App& app, LookArguments& arguments) {
   constexpr std::array kBeside = {"--model", "--text", "--row", "--top-k", "--json", "--threads"};
   const std::string cause = given_cause(app);
-  if (arguments.model.empty()) throw UsageError(cause + " is given without --model DIR, which it asks about");
+  if (arguments.model.empty()) throw UsageError(cause + " is given without --model DIR, which it examines");
   for (const GivenOption& option : given_options(app))
     if (!option.positional && option.name != cause &&
         std::find(kBeside.begin(), kBeside.end(), option.name) == kBeside.end())
-      throw UsageError(option.name + " is given beside " + cause +
-                       ", beside which --text, --row, --top-k, --json and --threads alone can be");
+      throw UsageError(option.name + " is given together with " + cause +
+                       ", which allows only --text, --row, --top-k, --json and --threads");
   const bool has_words = !arguments.document.empty();
   if (has_words == !arguments.texts.empty() || arguments.texts.size() > 1)
     throw UsageError("WORDS or one --text FILE is expected for " + cause + " to read");

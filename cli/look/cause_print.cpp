@@ -67,7 +67,7 @@ void print_largest_shares(const TextOutput& output, const CauseText& text, const
   const std::int64_t heads = text.info.heads;
   const auto share = [&](std::int64_t i) { return shares[static_cast<std::size_t>(i)]; };
   output.stream << '\n';
-  print_columns(output, "heads with the most", {"share"}, true);
+  print_columns(output, "largest shares", {"share"}, true);
   for (const std::int64_t i : largest_places(static_cast<std::int64_t>(shares.size()), text.top_k,
                                              [&](std::int64_t at) { return std::abs(share(at)); }))
     print_columns(output, heads_text({{i / heads, i % heads}}), {share_text(share(i))});
@@ -107,7 +107,7 @@ void print_effect(const TextOutput& output, const CauseText& text, const Effect&
   print_wrapped(output, changed_text(text.question));
   output.stream << '\n';
   if (effect.predicts) {
-    print_columns(output, "behind " + word_with_place(text.tokens, effect.row), {"before", "after"}, true);
+    print_columns(output, "after " + word_with_place(text.tokens, effect.row), {"before", "after"}, true);
     std::map<std::string, int> alike;
     for (const TokenShift& shift : effect.tokens) ++alike[shown_token(text, shift.token)];
     for (const TokenShift& shift : effect.tokens) {
@@ -118,17 +118,17 @@ void print_effect(const TextOutput& output, const CauseText& text, const Effect&
     output.stream << '\n';
     print_columns(output, "mean loss, nats",
                   {figure_text(effect.loss_before), figure_text(effect.loss_after)});
-    print_wrapped(output, "  KL divergence behind " + word_with_place(text.tokens, effect.row) + ": " +
+    print_wrapped(output, "  KL divergence after " + word_with_place(text.tokens, effect.row) + ": " +
                               figure_text(effect.divergence) + " nats");
   }
-  print_wrapped(output, "  hidden states move by " + figure_text(100 * effect.moved, "%.1f") +
+  print_wrapped(output, "  hidden states change by " + figure_text(100 * effect.moved, "%.1f") +
                             " % of their size, on average");
 }
 
 void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& made) {
   const auto shares = made.heads.values<double>();
   const auto sum = [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  print_wrapped(output, "logit of " + shown_token(text, made.token) + " behind " +
+  print_wrapped(output, "logit of " + shown_token(text, made.token) + " after " +
                             word_with_place(text.tokens, made.row) + ": " + figure_text(made.logit) +
                             ", which is the sum of");
   print_columns(output, "embedding", {share_text(made.embedding)});
@@ -141,9 +141,9 @@ void print_attribution(const TextOutput& output, const CauseText& text, const At
 }
 
 void print_lens(const TextOutput& output, const CauseText& text, const Lens& lens) {
-  print_wrapped(output, "what each layer would predict behind " + word_with_place(text.tokens, lens.row));
+  print_wrapped(output, "what each layer would predict after " + word_with_place(text.tokens, lens.row));
   output.stream << '\n';
-  const std::string heading = "  " + left_aligned("behind", 11) +
+  const std::string heading = "  " + left_aligned("after", 11) +
                               right_aligned(shown_token(text, lens.token), kTokenColumns) +
                               right_aligned("rank", 8) + "  likeliest";
   output.stream << bold(heading, output.color) << '\n';
@@ -164,7 +164,7 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
 
 void print_rollout(const TextOutput& output, const CauseText& text, const std::vector<std::int64_t>& rows,
                    const Tensor& flow) {
-  print_wrapped(output, "what tokens come from through all " + std::to_string(text.info.layers) +
+  print_wrapped(output, "where tokens come from through all " + std::to_string(text.info.layers) +
                             " layers (attention rollout)");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     output.stream << '\n' << bold(word_with_place(text.tokens, rows[i]), output.color) << '\n';

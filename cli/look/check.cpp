@@ -24,7 +24,7 @@ void print_check(const TextOutput& output, const Document& document, const Docum
   if (check.nan_rows > 0) output.stream << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
   if (check.lost_rows > 0)
     output.stream << count_text(check.lost_rows, "row")
-                  << " not compared: rounding leaves nothing of such scores\n";
+                  << " not compared: their scores are too large to compare after rounding\n";
   for (const auto& [batch, head] : check.bare_heads)
     output.stream << plane_text(document, batch, head) << ": no row could be compared\n";
   if (!check.output && !document.has_value)
@@ -55,9 +55,9 @@ void require_that_it_holds(const DocumentCheck& check, const std::string& option
   const bool nan = check.nan_rows > 0 && check.lost_rows == 0;
   throw Error(ErrorCode::internal,
               option + " could compare no row: " +
-                  (nan                   ? "all that it took are NaN"
-                   : check.lost_rows > 0 ? "rounding leaves nothing of scores as large as these"
-                                         : "there is none"));
+                  (nan                   ? "all rows that it took are NaN"
+                   : check.lost_rows > 0 ? "their scores are too large to compare after rounding"
+                                         : "the call has none"));
 }
 
 }  // namespace heed::cli

@@ -65,7 +65,7 @@ std::int64_t head_named(const std::string& text, const Document& document, const
   const std::int64_t count = layer.end - layer.begin;
   if (!number || *number < 0)
     throw UsageError(quoted("--head", text) +
-                     "; a head (3, or 1.3 for layer 1, head 3), or several with commas between, is expected");
+                     "; a head (3, or 1.3 for layer 1, head 3), or several separated by commas, is expected");
   if (*number >= count)
     throw UsageError("--head is " + text + "; there are " + std::to_string(count) + " heads, counted from 0");
   return layer.begin + *number;
@@ -90,7 +90,7 @@ class RowChoice {
     if (part.empty() || tokens_.empty())
       throw UsageError(quoted("--row", part) + "; a row (5), rows (5:10)" +
                        (tokens_.empty() ? "" : ", a word") +
-                       ", or several with commas between, counted from 0, is expected");
+                       ", or several separated by commas, counted from 0, is expected");
     add_words("--row", part);
     return false;
   }

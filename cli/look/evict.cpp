@@ -42,7 +42,7 @@ void check_evictions(const Document& document, const LookArguments& arguments) {
     if (queries == 0) throw UsageError("--evict is given for a call without queries");
     const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
     if (least >= queries)
-      throw UsageError("--evict is '" + text + "', of which the last " + std::to_string(least) +
+      throw UsageError("--evict is '" + text + "', in which the last " + std::to_string(least) +
                        " rows of a prompt vote; there are " + std::to_string(queries) + " queries");
     const std::int64_t prompt = prompt_for(policy, arguments, queries);
     if (prompt < least || prompt >= queries)

@@ -16,6 +16,6 @@ namespace heed::cli {
 [[nodiscard]] std::string runner_up_text(const HeadSummary& head);
 /// Whether one of these texts contains a *, which kRestNote explains.
 [[nodiscard]] bool tells_of_rest(const HeadSummary& head);
-inline constexpr const char* kRestNote = "* of the weight that is not on the first key";
+inline constexpr const char* kRestNote = "* share of the weight that is not on the first key";
 
 }  // namespace heed::cli

@@ -36,9 +36,9 @@ void write_look_picture(const std::string& path, const Document& document,
   picture.title = printable(title);
   picture.about.push_back(
       "weights of rows (down) on keys (across)" +
-      std::string(single ? "; sand: masked" : ", in bins: the share that a row gives a bin's keys"));
-  picture.about.push_back("full ink: the largest outside the first key and rows of one key" +
-                          std::string(single ? "" : "; it grows with the root of the share"));
+      std::string(single ? "; sand: masked" : ", in bins: the share that a row gives to the keys of a bin"));
+  picture.about.push_back("full ink: the largest weight, without the first key and rows of one key" +
+                          std::string(single ? "" : "; square-root scale"));
   std::vector<HeadMap> maps;
   if (heads.size() > 1) maps = head_maps(document, single ? kMostCells : kBins);
   for (const HeadSummary& head : heads)

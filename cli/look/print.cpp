@@ -120,7 +120,7 @@ void print_keys(const TextOutput& output, const Document& document, const Evicti
     print_line(output, "  " + of_batch + what + " " + std::to_string(count) + " of " + std::to_string(keys) +
                            " keys: " + runs_text(keys, is_one));
   };
-  line("threw away", keys - kept, [&](std::int64_t j) { return !stays(j); });
+  line("evicted", keys - kept, [&](std::int64_t j) { return !stays(j); });
   line("kept", kept, stays);
 }
 
@@ -234,17 +234,17 @@ void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
     bytes += line.made ? line.bytes : 0;
     print_line(line.what + (line.estimated && line.made ? " ~" : ""),
                told        ? sign + seconds_text(line.seconds)
-               : line.made ? "not told"
+               : line.made ? "unmeasured"
                            : "",
                line.made ? line.times : std::nan(""), sign, line.bytes);
   }
   const CostLine& plain = cost.front();
-  print_line("all of it", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
+  print_line("total", seconds_text(seconds), seconds * plain.times / plain.seconds, "", bytes);
   const auto note = [&](const char* text) { output.stream << faint(text, output.color) << '\n'; };
-  if (estimated) note("~ shares of the pass by a sample of its rows; their sum is what it took");
-  if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms: too short to be compared with");
+  if (estimated) note("~ estimated from a sample of rows; these lines sum to the time of the pass");
+  if (std::isnan(plain.times)) note("the plain forward takes less than 1 ms, too short for a comparison");
   if (std::any_of(cost.begin(), cost.end(), [](const CostLine& l) { return std::isnan(l.seconds); }))
-    note("not told: less than the times of such runs vary by, or within the time of the pass");
+    note("unmeasured: below measurement noise, or included in the time of the pass");
 }
 
 void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows) {

@@ -84,7 +84,8 @@ void draw(const TextOutput& output, const Document& document, const Sums& fine) 
   for (const std::string& line : *lines) output.stream << line << '\n';
   if (fine.row_at.back() - fine.row_at.front() > sums.rows ||
       fine.key_at.back() - fine.key_at.front() > sums.columns)
-    output.stream << "  each cell: what the rows of its bin give, on average, to all keys of its bin\n";
+    output.stream
+        << "  each cell: the weight that a row of its bin gives, on average, to all keys of its bin\n";
 }
 
 void print_title(const TextOutput& output, const Document& document, std::int64_t batch, std::int64_t head,

@@ -60,9 +60,9 @@ struct RankingColumns {
 RankingColumns columns_of(const LookArguments& arguments, const std::vector<Retrieval>& retrieval) {
   if (arguments.find) {
     const std::string name(name_of(*arguments.find));
-    return {
-        "heads nearest to " + name + ", named from " + three_decimals(threshold_of(*arguments.find)) + " on",
-        {"score", "beside first"}};
+    return {"heads nearest to " + name + ", named at " + three_decimals(threshold_of(*arguments.find)) +
+                " or more",
+            {"score", "off first key"}};
   }
   const std::int64_t rows = retrieval.front().rows;
   return {"weight on '" + printable(arguments.needle) + "', token " + places_text(arguments.needle_spans) +

@@ -66,7 +66,7 @@ Call read_call(const std::string& path) {
   const Json layer = captured_value(file, "layer"), module = captured_value(file, "module");
   const Json heads = captured_value(file, "heads");
   if (!layer.is_number_integer() || !module.is_string())
-    refuse_file(path, "has no layer (a whole number) or module (a text) in its metadata");
+    refuse_file(path, "has no whole number 'layer' or no text 'module' in its metadata");
   call.layer = layer.get<std::int64_t>();
   call.module = module.get<std::string>();
   if (heads.is_array())
@@ -133,7 +133,7 @@ void look_at_run(const TextOutput& output, const LookArguments& arguments) {
   std::size_t number = 0;
   const std::vector<std::string> files = captured_files(arguments.document);
   if (!arguments.json)
-    output.stream << arguments.document << ": what capture(to=…) wrote, layers counted from 0\n";
+    output.stream << arguments.document << ": written by capture(to=…); layers are counted from 0\n";
   for (const std::string& file : files) {
     const Call call = read_call(file);
     const std::size_t here = number++;

@@ -13,9 +13,10 @@ void serve_document(std::ostream& output, const Document& document, HtmlPage pag
   page.served = true;
   const DocumentServer server(document, html_text(page), random_token(), http.port());
   const StopSignals signals;
-  output << "\nOpen " << server.address() << " in a browser on this machine. Ctrl-C ends it.\n" << std::flush;
+  output << "\nOpen " << server.address() << " in a browser on this machine. Ctrl-C stops the server.\n"
+         << std::flush;
   http.run([&](const HttpQuestion& question) { return server.answer(question); }, StopSignals::asked);
-  output << "\nNo longer served.\n";
+  output << "\nThe server has stopped.\n";
 }
 
 }  // namespace heed::cli

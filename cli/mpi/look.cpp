@@ -193,7 +193,7 @@ class SharedCall {
 void refuse(const Session& session, const std::string& what) {
   throw UsageError("heed look " + what + " works in one process, and mpirun started " +
                    std::to_string(session.comm().size()) +
-                   " ranks, which share --query, --key and --value alone");
+                   " ranks; several ranks work only with --query, --key and --value");
 }
 
 void look_over(const Session& session, const CLI::App& app, LookArguments& arguments,

@@ -117,7 +117,7 @@ class AtlasPainter {
     }
     const Box scale{layout_.width - kEdge - 300, kEdge + 6, 300, 24};
     canvas_.text({scale.x, kEdge - 9, 300, 13},
-                 "ink: the share of a row's weight (grows as its root); sand: masked",
+                 "ink: the share of a row's weight (square-root scale); sand: masked",
                  {.size = 8.5, .ink = kFaintText});
     draw_scale(canvas_, scale, {.ink = ink_of_name("mixed"), .root = true});
     paint_names(y);

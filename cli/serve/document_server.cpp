@@ -73,7 +73,7 @@ std::pair<std::int64_t, std::int64_t> range(const HttpQuestion& question, const 
 // Division avoids overflow for any sizes.
 void require_at_most(std::int64_t rows, std::int64_t keys, std::int64_t most, const char* what) {
   if (rows > most / keys)
-    refuse("the piece has " + std::to_string(rows) + " x " + std::to_string(keys) + " " + what + "; " +
+    refuse("the tile has " + std::to_string(rows) + " x " + std::to_string(keys) + " " + what + "; " +
            std::to_string(most) + " at most are expected");
 }
 
@@ -116,7 +116,7 @@ std::string bytes_of(const WeightTile& tile) {
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
   if (getentropy(bytes.data(), bytes.size()) != 0)
-    throw Error(ErrorCode::io, "the system's random source gave nothing for the token");
+    throw Error(ErrorCode::io, "the system's random source returned no bytes for the token");
   constexpr const char* kDigits = "0123456789abcdef";
   std::string token;
   for (const unsigned char byte : bytes) {
@@ -149,22 +149,21 @@ HttpAnswer DocumentServer::answer_tile(const HttpQuestion& question) const {
 
 HttpAnswer DocumentServer::answer(const HttpQuestion& question) const {
   if (!is_this_host(question))
-    return refusal(403, "the host is none of this server's; 127.0.0.1:" + port_ + " is expected");
-  if (question.method != "GET") return refusal(405, "only GET is answered: nothing here can be changed");
+    return refusal(403, "the Host header is not this server's; 127.0.0.1:" + port_ + " is expected");
+  if (question.method != "GET") return refusal(405, "only GET is allowed: nothing here can be changed");
   const std::size_t end = std::min(question.path.find('/', 1), question.path.size());
   if (question.path.empty() || !same_text(question.path.substr(0, end), "/" + token_))
     return refusal(403, "the token in the address is missing or wrong: open the address that heed printed");
   const std::string rest = question.path.substr(end);
-  if (rest != "/" && rest != "/tile")
-    return refusal(404, "there is the page, and tile; nothing else is here");
-  if (question.of_parts) return refusal(400, "a Range header is given; answers come whole");
+  if (rest != "/" && rest != "/tile") return refusal(404, "the path is neither the page nor tile");
+  if (question.of_parts) return refusal(400, "a Range header is given; this server sends only whole answers");
   if (rest == "/") return {200, "text/html; charset=utf-8", page_};
   try {
     return answer_tile(question);
   } catch (const BadPiece& bad) {
     return refusal(400, bad.sentence);
   } catch (const std::bad_alloc&) {
-    return refusal(503, "there is no memory for this piece");
+    return refusal(503, "not enough memory for this tile");
   } catch (const Error& error) {
     return refusal(500, error.what());
   }

@@ -44,7 +44,7 @@ void send(const HttpAnswer& answer, httplib::Response& response) {
 // Adds a body to errors that the library reports itself.
 void send_refusal(httplib::Response& response) {
   if (response.body.empty())
-    response.set_content("this is no request that heed takes\n", "text/plain; charset=utf-8");
+    response.set_content("this is not a request that heed understands\n", "text/plain; charset=utf-8");
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
                                : server.bind_to_port(kHere, listener_->port = port);
   if (!bound)
     throw Error(ErrorCode::io, "port " + std::to_string(port) + " of " + kHere +
-                                   " cannot be had: another program may use it");
+                                   " cannot be opened: another program may use it");
 }
 
 void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
@@ -113,8 +113,7 @@ struct HttpServer::Listener {
 bool can_serve() noexcept { return false; }
 
 HttpServer::HttpServer(int) {
-  throw Error(ErrorCode::invalid_argument,
-              "this build of heed cannot serve: it was made without cpp-httplib");
+  throw Error(ErrorCode::invalid_argument, "this heed was built without cpp-httplib and cannot serve");
 }
 
 void HttpServer::run(HttpAnswerer, const std::function<bool()>&) {}

@@ -51,7 +51,7 @@ std::string word_and_places(const std::vector<std::string>& tokens, const std::v
   std::string text = tokens.empty() ? "#" : token_text(tokens[static_cast<std::size_t>(places[0])]) + " (";
   for (std::size_t i = 0; i < std::min(kMost, places.size()); ++i)
     text += (i > 0 ? ", " : "") + std::to_string(places[i]);
-  if (places.size() > kMost) text += ", … " + std::to_string(places.size()) + " in all";
+  if (places.size() > kMost) text += ", … " + std::to_string(places.size()) + " in total";
   return text + (tokens.empty() ? "" : ")");
 }
 
@@ -94,7 +94,7 @@ class PairPrinter {
                        word_and_places(report.key_tokens, answer.keys);
     if (const std::string text = text_of(report.query_tokens, kShownColumns); !text.empty())
       line += " in " + text;
-    if (has_choice(answer)) line += "; of all these places the heaviest pair of each head";
+    if (has_choice(answer)) line += "; each head with its heaviest pair of these places";
     output_.stream << wrap(line, output_.width, 2) << '\n';
   }
 

@@ -14,7 +14,7 @@ def main() -> int:
     try:
         os.execv(COMMAND, ["heed", *sys.argv[1:]])
     except OSError as error:
-        print(f"heed: {COMMAND} cannot be run ({error.strerror}): a package installed by pip has it", file=sys.stderr)
+        print(f"heed: {COMMAND} cannot be run ({error.strerror}); a package installed by pip contains it", file=sys.stderr)
     return 1
 
 

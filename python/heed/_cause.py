@@ -143,7 +143,7 @@ class Causes:
         for (id, _), name in zip(chances, self._texts(what, [id for id, _ in chances])):
             if name == token:
                 return id
-        raise ValueError(f"token is {token!r}, which is no token of the model; one as lens() names them is expected")
+        raise ValueError(f"token is {token!r}, which is not a token of the model; a token as lens() names it is expected")
 
     def _effect(self, what: Text, made: dict[str, Any]) -> Effect:
         if not made.pop("predicts"):

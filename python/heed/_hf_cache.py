@@ -48,14 +48,14 @@ class CachedRows(Tensor):  # type: ignore[misc]
     def current(self) -> Layer:
         """The layer. Raises RuntimeError if it has changed since the model got these rows."""
         if self.layer.length != self.shape[2]:
-            raise RuntimeError(f"the cache has {self.layer.length} positions, and had {self.shape[2]} when the model "
-                               "got its rows: expected no change in between")
+            raise RuntimeError(f"the cache has {self.layer.length} positions, but had {self.shape[2]} when the model "
+                               f"received its rows: expected no change in between")
         return self.layer
 
     def dense(self) -> Tensor:
         layer = self.current()
         if layer.places() is not None:
-            raise RuntimeError("rows of the cache were evicted, and the model computes with all of them itself: "
+            raise RuntimeError("rows of the cache were evicted, but the model itself computes with all of them: "
                                'expected attn_implementation="heed" without gradients')
         read = layer.kv.keys if self.are_keys else layer.kv.values
         rows = torch.stack([torch.from_numpy(read(number)) for number in layer.sequences])
@@ -86,7 +86,7 @@ class CachedRows(Tensor):  # type: ignore[misc]
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (aten.detach.default, aten.alias.default):
             return CachedRows.make(args[0].layer, args[0].are_keys)
-        say_once(f"a model applies {func} to cached keys or values, which are copied for that")
+        say_once(f"a model applies {func} to cached keys or values, so they are copied")
         plain = torch.utils._pytree.tree_map_only(CachedRows, CachedRows.dense, (args, kwargs or {}))
         return func(*plain[0], **plain[1])
 
@@ -124,11 +124,11 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         """Appends rows. The first rows, a prompt, attend to each other as given; later rows attend to the stored
         ones."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
-            raise ValueError("keys require gradients, which heed.transformers.Cache does not keep: expected "
+            raise ValueError("keys require gradients, which heed.transformers.Cache does not store: expected "
                              "torch.no_grad()")
         rows, first = key_states.shape[2], self.length == 0
         if not first and self.options["layout"] == "ring" and rows > self.options["window"]:
-            raise ValueError(f"{rows} rows come to a ring at once; at most its window, {self.options['window']}, "
+            raise ValueError(f"{rows} rows arrive in a ring at once; at most its window, {self.options['window']}, "
                              "are expected after the prompt")
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -195,7 +195,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         if not tokens_to_remove or not self.is_initialized:
             return
         if not self.is_croppable and self.places() is not None:
-            raise ValueError("a ring has given rows away, which crop() cannot bring back: expected layout='paged' or "
+            raise ValueError("a ring has evicted rows, which crop() cannot restore: expected layout='paged' or "
                              "'contiguous'")
         self.length = max(0, self.length + tokens_to_remove)
         for number in self.sequences:
@@ -206,7 +206,7 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         if not self.is_initialized:
             return
         if len(set(entries)) < len(entries) and self.options["layout"] != "paged":
-            raise ValueError(f"layout is {self.options['layout']!r}, and a sequence goes on as several; 'paged' is "
+            raise ValueError(f"layout is {self.options['layout']!r}, but a sequence continues as several; 'paged' is "
                              "expected")
         for number in set(self.sequences) - {self.sequences[entry] for entry in entries}:
             self.kv.release(number)  # the next fork reuses this number

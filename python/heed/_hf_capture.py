@@ -118,7 +118,7 @@ def _at_least_0(name: str, given: Any) -> list[int] | None:
         return None
     numbers = _whole_numbers(name, given)
     if not numbers or numbers[0] < 0:
-        raise ValueError(f"{name} is {given!r}; at least one whole number, none below 0, is expected")
+        raise ValueError(f"{name} is {given!r}; whole numbers of 0 or more, at least one, are expected")
     return numbers
 
 
@@ -132,7 +132,8 @@ class Asked:
         self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
         for tile in self.tiles:
             if len(tile) != 4 or not (0 <= tile[0] < tile[1] and 0 <= tile[2] < tile[3]):
-                raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), none empty, is expected")
+                raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), with no empty range, is "
+                                 f"expected")
         self.names = tuple(name for name in NEEDS if needs[name])
         self.top_k = top_k
         self.more: dict[str, Any] = {"top_k": top_k} if top_k else {}
@@ -140,7 +141,7 @@ class Asked:
         self.more |= {"map": map} if map is not None else {}
         if (received_last or map is not None) and (self.rows is not None and (
                 not isinstance(self.rows, slice) or self.rows.step not in (None, 1))):
-            raise ValueError(f"rows is {rows!r}; with received_last or map a slice of step 1 is expected")
+            raise ValueError(f"rows is {rows!r}; a slice of step 1 is expected with received_last or map")
         self._check()
 
     def _check(self) -> None:
@@ -349,8 +350,8 @@ def capture(
                   entropy=entropy, received=received, weights=weights, max_score=max_score, distance=distance,
                   dropped=dropped)
     if report and to is not None:
-        raise ValueError("report is True with to, which keeps no queries and keys; weights=True is expected there, of which "
-                         "heed.open(to).report() is made")
+        raise ValueError("report is True together with to, which stores no queries and keys; weights=True is expected, "
+                         "from which heed.open(to).report() makes the report")
     collector = Collector(asked, to, report)
     token = _capturing.set(collector)
     watched = collector.names.watch()

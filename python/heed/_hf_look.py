@@ -72,10 +72,10 @@ def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | Non
     given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()
              if name in known or name != "token_type_ids"}
     if given["input_ids"].shape[1] == 0:
-        raise ValueError(f"text is {text!r}, of which the tokenizer makes no token; at least one is expected")
+        raise ValueError(f"text is {text!r}, from which the tokenizer makes no tokens; at least one is expected")
     if not getattr(model.config, "is_encoder_decoder", False):
         if target is not None:
-            raise ValueError(f"target is {target!r}, and {type(model).__name__} has no decoder beside an encoder; None is "
+            raise ValueError(f"target is {target!r}, but {type(model).__name__} is not an encoder with a decoder; None is "
                              "expected")
         return given
     start = model.config.decoder_start_token_id
@@ -83,7 +83,8 @@ def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | Non
         start = model.config.bos_token_id
     if target is None:
         if not model.can_generate():
-            raise ValueError(f"target is None, and {type(model).__name__} writes no text; the decoder's text is expected")
+            raise ValueError(f"target is None, but {type(model).__name__} cannot generate text; the decoder's text is "
+                             f"expected")
         written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
     else:
         written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(model.device)
@@ -115,8 +116,8 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
             causal = kind == "encoder" and not weights.triu(1).any()
             found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))
     if not found:
-        raise ValueError(f"{type(model).__name__} takes no attention from transformers' AttentionInterface, and says nothing of "
-                         "its weights with output_attentions=True; a model that does either is expected")
+        raise ValueError(f"{type(model).__name__} does not use transformers' AttentionInterface and returns no weights "
+                         f"with output_attentions=True; a model that does either is expected")
     return found
 
 
@@ -155,7 +156,8 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | Non
     register()
     takes_heed = _takes_heed(model)
     if not takes_heed and layers is not None:
-        raise ValueError(f"layers is {layers!r}, and {type(model).__name__} cannot attend with heed's function; None is expected")
+        raise ValueError(f"layers is {layers!r}, but {type(model).__name__} cannot use heed's attention function; None "
+                         f"is expected")
     with torch.no_grad(), attending(model, "heed" if takes_heed else "eager"):
         given = _inputs(model, tokenizer, text, target, max_new_tokens)
         if takes_heed:

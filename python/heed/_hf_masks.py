@@ -56,7 +56,7 @@ def tidy(runs: Tensor) -> Tensor:
 def both(a: Tensor, b: Tensor) -> Tensor:
     """The intersection of two masks."""
     if a.shape[-2] * b.shape[-2] > MOST_RUNS**2:
-        raise Undescribed("a mask of too many runs")
+        raise Undescribed("a mask with too many runs")
     begin = torch.maximum(a[..., :, None, 0], b[..., None, :, 0])
     end = torch.minimum(a[..., :, None, 1], b[..., None, :, 1])
     return tidy(torch.stack((begin, end), -1).flatten(-3, -2))
@@ -336,7 +336,8 @@ def heed_mask(
     try:
         found, seen = described(call)
     except Undescribed as unknown:
-        say_once(f"the mask of {unknown} is kept as a matrix: its rows have more than {MOST_RUNS} runs of keys each")
+        say_once(f"the mask of {unknown} is stored as a matrix because its rows have more than {MOST_RUNS} runs of "
+                 f"keys each")
         return sdpa_mask(**(call | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}))
     if seen is None and is_skipped(found, call):
         return None

@@ -119,9 +119,9 @@ class RowMask(Tensor):  # type: ignore[misc]
         if found is not None:
             return found
         if func._schema.is_mutable and any(isinstance(x, RowMask) for x in args[:1]):
-            raise RuntimeError(f'{func} writes to a mask of attn_implementation="heed", which keeps no matrix: '
+            raise RuntimeError(f'{func} writes to a mask of attn_implementation="heed", which stores no matrix: '
                                "expected an operation that makes a new mask")
-        say_once(f"a model applies {func} to its mask, which becomes a matrix for that")
+        say_once(f"a model applies {func} to its mask, so the mask becomes a matrix")
         plain = torch.utils._pytree.tree_map_only(RowMask, RowMask.dense, (args, kwargs))
         return func(*plain[0], **plain[1])
 

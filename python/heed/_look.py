@@ -149,7 +149,7 @@ class Report:
     def kind(self, name: str) -> Report:
         """The report of one kind of layers."""
         if name not in self._kinds:
-            raise ValueError(f"kind is {name!r}; {' or '.join(map(repr, self._kinds)) or 'nothing (there is one kind alone)'} "
+            raise ValueError(f"kind is {name!r}; {' or '.join(map(repr, self._kinds)) or 'nothing (there is only one kind)'} "
                              "is expected")
         return self._kinds[name]
 
@@ -203,7 +203,7 @@ class Report:
             if most:
                 lines.append("    attended to most: " + " · ".join(most))
         if len(self.summaries) > MOST_HEADS:
-            lines.append(f"… and {len(self.summaries) - MOST_HEADS} heads more: heads() has all")
+            lines.append(f"… and {len(self.summaries) - MOST_HEADS} more heads: heads() has all")
         return "\n".join(lines)
 
     def _key(self, index: int) -> str:
@@ -299,7 +299,8 @@ class Report:
 
     def _require_calls(self, what: str) -> None:
         if self._data.calls == 0:
-            raise ValueError(f"{what} needs queries and keys, which look(keep=False) forgot; look with keep=True is expected")
+            raise ValueError(f"{what} needs queries and keys, which look(keep=False) did not keep; look with keep=True "
+                             f"is expected")
 
     def _picture(self, batch: int, head: int) -> npt.NDArray[Any]:
         """The weights, or the finest level of the map if there are too many."""
@@ -345,12 +346,13 @@ class Report:
         elif ending == DOCUMENT:
             self._save_document(path)
         else:
-            raise ValueError(f"path is '{path}'; one that ends in .html or .htm (the page), in .png, .svg or .pdf (the maps), "
+            raise ValueError(f"path is '{path}'; a path that ends in .html or .htm (the page), in .png, .svg or .pdf "
+                             f"(the maps), "
                              "or in .safetensors (a document) is expected")
 
     def _save_document(self, path: pathlib.Path) -> None:
         if len(self.layers) > 1 and self.weights is None and self._data.calls > 1:
-            raise ValueError(f"a document of several calls holds their weights, and {self._data.queries} x "
+            raise ValueError(f"a document of several calls stores their weights, but {self._data.queries} x "
                              f"{self._data.keys} of {self._data.heads} heads are too many; save the page instead, or look at "
                              "fewer layers")
         self._data.save(str(path))

@@ -28,15 +28,15 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
     parts = [np.asarray(detached(part)) for part in given]
     for layer, part in enumerate(parts):
         if part.ndim < 3 or (part.shape[:-3], part.shape[-2:]) != (parts[0].shape[:-3], parts[0].shape[-2:]):
-            raise ValueError(f"{name} has shape {list(part.shape)} in layer {layer}; {list(parts[0].shape)} but for the heads "
-                             "is expected, as layer 0 has, with three axes at least")
+            raise ValueError(f"{name} has shape {list(part.shape)} in layer {layer}; {list(parts[0].shape)}, as in "
+                             f"layer 0 but for the heads, is expected, with at least three axes")
     return np.concatenate(parts, -3), [(str(layer), part.shape[-3]) for layer, part in enumerate(parts)]
 
 
 def detached(x: Any) -> Any:
     """A tensor without its gradient, with negation applied to its memory."""
     if getattr(x, "is_nested", False):
-        raise ValueError("a nested tensor is given; plain ones, a list of them for layers, are expected")
+        raise ValueError("a nested tensor is given; a plain tensor, or a list of them for layers, is expected")
     x = x.detach() if getattr(x, "requires_grad", False) else x
     return x.resolve_neg() if hasattr(x, "resolve_neg") else x
 
@@ -72,7 +72,7 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
         if not isinstance(word, str):
             raise TypeError(f"{name} has {word!r}; texts are expected")
     if words and len(words) != count:
-        raise ValueError(f"{name} has {len(words)} of them; {count}, one for each {of}, is expected")
+        raise ValueError(f"{name} has {len(words)} entries; {count}, one for each {of}, are expected")
     return words
 
 
@@ -82,7 +82,7 @@ def ids_of(name: str, given: Any, count: int, of: str) -> list[int]:
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TypeError(f"{name} is {given!r}; a list of whole numbers, one for each {of}, is expected")
     if ids.size and ids.size != count:
-        raise ValueError(f"{name} has {ids.size} of them; {count}, one for each {of}, is expected")
+        raise ValueError(f"{name} has {ids.size} entries; {count}, one for each {of}, are expected")
     return [int(one) for one in ids]
 
 
@@ -120,7 +120,8 @@ def look(
     if weights is not None:
         for name, given in {"q": q, "k": k, "v": v, **options}.items():
             if given is not None:
-                raise TypeError(f"{name} is given beside weights, which were computed; either is expected")
+                raise TypeError(f"{name} is given together with weights, which are already computed; one of the two is "
+                                f"expected")
         return _look_at_weights(weights, allowed, given_tokens, top_k, title)
     for name, given in (("q", q), ("k", k), ("v", v)):
         if given is None:
@@ -159,7 +160,8 @@ def _look_at_calls(q: Any, k: Any, v: Any, tokens: GivenTokens, top_k: int, titl
     if not listed:
         return Report(data_of_call(q, k, v, tokens, top_k, cost, options), title)
     if len(listed) < 3 or len({len(x) for x in listed}) > 1:
-        raise ValueError("q, k and v are not lists of as many layers each; three lists, or three arrays, are expected")
+        raise ValueError("q, k and v are not lists of the same number of layers; three such lists, or three arrays, "
+                         "are expected")
     heads = sum(x.shape[-3] if len(x.shape) > 2 else 1 for x in listed[0])
     parts = [(str(layer), data_of_call(one[0], one[1], one[2], tokens, top_k, cost, options, heads))
              for layer, one in enumerate(zip(*listed))]

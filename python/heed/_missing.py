@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-NOT_BUILT = "heed.{} is not in this build of heed: build it again with HEED_NN=ON and HEED_MODEL=ON"
+NOT_BUILT = "heed.{} is missing from this build of heed: build it again with HEED_NN=ON and HEED_MODEL=ON"
 
 
 def need(module: str, what: str, extra: str) -> Any:

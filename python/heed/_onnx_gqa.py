@@ -94,19 +94,19 @@ class _Call:
     def _refuse_what_is_not_understood(self) -> None:
         for name in UNSUPPORTED_INPUTS:
             if name in self.inputs:
-                raise _refuse(f"{name} is given, which heed does not have", "no such input")
+                raise _refuse(f"{name} is given, which heed does not support", "no such input")
         for name, value in self.attributes.items():
             if name in NEUTRAL and value != NEUTRAL[name]:
-                raise _refuse(f"{name} is {value}, which heed does not have", str(NEUTRAL[name]))
+                raise _refuse(f"{name} is {value}, which heed does not support", str(NEUTRAL[name]))
             if name not in ATTRIBUTES and name not in NEUTRAL:
-                raise _refuse(f"there is an attribute {name}, which heed does not know",
+                raise _refuse(f"attribute {name} is given, which heed does not know",
                               f"one of {', '.join(sorted(ATTRIBUTES | set(NEUTRAL)))}")
         for name in ("query", "seqlens_k", "total_sequence_length"):
             if name not in self.inputs:
                 raise _refuse(f"{name} is missing", "it")
         for one, other in (("key", "value"), ("past_key", "past_value"), ("cos_cache", "sin_cache")):
             if (one in self.inputs) != (other in self.inputs):
-                raise _refuse(f"of {one} and {other} one is given", "both or neither")
+                raise _refuse(f"only one of {one} and {other} is given", "both or neither")
 
     def _heads(self) -> tuple[Array, Array, Array]:
         """query [B, H, S, D], key and value [B, Hkv, L, D]. L is S, or 0 if the cache already has all keys."""
@@ -168,7 +168,8 @@ class _Call:
         name, bits = f"{letter}_scale", self.attributes.get("kv_cache_bit_width", 0)
         other = self.attributes.get(f"{'v' if letter == 'k' else 'k'}_quant_type", "NONE")
         if (kind == "NONE") != (other == "NONE"):
-            raise _refuse(f"of k_quant_type and v_quant_type one is {kind} and one {other}", "NONE for both or neither")
+            raise _refuse(f"one of k_quant_type and v_quant_type is {kind} and the other "
+                          f"{other}", "NONE for both or neither")
         if kind == "NONE":
             if bits != 0:
                 raise _refuse(f"kv_cache_bit_width is {bits} for a cache without codes", "0")
@@ -244,7 +245,7 @@ class _Call:
                 present[b, :, :before] = past[b, :, :before]
             rows_of_b = new[b : b + 1, :, : count - before]
             if codes and not np.isfinite(rows_of_b).all():
-                raise _refuse(f"new rows for {name} are not finite", "numbers that codes can keep")
+                raise _refuse(f"new rows for {name} are not finite", "numbers that codes can represent")
             present[b, :, before:count] = (codes.encode(rows_of_b) if codes else rows_of_b)[0]
         return present
 
@@ -285,7 +286,7 @@ class _Call:
         """(output, present_key, present_value, output_qk); the last is empty if not requested."""
         mode = self.attributes.get("qk_output", 0)
         if mode not in (0, SCORES, WEIGHTS) or (wants_qk and mode == 0):
-            raise _refuse(f"qk_output is {mode}", "1 or 2 where there is an output_qk, otherwise 0 to 2,")
+            raise _refuse(f"qk_output is {mode}", "1 or 2 if there is an output_qk, otherwise 0 to 2,")
         key_codes, value_codes = self.codes
         query = self.rotate(self.query)
         present_key = self.present("past_key", self.rotate(self.key), key_codes)

@@ -38,19 +38,20 @@ def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
             raise ValueError(f"{name} is {number}; 0 to {count - 1} is expected")
         return number % count
     if not words:
-        raise ValueError(f"{name} is {which!r}, and the report has no tokens; a number from 0 to {count - 1} is expected")
+        raise ValueError(f"{name} is {which!r}, but the report has no tokens; a number from 0 to {count - 1} is expected")
     found = [place for place, word in enumerate(words) if which in (word, word.removeprefix(CONTINUES))]
     if len(found) == 1:
         return found[0]
     if found:
         places = ", ".join(map(str, found[:-1]))
-        raise ValueError(f"{name} is {which!r}, which stands at {places} and {found[-1]}; one of these numbers is expected")
+        raise ValueError(f"{name} is {which!r}, which occurs at {places} and {found[-1]}; one of these numbers is expected")
     if pieces := _pieces_of(which, words):
         cut = " ".join(repr(word) for word in words[pieces[0]:pieces[1] + 1])
-        raise ValueError(f"{name} is {which!r}, which is cut into {cut}, {pieces[0]} to {pieces[1]}; one of these is expected")
+        raise ValueError(f"{name} is {which!r}, which is split into {cut}, {pieces[0]} to {pieces[1]}; one of these is "
+                         f"expected")
     close = difflib.get_close_matches(which, list(words), 1, 0.5)
-    hint = f"did you mean {close[0]!r}?" if close else "words are spelled as its tokens are"
-    raise ValueError(f"{name} is {which!r}, which is none of the {count} words; {hint}")
+    hint = f"did you mean {close[0]!r}?" if close else "words are spelled like its tokens"
+    raise ValueError(f"{name} is {which!r}, which is not one of the {count} words; {hint}")
 
 
 def range_of(name: str, which: Any, words: Sequence[str], count: int) -> tuple[int, int]:
@@ -81,7 +82,7 @@ def head_of(which: Any, layers: Sequence[tuple[str, int]], heads: int) -> int:
                 return before + int(head)
             before += count
         if not layers:
-            raise ValueError(f"head is {which!r}, and the report has no layers; 0 to {heads - 1} is expected")
+            raise ValueError(f"head is {which!r}, but the report has no layers; 0 to {heads - 1} is expected")
         raise ValueError(f"head is {which!r}; 'layer.head', from '{layers[0][0]}.0' to '{layers[-1][0]}.{layers[-1][1] - 1}', "
                          "is expected")
     number = whole("head", which)

@@ -107,13 +107,13 @@ def read_header(path: pathlib.Path) -> tuple[dict[str, Any], int]:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else LARGEST_HEADER
         if length >= LARGEST_HEADER:
-            raise ValueError(f"{path} is not a safetensors file: one of a captured call is expected")
+            raise ValueError(f"{path} is not a safetensors file; the file of a captured call is expected")
         try:
             header = json.loads(file.read(length))
         except ValueError:
             header = None
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__"), dict):
-        raise ValueError(f"{path} has no header of a captured call: one written by capture(to=…) is expected")
+        raise ValueError(f"{path} has no header of a captured call; a file written by capture(to=…) is expected")
     return header, 8 + length
 
 
@@ -189,7 +189,7 @@ class Run(Sequence[CallMap]):
         try:
             run.path.mkdir()
         except FileExistsError:
-            raise FileExistsError(f"to is '{run.path}', which is there already; a new folder is expected") from None
+            raise FileExistsError(f"to is '{run.path}', which already exists; a new folder is expected") from None
         run._write_index(False)
         return run
 
@@ -234,14 +234,13 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     """Reads a folder from capture(to=path), even if the capture did not finish."""
     path = pathlib.Path(path)
     if not is_run(path):
-        raise FileNotFoundError(f"path is '{path}', which has no index.json; a folder that capture(to=…) wrote is "
-                                "expected")
+        raise FileNotFoundError(f"path is '{path}', which has no index.json; a folder written by capture(to=…) is expected")
     try:
         index = json.loads((path / "index.json").read_text(encoding="utf-8"))
     except ValueError:
         index = None
     if not isinstance(index, dict) or index.get("format") != FORMAT:
-        raise ValueError(f"path is '{path}', whose index.json is not of the format '{FORMAT}'; a folder that "
-                         "capture(to=…) wrote is expected")
+        raise ValueError(f"path is '{path}', whose index.json is not of the format '{FORMAT}'; a folder written by "
+                         f"capture(to=…) is expected")
     files = sorted(path.glob("*-layer-*.safetensors"), key=lambda file: int(file.name.split("-")[0]))
     return Run(path, index["settings"], index["calls"] if index["complete"] else [_entry(file) for file in files])

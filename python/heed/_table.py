@@ -78,7 +78,7 @@ class Table(Sequence[dict[str, Any]]):
                      for name, column, width in zip(self.columns, texts, widths)]
             lines.append("  ".join(parts).rstrip())
         if len(self.lines) > MOST_LINES:
-            lines.append(f"… and {len(self.lines) - MOST_LINES} lines more")
+            lines.append(f"… and {len(self.lines) - MOST_LINES} more lines")
         if len(texts) < len(self.columns):
             lines.append("further columns: " + ", ".join(self.columns[len(texts):]))
         return "\n".join(lines)
@@ -88,7 +88,7 @@ class Table(Sequence[dict[str, Any]]):
             return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
 
         body = [row("td", [cell(value) for value in line.values()]) for line in self.lines[:MOST_LINES]]
-        more = f"<p>… and {len(self.lines) - MOST_LINES} lines more</p>" if len(self.lines) > MOST_LINES else ""
+        more = f"<p>… and {len(self.lines) - MOST_LINES} more lines</p>" if len(self.lines) > MOST_LINES else ""
         return f"<table>{row('th', self.columns)}{''.join(body)}</table>{more}"
 
 

@@ -80,11 +80,12 @@ def _stands_for_a_node(tensor: Tensor) -> bool:
 def _other_kind(tensor: Tensor) -> str | None:
     """How a tensor differs from a dense CPU tensor; None if it does not."""
     if tensor.is_nested:
-        return "is a nested tensor; a plain one is expected (heed.torch.scaled_dot_product_attention takes nested ones)"
+        return ("is a nested tensor; a plain tensor is expected (heed.torch.scaled_dot_product_attention accepts nested "
+                "ones)")
     if tensor.layout is not torch.strided:
-        return f"has layout {tensor.layout}; torch.strided is expected, as to_dense() gives it"
+        return f"has layout {tensor.layout}; torch.strided is expected, as to_dense() returns"
     if tensor.is_quantized:
-        return f"has dtype {tensor.dtype}; a floating one is expected, as dequantize() gives it"
+        return f"has dtype {tensor.dtype}; a floating dtype is expected, as dequantize() returns"
     if not tensor.is_cpu:
         return f"is on {tensor.device}; the CPU is expected"
     return None
@@ -96,28 +97,27 @@ def readable(name: str, tensor: Tensor, in_place: bool) -> Tensor:
         raise ValueError(f"{name} {what}")
 
     if tensor.requires_grad:
-        refuse(f"requires a gradient, which heed.torch.scaled_dot_product_attention gives; here {name}.detach() is "
-               "expected")
+        refuse(f"requires a gradient, which only functions of heed.torch compute; {name}.detach() is expected here")
     if _has_tangent(tensor):
         refuse("has a tangent of forward-mode differentiation, which heed does not compute; a tensor without one is "
-               "expected, as torch.autograd.forward_ad.unpack_dual gives it")
+               "expected, as torch.autograd.forward_ad.unpack_dual returns")
     if _stands_for_a_node(tensor):
-        refuse("is given while PyTorch traces a graph, which would keep the result as a constant; a function of heed.torch, "
-               "which the graph records, is expected")
+        refuse("is given while PyTorch traces a graph, which would freeze the result as a constant; a function of "
+               "heed.torch, which the graph records, is expected")
     kind = _other_kind(tensor)
     if kind is not None:
         refuse(kind)
     keys = torch._C._dispatch_keys(tensor)
     if keys.has(torch._C.DispatchKey.Python):
-        refuse(f"is a {type(tensor).__name__}, a kind of torch.Tensor without memory of its own; a plain torch.Tensor "
+        refuse(f"is a {type(tensor).__name__}, a kind of torch.Tensor without its own memory; a plain torch.Tensor "
                "is expected")
     if tensor.is_neg():
         if in_place:
-            refuse("has the negative bit: PyTorch negates its numbers when it reads them; a tensor whose memory has them "
-                   f"is expected, as {name}.resolve_neg() gives it")
+            refuse("has the negative bit, so PyTorch negates its numbers on every read; a tensor that stores the "
+                   f"negated numbers is expected, as {name}.resolve_neg() returns")
         return tensor.resolve_neg()
     if keys.raw_repr() & ~PLAIN_KEYS and not tensor.is_complex():  # the extension refuses complex dtypes
-        refuse(f"is a tensor that PyTorch reads in its own way ({keys}); a plain one on the CPU is expected")
+        refuse(f"is a tensor that PyTorch reads in its own way ({keys}); a plain tensor on the CPU is expected")
     return tensor
 
 
@@ -127,10 +127,10 @@ def number(name: str, value: Any) -> Any:
         return value
     if value.requires_grad:
         raise ValueError(f"{name} requires a gradient, which heed does not compute; a number is expected, as "
-                         f"{name}.item() gives it")
+                         f"{name}.item() returns")
     if _stands_for_a_node(value):
-        raise ValueError(f"{name} is a tensor while PyTorch traces a graph, which would keep its number as a constant; a "
-                         f"number is expected, as {name}.item() gives it")
+        raise ValueError(f"{name} is a tensor while PyTorch traces a graph, which would freeze its number as a "
+                         f"constant; a number is expected, as {name}.item() returns")
     if value.numel() != 1:
         raise TypeError(f"{name} is a tensor of shape {list(value.shape)}; a number is expected")
     return value.item() if torch.compiler.is_compiling() else readable(name, value, False).item()
@@ -172,7 +172,8 @@ def check_storage(function: str, **tensors: Tensor) -> None:
 def refuse_transforms(*tensors: Tensor | None) -> None:
     """Refuses torch.func transforms and tangents, because heed's operators do not support them."""
     if isinstance(_transforms(), torch._C._functorch.CInterpreter):  # torch.compile needs this form of the check
-        raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), which it does "
-                           "not know: expected tensors [B, H, L, D] in place of vmap, and backward() or torch.autograd.grad")
+        raise RuntimeError("heed's attention is called within a transform of torch.func (vmap, grad, hessian, …), "
+                           "which it does not support: expected tensors [B, H, L, D] instead of vmap, and backward() "
+                           "or torch.autograd.grad")
     if any(x is not None and _has_tangent(x) for x in tensors):
         raise RuntimeError(_TANGENT)

@@ -22,8 +22,8 @@ need("mpi4py", "heed.distributed", "mpi")
 try:
     from ._heed_mpi import AttentionGradients, AttentionResult, Sharding
 except ModuleNotFoundError:
-    raise ImportError("heed was built without MPI; install one (Debian: libopenmpi-dev) and build heed again, by "
-                      "pip install . in its source") from None
+    raise ImportError("heed was built without MPI; install MPI (Debian: libopenmpi-dev) and build heed again with pip "
+                      "install . in its source folder") from None
 from . import _heed_mpi
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def _check_library() -> None:
     theirs = MPI.Get_library_version()
     ours, is_initialized = _heed_mpi.library()
     if ours != theirs or MPI.Is_initialized() != is_initialized:
-        raise ImportError(f"mpi4py runs on {theirs.split(',')[0]!r} and heed on {ours.split(',')[0]!r}, or on another copy "
-                          "of it; the same library is expected: pip install --no-binary mpi4py mpi4py builds it on the "
-                          "one that mpicc finds")
+        raise ImportError(f"mpi4py runs on {theirs.split(',')[0]!r} and heed on {ours.split(',')[0]!r}, or on another "
+                          f"copy of it; the same library is expected: pip install --no-binary mpi4py mpi4py builds "
+                          f"mpi4py for the library that mpicc finds")
 
 
 def _handle(comm: Any) -> int:

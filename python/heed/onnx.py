@@ -73,9 +73,9 @@ def _attend(
 ) -> tuple[Array, Array, Array, Array]:
     """(Y, present_key, present_value, qk_matmul_output); the last is empty if not requested."""
     if (past_key is None) != (past_value is None):
-        raise ValueError("Attention: of past_key and past_value one is given; both or neither are expected")
+        raise ValueError("Attention: only one of past_key and past_value is given; both or neither are expected")
     if past_key is not None and nonpad_kv_seqlen is not None:
-        raise ValueError("Attention: past_key and nonpad_kv_seqlen are given; one of them at most is expected")
+        raise ValueError("Attention: past_key and nonpad_kv_seqlen are both given; at most one of them is expected")
     merged = q.ndim == 3
     heads, kv_heads = attributes.get("q_num_heads"), attributes.get("kv_num_heads")
     q, k, v = _split_heads(q, heads, "Q"), _split_heads(k, kv_heads, "K"), _split_heads(v, kv_heads, "V")
@@ -156,7 +156,7 @@ class HeedBackendRep(BackendRep):
         else:
             given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(given) > len(names):
-                raise ValueError(f"there are {len(given)} inputs; the model has {len(names)}: {', '.join(names)}")
+                raise ValueError(f"{len(given)} inputs are given; the model has {len(names)}: {', '.join(names)}")
             feeds = dict(zip(names, given))
         return tuple(self._evaluator.run(None, feeds))
 

@@ -142,7 +142,7 @@ Borrowed::Borrowed(std::string_view name, nb::handle object, Purpose purpose) {
   }
   if (!info.has_dlpack)
     fail_type(name, " is a ", nb::cast<std::string>(nb::str(object.type().attr("__name__"))),
-              "; an array that speaks DLPack or the buffer protocol (NumPy, PyTorch, JAX) is expected");
+              "; an array that supports DLPack or the buffer protocol (NumPy, PyTorch, JAX) is expected");
   const nb::object array = info.is_torch
                                ? readable_tensor(name, object, info.is_usual_torch, purpose != Purpose::read)
                                : nb::borrow(object);
@@ -202,7 +202,7 @@ void Borrowed::read_buffer(std::string_view name, nb::handle object, bool writab
 void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) {
   if (tensor.device.type != dlpack::kCpu)
     fail(name, " is in memory of another device (DLPack type ", tensor.device.type,
-         "); the CPU's is expected");
+         "); CPU memory is expected");
   const std::optional<DType> dtype = dtype_of_code(tensor.dtype);
   if (!dtype) refuse_dtype(name, owner_);
   check_rank(name, tensor.rank);
@@ -210,7 +210,7 @@ void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) 
   const Dims shape(std::span<const std::int64_t>(tensor.shape, rank));
   if (tensor.data == nullptr && element_count(shape) != 0)
     fail(name,
-         " has no memory, as its storage was cut or its numbers are made when they are read; an array in "
+         " has no memory, because its storage was cut or its numbers are computed on reading; an array in "
          "memory is expected");
   void* data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   view_ =
@@ -241,7 +241,7 @@ void Borrowed::read_capsule(std::string_view name, bool writable) {
         static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     if (versioned == nullptr) throw nb::python_error();
     if (writable && (versioned->flags & dlpack::kReadOnly) != 0)
-      fail(name, " is read-only; an array that can be written is expected");
+      fail(name, " is read-only; a writable array is expected");
     read_dlpack(name, versioned->tensor);
   }
   owner_ = nb::make_tuple(owner_, capsule);

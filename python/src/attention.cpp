@@ -9,7 +9,8 @@ namespace {
 
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
   if (is_cache(k)) {
-    if (!v.is_none()) fail_type("v is given beside a KvCache, which has values; None is expected");
+    if (!v.is_none())
+      fail_type("v is given together with a KvCache, which contains the values; None is expected");
     return attention_over_cache(q, k, keywords);
   }
   const Kind kind = array_type(q).kind;
@@ -58,7 +59,7 @@ Raises ValueError and TypeError with one sentence that names the argument.)";
 
 void define_attention(nb::module_& module) {
   auto result = nb::class_<Result>(module, "AttentionResult", nb::is_generic(),
-                                   "What a call computed; None for what was not asked for.");
+                                   "The results of a call; None for results that were not requested.");
   for (const auto& [entry, member] : kResults<nb::object>)
     result.def_prop_ro(
         entry.name().data(),
@@ -68,7 +69,7 @@ void define_attention(nb::module_& module) {
         entry.meaning);
   result.def_ro("kernel", &Result::kernel, "'fused' or 'reference'")
       .def_ro("isa", &Result::isa, "its instruction set")
-      .def_ro("threads", &Result::threads, "how many it used")
+      .def_ro("threads", &Result::threads, "number of threads used")
       .def_ro("recomputed_rows", &Result::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
       .def("__repr__", [](const Result& self) { return text_of(self); })

@@ -59,14 +59,15 @@ asked for. Raises ValueError and TypeError with one sentence that names the argu
 }  // namespace
 
 void define_backward(nb::module_& module) {
-  auto gradients = nb::class_<Gradients>(module, "AttentionGradients", nb::is_generic(),
-                                         "What a backward call computed; None for what was not asked for.");
+  auto gradients =
+      nb::class_<Gradients>(module, "AttentionGradients", nb::is_generic(),
+                            "The gradients of a call; None for gradients that were not requested.");
   for (const GradientField& field : kGradientFields)
     gradients.def_prop_ro(
         field.name, [member = field.member](const Gradients& self) { return self.*member; }, field.meaning);
   gradients.def_ro("kernel", &Gradients::kernel, "'fused' or 'reference'")
       .def_ro("isa", &Gradients::isa, "its instruction set")
-      .def_ro("threads", &Gradients::threads, "how many it used")
+      .def_ro("threads", &Gradients::threads, "number of threads used")
       .def_ro("recomputed_rows", &Gradients::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
       .def("__repr__", [](const Gradients& self) { return text_of(self); })

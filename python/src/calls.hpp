@@ -59,8 +59,8 @@ constexpr GradientField kGradientFields[] = {
     {"dq", &Gradients::dq, "[B, H, Lq, D]"},
     {"dk", &Gradients::dk, "[B, Hkv, Lk, D]"},
     {"dv", &Gradients::dv, "[B, Hkv, Lk, Dv]"},
-    {"dbias", &Gradients::dbias, "as bias, with size 1 for axes that it repeats (stride 0)"},
-    {"dsinks", &Gradients::dsinks, "as sinks"},
+    {"dbias", &Gradients::dbias, "shape of bias, with size 1 for axes that it repeats (stride 0)"},
+    {"dsinks", &Gradients::dsinks, "shape of sinks"},
 };
 
 /// The requested gradients: by default dq, dk and dv.

@@ -97,7 +97,7 @@ Arguments arguments_of(std::string_view function, nb::handle options) {
   Arguments arguments = read_arguments(function, keywords);
   if (arguments.options.dropout.probability > 0 &&
       (!keywords.contains("seed") || nb::object(keywords["seed"]).is_none()))
-    fail("dropout is given without seed; a seed that is the same on all ranks is expected");
+    fail("dropout is given without seed; the same seed on all ranks is expected");
   return arguments;
 }
 
@@ -253,10 +253,10 @@ void use_target(const std::string& name) {
 NB_MODULE(_heed_mpi, module) {
   using namespace heed::python;
   define_sharding(module);
-  define_result<RanksResult, Result>(module, "AttentionResult", "What a call over ranks computed.",
+  define_result<RanksResult, Result>(module, "AttentionResult", "The results of a call over ranks.",
                                      result_from);
   define_result<RanksGradients, Gradients>(module, "AttentionGradients",
-                                           "What a backward call over ranks computed.", gradients_from);
+                                           "The gradients of a call over ranks.", gradients_from);
   module.def("attention", attention_of_python);
   module.def("attention_backward", backward_of_python, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),

@@ -293,28 +293,29 @@ void define_changes(nb::class_<HeldCache>& cache) {
   cache
       .def("append", append, nb::arg("key"), nb::arg("value"), nb::arg("offsets").none() = nb::none(),
            nb::arg("sequences").none() = nb::none(),
-           "Appends rows [batch, Hkv, L, D] to every sequence; or, of key [1, Hkv, T, D], rows offsets[i] to "
-           "offsets[i + 1] to sequences[i].")
+           "Appends rows [batch, Hkv, L, D] to every sequence; or, from key [1, Hkv, T, D], rows offsets[i] "
+           "to offsets[i + 1] to sequences[i].")
       .def(
           "truncate",
           [](HeldCache& self, std::int64_t sequence, std::int64_t length) {
             self.write([&](Cache& held) { held.cache.truncate(sequence, length); });
           },
-          nb::arg("sequence"), nb::arg("length"), "Takes the last rows back; `length` positions are left.")
+          nb::arg("sequence"), nb::arg("length"), "Removes the last rows, so that `length` positions remain.")
       .def(
           "fork",
           [](HeldCache& self, std::int64_t sequence) {
             return self.write([&](Cache& held) { return held.cache.fork(sequence); });
           },
           nb::arg("sequence"),
-          "A new sequence with the rows of another; its number. Pages are shared until they are written to.")
+          "Makes a new sequence with the rows of another and returns its number. Pages are shared until they "
+          "are written to.")
       .def(
           "release",
           [](HeldCache& self, std::int64_t sequence) {
             self.write([&](Cache& held) { held.cache.release(sequence); });
           },
           nb::arg("sequence"),
-          "Gives a sequence away, and its number to a fork to come; until then it cannot be changed or "
+          "Releases a sequence; a later fork() reuses its number, and until then it cannot be changed or "
           "attended.")
       .def(
           "clear",
@@ -323,16 +324,16 @@ void define_changes(nb::class_<HeldCache>& cache) {
           },
           nb::arg("sequence"), "Empties a sequence.")
       .def("evict", evict, nb::arg("sequence"), nb::arg("positions"),
-           "Gives the rows at these positions away, which ascend.")
+           "Removes the rows at these positions, which must ascend.")
       .def(
           "reserve",
           [](HeldCache& self, std::int64_t rows) {
             self.write([&](Cache& held) { held.cache.reserve(rows); });
           },
-          nb::arg("rows"), "Makes room for rows: of each sequence, or of all where the cache is paged.")
+          nb::arg("rows"), "Makes room for rows: of each sequence, or in total if the cache is paged.")
       .def("add_received", add_received, nb::arg("received"), nb::arg("decay") = 1.0,
            nb::arg("sequences").none() = nb::none(),
-           "Adds what a call's `received` says, [B, H, rows], to sums kept with the rows: "
+           "Adds a call's `received`, [B, H, rows], to the sums kept with the rows: "
            "sum = decay * sum + received.");
 }
 
@@ -347,13 +348,13 @@ void define_rows(nb::class_<HeldCache>& cache) {
   };
   array(
       "positions", [](const KvCache& c, std::int64_t b) { return tensor_of(c.positions(b)); },
-      "Where a sequence's rows stand, ascending: [rows].");
+      "The positions of a sequence's rows, ascending: [rows].");
   array(
       "keys", [](const KvCache& c, std::int64_t b) { return c.keys(b); },
-      "Its keys as they are attended, float32 [Hkv, rows, key_dim].");
+      "Its keys as calls read them, float32 [Hkv, rows, key_dim].");
   array(
       "values", [](const KvCache& c, std::int64_t b) { return c.values(b); },
-      "Its values as they are attended, float32 [Hkv, rows, value_dim].");
+      "Its values as calls read them, float32 [Hkv, rows, value_dim].");
   array(
       "received", [](const KvCache& c, std::int64_t b) { return c.received(b); },
       "The running sums of add_received, float32 [Hkv, rows].");
@@ -372,7 +373,7 @@ void define_rows(nb::class_<HeldCache>& cache) {
             return array_of(
                 self, [](const KvCache& c) { return of_each(c, [&](std::int64_t b) { return c.rows(b); }); });
           },
-          "how many rows each sequence holds, [batch]")
+          "the number of rows of each sequence, [batch]")
       .def("stats", stats, "Rows, pages and bytes, by name.");
 }
 

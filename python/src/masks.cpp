@@ -152,11 +152,11 @@ ScoreMod score_mod_from(nb::handle state) {
 
 void define_patterns(nb::module_& module) {
   module.def("prefix_lm", masks::prefix_lm, nb::arg("prefix"), nb::arg("queries"), nb::arg("keys"),
-             "Keys before `prefix` are seen by all, the others causally.");
+             "All queries see the keys before `prefix`; the other keys are causal.");
   module.def(
       "documents", [](const Numbers& lengths, bool causal) { return masks::documents(lengths, causal); },
       nb::arg("lengths"), nb::kw_only(), nb::arg("causal") = true,
-      "Documents of these lengths, one after the other; a token sees those of its own.");
+      "Documents of these lengths, one after the other; a token sees only its own document.");
   module.def("sliding_window", masks::sliding_window, nb::arg("left"), nb::arg("right"), nb::arg("queries"),
              nb::arg("keys"), "Keys i - left <= j <= i + right; -1 leaves a side open.");
   module.def("sinks_and_window", masks::sinks_and_window, nb::arg("sinks"), nb::arg("window"),
@@ -186,11 +186,12 @@ void define_masks(nb::module_& module) {
       .def(nb::init<>(), "Allows everything.")
       .def(CopiedAsItself())
       .def(pickled(mask_state, mask_from))
-      .def_static(
-          "rows", rows, nb::arg("intervals"), nb::arg("keys"),
-          "intervals [Lq, n, 2], or with [B, H] or [H] before: row i may see keys [begin, end) of any.")
+      .def_static("rows", rows, nb::arg("intervals"), nb::arg("keys"),
+                  "intervals [Lq, n, 2], optionally after [B, H] or [H]: row i may see keys [begin, end) of "
+                  "any interval.")
       .def_static("columns", columns, nb::arg("intervals"), nb::arg("queries"),
-                  "intervals [Lk, 1, 2 or 4]: key j is forbidden to rows from the number on, or between two.")
+                  "intervals [Lk, 1, 2 or 4]: key j is forbidden to rows from the given number on, or "
+                  "between two numbers.")
       .def_static("flash", flash, nb::arg("startend_row_indices"), nb::kw_only(), nb::arg("causal"),
                   nb::arg("queries"), "FlashMask's startend_row_indices [B, H, Lk, 1, 2 or 4].")
       .def_static(
@@ -205,12 +206,11 @@ void define_masks(nb::module_& module) {
                   nb::arg("full_kv_indices").none() = nb::none(), nb::kw_only(),
                   nb::arg("partial").none() = nb::none(), nb::arg("block_size") = std::pair{128, 128},
                   nb::arg("queries"), nb::arg("keys"),
-                  "FlexAttention's BlockMask by its tensors; `partial` [N, query block, key block] says what "
-                  "is allowed "
-                  "of the listed blocks, all where it is missing.")
+                  "FlexAttention's BlockMask by its tensors; `partial` [N, query block, key block] gives the "
+                  "allowed pairs of the listed blocks; without it, all are allowed.")
       .def_static("expression", expression, nb::arg("text"), nb::arg("queries"), nb::arg("keys"),
                   nb::arg("arrays"), nb::sig("def expression(text, queries, keys, **arrays)"),
-                  "A condition on b, h, i and j, as 'j <= i and doc[i] == doc[j]' with doc=…")
+                  "A condition on b, h, i and j, such as 'j <= i and doc[i] == doc[j]' with doc=…")
       .def("__and__", [](const SparseMask& a, const SparseMask& b) { return a & b; })
       .def("__repr__", describe)
       .def_prop_ro(
@@ -218,22 +218,22 @@ void define_masks(nb::module_& module) {
           [](const SparseMask& mask) {
             return nb::make_tuple(mask.batch(), mask.heads(), mask.query_length(), mask.key_length());
           },
-          "(B, H, Lq, Lk); 1 for a batch size or head count that serves all")
+          "(B, H, Lq, Lk); 1 for a batch size or head count that is shared by all")
       .def_prop_ro(
-          "nbytes", [](const SparseMask& mask) { return mask.bytes(); }, "memory that it keeps")
+          "nbytes", [](const SparseMask& mask) { return mask.bytes(); }, "bytes of memory that it uses")
       .def(
           "dense", [](const SparseMask& mask) { return to_python(mask.dense(), Kind::numpy); },
-          "As an array of bool [B, H, Lq, Lk], for small ones.")
+          "The mask as a bool array [B, H, Lq, Lk], for small masks.")
       .def("runs", &SparseMask::runs, nb::arg("batch"), nb::arg("head"), nb::arg("row"),
            "The keys that a row may see, as a list of (begin, end).");
   nb::class_<ScoreMod>(module, "ScoreMod",
-                       "What becomes of a score, after scale and softcap and before the bias: "
+                       "A function of a score, applied after scale and softcap and before the bias: "
                        "attention(score_mod=ScoreMod.expression('s - 0.1 * abs(i - j)')).")
       .def(CopiedAsItself())
       .def(pickled(score_mod_state, score_mod_from))
       .def_static("expression", score_expression, nb::arg("text"), nb::arg("arrays"),
                   nb::sig("def expression(text, **arrays)"),
-                  "A number of s, b, h, i and j; -inf forbids the key.")
+                  "A new score from s, b, h, i and j; -inf forbids the key.")
       .def("__repr__", [](const ScoreMod& mod) {
         return "ScoreMod(" + (mod.is_empty() ? "" : "'" + std::string(mod.part()->text()) + "'") + ")";
       });

@@ -156,7 +156,7 @@ nb::handle bfloat16() {
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_ImportError)) throw;
     throw nb::import_error(
-        "NumPy has no bfloat16 of its own, and that of ml_dtypes is missing: pip install ml_dtypes");
+        "NumPy has no bfloat16, and ml_dtypes, which has one, is not installed: pip install ml_dtypes");
   }
 }
 

@@ -52,7 +52,7 @@ TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSett
   TrainSettings settings = kept.value_or(TrainSettings{.task = task});
   if (settings.task != task)
     fail(task == Task::text ? "text is given" : "text is not given",
-         "; the training was begun with the task '", name_of(settings.task), "'");
+         "; the training was started with the task '", name_of(settings.task), "'");
   for (const auto& [key, value] : given) {
     const auto name = nb::cast<std::string>(key);
     TrainSettings changed = settings;
@@ -60,7 +60,7 @@ TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSett
     bool same = changed.attention_only == settings.attention_only;
     for (const IntegerSetting& one : integer_settings()) same &= changed.*one.value == settings.*one.value;
     for (const RealSetting& one : real_settings()) same &= changed.*one.value == settings.*one.value;
-    if (kept && !same) fail(name, " is not what the training was begun with, and goes on with");
+    if (kept && !same) fail(name, " differs from the value that the training was started with and keeps");
     settings = changed;
   }
   return settings;

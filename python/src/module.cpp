@@ -83,10 +83,10 @@ NB_MODULE(_heed, module) {
   module.def("set_leak_warnings", nanobind::set_leak_warnings);
   module.attr("__version__") = std::string(heed::version());
   module.def("info", info);
-  module.def("targets", targets, "The targets of the fused kernel, the best first: a dict each.");
+  module.def("targets", targets, "The targets of the fused kernel, best first, each a dict.");
   module.def(
       "set_target", [](const std::string& name) { heed::set_target(name); }, nanobind::arg("name"),
-      "Calls take this target from now on; not while calls are under way.");
+      "Makes later calls use this target; must not run during a call.");
   module.def("target", [] { return std::string(heed::detail::cpu::kernels().name()); });
   heed::python::define_memory(module);
   heed::python::define_masks(module);

@@ -121,7 +121,7 @@ nb::class_<Held<Module>> define(nb::module_& in, const char* name, const char* m
       .def("parameters", parameters<Module>, "the arrays by name, in the layer's own memory")
       .def("save", save<Module>, nb::arg("path"), "writes a safetensors file")
       .def("load", load<Module>, nb::arg("path"),
-           "reads one back into the same memory; files of torch.nn.MultiheadAttention are understood too");
+           "reads a safetensors file into the same memory, also a file of torch.nn.MultiheadAttention");
 }
 
 template <class Module>
@@ -251,7 +251,7 @@ void define_plain_layers(nb::module_& module) {
 }
 
 void define_attention_layers(nb::module_& module) {
-  nb::class_<Layer>(module, "LayerResult", "What an attention layer computed on the way.")
+  nb::class_<Layer>(module, "LayerResult", "The intermediate results of an attention layer.")
       .def(pickled(layer_result_state, layer_result_from))
       .def_ro("output", &Layer::output)
       .def_ro("query", &Layer::query)

@@ -67,7 +67,7 @@ std::int64_t side(std::string_view name, nb::handle value) {
 
 void set_window(Arguments& arguments, nb::handle value) {
   const auto [left, right] =
-      two("window", value, "(left, right), each a whole number, or None or -1 where open,");
+      two("window", value, "(left, right), each a whole number, or None or -1 for an open side,");
   arguments.options.window = {side("window[0]", left), side("window[1]", right)};
 }
 

@@ -126,10 +126,10 @@ nb::object weights(const Model& model, nb::handle ids, std::optional<std::int64_
 
 std::vector<TokenSpan> spans_of_needle(const std::optional<std::string>& text, const ModelTokens& tokens,
                                        const std::string& needle) {
-  if (!text) fail("needle is given beside ids; a text, in which it stands, is expected");
+  if (!text) fail("needle is given together with ids; the text that contains it is expected");
   std::vector<TokenSpan> spans = spans_of(*text, tokens, needle);
   if (spans.empty())
-    fail("needle is '", needle, "', which does not stand in the text; words of it are expected");
+    fail("needle is '", needle, "', which is not in the text; words of the text are expected");
   return spans;
 }
 

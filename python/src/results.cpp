@@ -169,8 +169,10 @@ AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, 
 
 GradientRequest requested(nb::handle gradients, const AttentionOptions& options) {
   const GradientRequest request = gradients.is_none() ? GradientRequest{} : gradients_named(gradients);
-  if (request.bias && !options.bias) fail("gradients has 'dbias'; a bias to differentiate by is expected");
-  if (request.sinks && !options.sinks) fail("gradients has 'dsinks'; sinks to differentiate by are expected");
+  if (request.bias && !options.bias)
+    fail("gradients has 'dbias', but the call has no bias; a bias is expected");
+  if (request.sinks && !options.sinks)
+    fail("gradients has 'dsinks', but the call has no sinks; sinks are expected");
   return request;
 }
 

@@ -10,7 +10,7 @@ namespace {
 TensorView view_of_saved(const std::string& name, nb::handle entry) {
   const auto check_type = [&](bool holds) {
     if (!holds)
-      fail_type(name, " of the pickled state has a wrong type; a tuple (dtype, shape, bytes) is expected");
+      fail_type(name, " of the pickled state has the wrong type; a tuple (dtype, shape, bytes) is expected");
   };
   check_type(nb::isinstance<nb::tuple>(entry) && nb::len(entry) == 3);
   const nb::object type = entry[0], sizes = entry[1], bytes = entry[2];
@@ -33,7 +33,7 @@ TensorView view_of_saved(const std::string& name, nb::handle entry) {
   const auto* begin = reinterpret_cast<const std::uint8_t*>(data.c_str());
   const auto is_no_bool = [](std::uint8_t byte) { return byte > 1; };
   if (*dtype == DType::boolean && std::any_of(begin, begin + data.size(), is_no_bool))
-    fail(name, " of the pickled state contains a bool that is neither 0 nor 1; one of them is expected");
+    fail(name, " of the pickled state contains a bool that is neither 0 nor 1; 0 or 1 is expected");
   return {begin, *dtype, shape};
 }
 
@@ -74,7 +74,7 @@ const TensorView* Restored::find(std::string_view name) const {
 
 nb::object ResultFields::at(const char* name) const {
   nb::object value = nb::borrow<nb::dict>(state_).get(name, nb::object());
-  if (!value.is_valid()) fail("the pickled state lacks '", name, "'; it is expected");
+  if (!value.is_valid()) fail("the pickled state lacks '", name, "'; an entry of that name is expected");
   return value;
 }
 
@@ -95,7 +95,7 @@ std::int64_t ResultFields::integer(const char* name) const { return python::inte
 
 const TensorView& Restored::at(std::string_view name) const {
   const TensorView* found = find(name);
-  if (found == nullptr) fail("the pickled state lacks '", name, "'; it is expected");
+  if (found == nullptr) fail("the pickled state lacks '", name, "'; an entry of that name is expected");
   return *found;
 }
 

@@ -72,28 +72,30 @@ std::string describe(const Sharding& sharding) {
 void define_sharding(nb::module_& module) {
   nb::class_<Sharding>(module, "Sharding",
                        "Which rank holds which positions of a sequence. The rows of a rank are its positions "
-                       "in rising order.")
+                       "in ascending order.")
       .def(CopiedAsItself())
       .def(pickled(all_ranges, from_ranges))
       .def_static("contiguous", &Sharding::contiguous, nb::arg("length"), nb::arg("ranks"),
                   "Rank r holds the r-th of consecutive ranges whose sizes differ by at most 1.")
-      .def_static("zigzag", &Sharding::zigzag, nb::arg("length"), nb::arg("ranks"),
-                  "Of 2 * ranks chunks rank r holds r and 2 * ranks - 1 - r: even work under a causal mask.")
+      .def_static(
+          "zigzag", &Sharding::zigzag, nb::arg("length"), nb::arg("ranks"),
+          "Rank r holds the chunks r and 2 * ranks - 1 - r of 2 * ranks: even work under a causal mask.")
       .def_static("striped", &Sharding::striped, nb::arg("length"), nb::arg("ranks"), nb::arg("stripe") = 192,
                   "Runs of `stripe` positions are dealt to the ranks in turn.")
       .def_static("from_ranges", from_ranges, nb::arg("ranges"),
-                  "ranges[r] are the (begin, end) of rank r; every position lies in one of all.")
+                  "ranges[r] lists the (begin, end) of rank r; every position lies in exactly one range.")
       .def_prop_ro("ranks", &Sharding::ranks)
       .def_prop_ro("length", &Sharding::length)
-      .def("rows", &Sharding::rows, nb::arg("rank"), "How many positions the rank holds.")
-      .def("ranges", ranges, nb::arg("rank"), "The positions of a rank as [(begin, end), …], rising.")
+      .def("rows", &Sharding::rows, nb::arg("rank"), "The number of positions of the rank.")
+      .def("ranges", ranges, nb::arg("rank"), "The positions of a rank as [(begin, end), …], ascending.")
       .def("position", &Sharding::position, nb::arg("rank"), nb::arg("row"),
            "The position of a row of a rank.")
       .def("rank_of", &Sharding::rank_of, nb::arg("position"), "The rank that holds a position.")
       .def("row_of", &Sharding::row_of, nb::arg("position"), "The row of a position on its rank.")
       .def("shard", shard, nb::arg("array"), nb::arg("axis"), nb::arg("rank"),
-           "The rows of a rank: a copy, of the array's kind.")
-      .def("join", join, nb::arg("shards"), nb::arg("axis"), "The inverse: shards[r] is that of rank r.")
+           "The rows of a rank, as a copy of the same array type.")
+      .def("join", join, nb::arg("shards"), nb::arg("axis"),
+           "The inverse of shard(): shards[r] is the shard of rank r.")
       .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))
       .def("__repr__", describe);
 }

@@ -201,11 +201,11 @@ def a_fault_on_one_rank_is_said_on_all():
     refusal(wrong("layout", Layout(rows, None)), TypeError, "layout.key is of type NoneType; a Sharding is expected")
     refusal(wrong("layout", Layout(rows, rows, heads="4")), TypeError, "layout.heads is '4'; a whole number is expected")
     refusal(wrong("scheme", "rings"), ValueError, "scheme is 'rings'; automatic, ring, gather, ulysses or decode is expected")
-    refusal(wrong("dropout", 0.5), ValueError, "dropout is given without seed; a seed that is the same on all ranks is expected")
+    refusal(wrong("dropout", 0.5), ValueError, "dropout is given without seed; the same seed on all ranks is expected")
     refusal(wrong("threads", -2), ValueError, heed_says(lambda: heed.attention(q, k, v, threads=-2)))
     refusal(lambda is_there: distributed.attention_backward(
         comm, q, k, v, grad_output, np.zeros(q.shape[:-1], np.float32), grad_output, rows,
-        gradients="dbias" if is_there else "dq"), ValueError, "gradients has 'dbias'; a bias to differentiate by is expected")
+        gradients="dbias" if is_there else "dq"), ValueError, "gradients has 'dbias', but the call has no bias; a bias is expected")
     for given, text in ((3, "comm is of type int; a communicator of mpi4py is expected"),):
         assert heed_says(lambda: distributed.attention(given, q, k, v, rows)) == text
     assert heed_says(lambda: distributed.attention(MPI.COMM_NULL, q, k, v, rows)).startswith("comm is MPI_COMM_NULL")
@@ -261,7 +261,7 @@ def results_are_copied_and_pickled():
             assert not any(np.shares_memory(getattr(other, name), getattr(one, name)) for name in names)
         state = one.__getstate__()
         del state["scheme"]
-        assert heed_says(lambda: type(one).__new__(type(one)).__setstate__(state)) == "the pickled state lacks 'scheme'; it is expected"
+        assert heed_says(lambda: type(one).__new__(type(one)).__setstate__(state)) == "the pickled state lacks 'scheme'; an entry of that name is expected"
 
 
 if __name__ == "__main__":

@@ -324,8 +324,8 @@ def test_gradients_of_what_a_bias_repeats_are_summed(rng):
 
 
 BACKWARD_MISTAKES = {
-    "gradients has 'dbias'; a bias to differentiate by": (ValueError, {"gradients": ("dq", "dbias")}),
-    "gradients has 'dsinks'; sinks to differentiate by": (ValueError, {"gradients": "dsinks"}),
+    "gradients has 'dbias', but the call has no bias; a bias is expected": (ValueError, {"gradients": ("dq", "dbias")}),
+    "gradients has 'dsinks', but the call has no sinks; sinks are expected": (ValueError, {"gradients": "dsinks"}),
     "gradients is 'q'; 'dq' or 'dk'": (ValueError, {"gradients": "q"}),
     "gradients is 3; a name or several": (TypeError, {"gradients": 3}),
     "attention_backward() got an unexpected keyword argument 'masks'": (TypeError, {"masks": None}),

@@ -140,9 +140,9 @@ def test_arrays_are_compared_by_ids_where_they_are_given():
         expect_scores(heed.look(weights=weights, **given), weights, ids)
     layers = heed.look([q, q], [k, k], [v, v], causal=True, token_ids=ids)
     expect_scores(layers, np.concatenate([weights, weights]), ids)
-    with pytest.raises(ValueError, match="token_ids has 3 of them; 30, one for each query, is expected"):
+    with pytest.raises(ValueError, match="token_ids has 3 entries; 30, one for each query, are expected"):
         heed.look(q, k, v, token_ids=[1, 2, 3])
-    with pytest.raises(ValueError, match="key_token_ids has 3 of them; 30, one for each key, is expected"):
+    with pytest.raises(ValueError, match="key_token_ids has 3 entries; 30, one for each key, are expected"):
         heed.look(q, k, v, key_token_ids=[1, 2, 3])
     with pytest.raises(TypeError, match=r"token_ids is \['a'\]; a list of whole numbers, one for each query, is expected"):
         heed.look(q, k, v, token_ids=["a"])

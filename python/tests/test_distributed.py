@@ -48,8 +48,7 @@ def test_without_mpi_one_sentence_says_what_to_install(tmp_path):
     package = pathlib.Path(importlib.util.find_spec("heed").origin).parent
     shutil.copytree(package, tmp_path / "heed", ignore=shutil.ignore_patterns("_heed_mpi*"))
     said = said_on_import(PYTHONPATH=str(tmp_path))
-    assert said == ("heed was built without MPI; install one (Debian: libopenmpi-dev) and build heed again, by pip install . "
-                    "in its source\n")
+    assert said == ("heed was built without MPI; install MPI (Debian: libopenmpi-dev) and build heed again with pip install . in its source folder\n")
 
 
 def test_without_mpi4py_one_sentence_says_what_to_install():

@@ -105,7 +105,7 @@ def test_the_divisors_of_llama_3_are_its_rule(tmp_path):
     folder, file = folder_and_file(tmp_path, model, edit=add)
     np.testing.assert_array_equal(file.logits(ids_of(60)), folder.logits(ids_of(60)))
     path = write(tmp_path / "other.gguf", model.config, state_of(model), edit=lambda writer: add(writer, 1.2))
-    with pytest.raises(OSError, match="rope_freqs.weight that is not of Llama 3's rule"):
+    with pytest.raises(OSError, match="rope_freqs.weight that does not follow Llama 3's rule"):
         heed.load_model(path)
 
 
@@ -183,7 +183,7 @@ def test_values_that_nobody_knows_are_told_and_left_aside(tmp_path):
     model = make("llama")
     path = write(tmp_path / "m.gguf", model.config, state_of(model),
                  edit=lambda writer: (writer.add_uint32("qwen2.block_count", 9), writer.add_string("general.author", "me")))
-    with pytest.warns(UserWarning, match="m.gguf' has 'qwen2.block_count', which heed does not know and leaves aside"):
+    with pytest.warns(UserWarning, match="m.gguf' has 'qwen2.block_count', which heed does not know and ignores"):
         heed.load_model(path)
 
 
@@ -360,7 +360,7 @@ def test_sentence_piece_tokens_are_those_of_its_rule(tmp_path):
     (lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rope.scaling.type 'yarn'"),
     (lambda writer: writer.add_rope_dimension_count(6), "rope.dimension_count 6; heads are 8 wide"),
     (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.float32)),
-     "has a tensor 'blk.0.other.weight' that the model of its metadata has no place for"),
+     "has a tensor 'blk.0.other.weight' that is not a parameter of the model of its metadata"),
     (lambda writer: writer.add_tensor("blk.0.other.weight", np.zeros(3, np.int32)), "of type 26; heed reads F32"),
 ])
 def test_what_is_not_understood_is_refused(edit, message, tmp_path):

@@ -280,7 +280,7 @@ def test_a_cache_lies_over_arrays(rng):
     assert_close(heed.attention(q, cache), expected())
     key[0, 0, 1] += 1  # visible, because nothing was copied
     assert_close(heed.attention(q, cache), expected())
-    with pytest.raises(ValueError, match="memory of this cache is read only"):
+    with pytest.raises(ValueError, match="memory of this cache is read-only"):
         cache.append(*rows(rng, 1, batch=2))
     cache = heed.KvCache.over(key, value, lengths, writable=True)
     new_key, new_value = rows(rng, 2)
@@ -400,7 +400,7 @@ MISTAKES = {
     "key has dtype f64": lambda c: c.append(ARRAYS[0].astype(np.float64), ARRAYS[1]),
     "value has 1 rows; 4": lambda c: c.append(ARRAYS[0], ARRAYS[1][:, :, :1]),
     "key has shape [1, 2, 4, 12]": lambda c: c.append(ARRAYS[1], ARRAYS[1]),
-    "sequence 0 has room for 8 more rows, and 12 came": lambda c: c.append(*(np.tile(x, (1, 1, 3, 1)) for x in ARRAYS)),
+    "sequence 0 has room for 8 more rows, but 12 arrived": lambda c: c.append(*(np.tile(x, (1, 1, 3, 1)) for x in ARRAYS)),
     "offsets run from 0 to 3; 0 to 4": lambda c: c.append(*ARRAYS, offsets=[0, 3]),
     "offsets is 4; whole numbers": lambda c: c.append(*ARRAYS, offsets=4),
     "offsets has dtype i64 and shape []": lambda c: c.append(*ARRAYS, offsets=np.array(4)),
@@ -418,15 +418,15 @@ MISTAKES = {
     "decay is 2": lambda c: c.add_received(np.zeros((1, 2, 2)), decay=2),
     "query has head dimension 12": lambda c: heed.attention(ARRAYS[1], c),
     "query has dtype f64": lambda c: heed.attention(ARRAYS[0].astype(np.float64), c),
-    "query is of 2 sequences; 1": lambda c: heed.attention(np.tile(ARRAYS[0], (2, 1, 1, 1)), c),
-    "v is given beside a KvCache": lambda c: heed.attention(ARRAYS[0], c, ARRAYS[1]),
+    "query has 2 sequences; 1": lambda c: heed.attention(np.tile(ARRAYS[0], (2, 1, 1, 1)), c),
+    "v is given together with a KvCache": lambda c: heed.attention(ARRAYS[0], c, ARRAYS[1]),
     "v is a NoneType; an array": lambda c: heed.attention(ARRAYS[0], ARRAYS[0]),
     "kv_lengths is given; a cache": lambda c: heed.attention(ARRAYS[0], c, kv_lengths=[2]),
     "key_segments is given; a cache": lambda c: heed.attention(ARRAYS[0], c, cu_seqlens=([0, 4], [0, 2])),
     "align is 'top-left'; 'bottom-right'": lambda c: heed.attention(ARRAYS[0], c, align="top-left"),
     "unexpected keyword argument 'sequence'": lambda c: heed.attention(ARRAYS[0], c, sequence=0),
     "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4)),
-    "tree_mask is given beside tree_parents": lambda c: heed.attention(
+    "tree_mask is given together with tree_parents": lambda c: heed.attention(
         ARRAYS[0][:, :, :1], c, tree_parents=[-1], tree_mask=np.eye(1, dtype=bool)),
     "of a tree of 4 are expected": lambda c: heed.attention(ARRAYS[0], c, tree_parents=[-1, 0, 1, 2]),
     "out cannot be written in place": lambda c: heed.attention(

@@ -102,7 +102,7 @@ def test_the_ending_says_what_is_saved(report, tmp_path, name, begin):
 def test_other_endings_are_refused(report, tmp_path, name):
     with pytest.raises(ValueError) as refused:
         report.save(tmp_path / name)
-    assert str(refused.value) == (f"path is '{tmp_path / name}'; one that ends in .html or .htm (the page), in .png, .svg "
+    assert str(refused.value) == (f"path is '{tmp_path / name}'; a path that ends in .html or .htm (the page), in .png, .svg "
                                   "or .pdf (the maps), or in .safetensors (a document) is expected")
     assert not list(tmp_path.iterdir())
 

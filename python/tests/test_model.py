@@ -95,12 +95,12 @@ def test_models_that_come_with_heed_are_read_by_their_names(tmp_path, monkeypatc
 def test_a_name_of_huggingface_co_is_told_how_to_get_it(name, folder):
     with pytest.raises(OSError) as refusal:
         heed.load_model(name)
-    assert str(refusal.value) == (f"'{name}' is no folder; for the model of that name on huggingface.co, type hf download {name} "
+    assert str(refusal.value) == (f"'{name}' is not a folder; for the model of that name on huggingface.co, type hf download {name} "
                                   f"--local-dir {folder}, and give ./{folder} instead")
 
 
 def test_a_folder_that_is_none_is_an_os_error(tmp_path):
-    with pytest.raises(OSError, match="is no folder; that of a model, with config.json, or a GGUF file is expected"):
+    with pytest.raises(OSError, match="is not a folder; a model folder with config.json, or a GGUF file, is expected"):
         heed.load_model(tmp_path / "none")
 
 
@@ -152,10 +152,9 @@ def test_training_refuses_in_one_sentence(tmp_path):
     assert refusal(heads=3) == "model_dim is 8; a multiple of the 3 heads is expected"
     assert "could not be opened" in refusal(OSError, text=tmp_path / "none")
     heed.train(tmp_path / "out", stop_at=1, **TINY)
-    assert refusal() == f"{tmp_path}/out holds a training already; resuming it, or another folder, is expected"
-    assert refusal(resume=True, heads=1) == "heads is not what the training was begun with, and goes on with"
-    assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was begun with the task "
-                                                         "'induction'")
+    assert refusal() == f"{tmp_path}/out already holds a training; resuming it, or another folder, is expected"
+    assert refusal(resume=True, heads=1) == "heads differs from the value that the training was started with and keeps"
+    assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was started with the task 'induction'")
 
 
 @pytest.fixture

@@ -235,11 +235,11 @@ def test_rollout_is_the_product_of_all_layers(pair):
 
 def test_faults_are_said(tmp_path):
     encoder = heed.load_model(save(make("bert"), tmp_path))
-    with pytest.raises(ValueError, match="a model of family 'bert' has no logits that are a sum of what its layers add"):
+    with pytest.raises(ValueError, match="a model of family 'bert' has logits that are not a sum over its layers"):
         encoder.attribute(ids_of(5))
     with pytest.raises(ValueError, match="to is 'half'; zero or mean is expected"):
         encoder.ablate(ids_of(5), [(0, 0)], "half")
     with pytest.raises(ValueError, match=r"heads\[0\] is 3.0; layer 0 to 2 and head 0 to 3 are expected"):
         encoder.ablate(ids_of(5), [(3, 0)])
-    with pytest.raises(ValueError, match="token is 'word', which is no token of the model"):
+    with pytest.raises(ValueError, match="token is 'word', which is not a token of the model"):
         encoder.lens(ids_of(5), token="word")

@@ -252,7 +252,7 @@ def test_a_decoder_that_is_not_causal_reads_texts_whole(name, tmp_path):
     with torch.no_grad():
         expected = theirs(ids[None]).logits[0].numpy()
     assert near(model.logits(ids), expected) and not model.info["causal"]
-    with pytest.raises(ValueError, match="reads texts whole; it has no cache"):
+    with pytest.raises(ValueError, match="reads whole texts and has no cache"):
         model.cache()
 
 
@@ -263,6 +263,6 @@ def test_keys_that_nobody_knows_are_told_and_left_aside(tmp_path):
     with pytest.warns(UserWarning) as told:
         logits = heed.load_model(tmp_path).logits(ids_of(5))
     assert [str(one.message) for one in told] == [
-        f"'{tmp_path}/config.json' has 'a_key', 'another?', 'rope_parameters.sections', which heed does not know and leaves aside"]
+        f"'{tmp_path}/config.json' has 'a_key', 'another?', 'rope_parameters.sections', which heed does not know and ignores"]
     with torch.no_grad():
         assert near(logits, model(ids_of(5)[None]).logits[0].numpy())

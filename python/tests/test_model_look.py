@@ -70,7 +70,7 @@ def test_what_takes_weights_is_refused_where_none_were_kept(tmp_path):
     report = heed.load_model(save(make("llama"), tmp_path)).look([1, 2, 3, 4, 5, 6, 7, 8], keep=False)
     for what, call in {"tile": report.tile, "tile, row or pair": lambda: report.pair(3, 2), "plot": report.plot, "page": report.page,
                        "save": lambda: report.save(tmp_path / "a.html")}.items():
-        with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. forgot; look with keep=True"):
+        with pytest.raises(ValueError, match=f"{what}.* needs queries and keys, which look.keep=False. did not keep; look with keep=True"):
             call()
 
 
@@ -91,9 +91,9 @@ def test_retrieval_is_the_weight_on_the_needle(tmp_path):
         assert [one["rows"] for one in found] == [len(rows)] * len(weights)
         np.testing.assert_allclose([one["last"] for one in found], on_cats[:, 9], atol=WEIGHTS)
         np.testing.assert_allclose([one["mean"] for one in found], on_cats[:, rows].mean(1), atol=WEIGHTS)
-    with pytest.raises(ValueError, match="needle is 'dog', which does not stand in the text; words of it are expected"):
+    with pytest.raises(ValueError, match="needle is 'dog', which is not in the text; words of the text are expected"):
         ours.look(" ".join(words), needle="dog")
-    with pytest.raises(ValueError, match="needle is given beside ids; a text, in which it stands, is expected"):
+    with pytest.raises(ValueError, match="needle is given together with ids; the text that contains it is expected"):
         ours.look([0, 1, 2], needle="cat")
 
 

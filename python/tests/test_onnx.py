@@ -80,7 +80,7 @@ def test_it_knows_its_device():
 
 def test_what_is_wrong_is_said(qkv):
     prepared = heed.onnx.prepare(model())
-    with pytest.raises(ValueError, match="there are 4 inputs; the model has 3: q, k, v"):
+    with pytest.raises(ValueError, match="4 inputs are given; the model has 3: q, k, v"):
         prepared.run([*qkv, qkv[0]])
     with pytest.raises(ValueError, match=r"Q has shape \[2, 5, 8\] for None heads"):
         prepared.run([x[0] for x in qkv])

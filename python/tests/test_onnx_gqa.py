@@ -205,12 +205,12 @@ EIGHT = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_b
          "past_key": np.zeros((2, 2, 5, 16), np.int8), "past_value": np.zeros((2, 2, 5, 16), np.int8),
          "k_scale": np.ones(1, np.float32), "v_scale": np.ones(1, np.float32)}
 WRONG = [
-    ({"sliding_window_cache": 1}, "sliding_window_cache is 1, which heed does not have; 0 is expected"),
-    ({"causal": 0}, "causal is 0, which heed does not have; 1 is expected"),
-    ({"no_such_thing": 1}, "there is an attribute no_such_thing, which heed does not know"),
-    ({"value": None}, "of key and value one is given; both or neither is expected"),
-    ({"past_value": None}, "of past_key and past_value one is given"),
-    ({"cos_cache": floats(8, 8)}, "of cos_cache and sin_cache one is given"),
+    ({"sliding_window_cache": 1}, "sliding_window_cache is 1, which heed does not support; 0 is expected"),
+    ({"causal": 0}, "causal is 0, which heed does not support; 1 is expected"),
+    ({"no_such_thing": 1}, "attribute no_such_thing is given, which heed does not know"),
+    ({"value": None}, "only one of key and value is given; both or neither is expected"),
+    ({"past_value": None}, "only one of past_key and past_value is given"),
+    ({"cos_cache": floats(8, 8)}, "only one of cos_cache and sin_cache is given"),
     ({"num_heads": 3}, "num_heads is 3 and kv_num_heads 2; a multiple of 1 or more is expected"),
     ({"kv_num_heads": 0}, "num_heads is 4 and kv_num_heads 0"),
     ({"query": floats(2, 1, 63)}, "query has shape [2, 1, 63]; [B, S, 4 * D] is expected"),
@@ -233,10 +233,10 @@ WRONG = [
     ({"do_rotary": 1, "cos_cache": floats(5, 8), "sin_cache": floats(5, 8)}, "positions go from 3 to 5; 0 to 4"),
     ({"do_rotary": 1, "cos_cache": floats(8, 8), "sin_cache": floats(8, 8), "position_ids": np.zeros((1, 1), np.int64)},
      "position_ids has shape [1, 1]; [2, 1] is expected"),
-    ({"q_norm_weight": floats(16)}, "q_norm_weight is given, which heed does not have"),
-    ({"query_seqlens": np.ones(2, np.int32)}, "query_seqlens is given, which heed does not have"),
+    ({"q_norm_weight": floats(16)}, "q_norm_weight is given, which heed does not support"),
+    ({"query_seqlens": np.ones(2, np.int32)}, "query_seqlens is given, which heed does not support"),
     ({"kv_cache_bit_width": 8}, "kv_cache_bit_width is 8 for a cache without codes; 0 is expected"),
-    (EIGHT | {"v_quant_type": "NONE"}, "of k_quant_type and v_quant_type one is PER_TENSOR and one NONE"),
+    (EIGHT | {"v_quant_type": "NONE"}, "one of k_quant_type and v_quant_type is PER_TENSOR and the other NONE"),
     (EIGHT | {"k_quant_type": "PER_ROW"}, "k_quant_type is PER_ROW; NONE, PER_TENSOR or PER_CHANNEL is expected"),
     (EIGHT | {"kv_cache_bit_width": 2}, "kv_cache_bit_width is 2 for heads of 16; 8, or 4"),
     (EIGHT | {"k_scale": None}, "k_quant_type is PER_TENSOR without k_scale"),
@@ -244,7 +244,7 @@ WRONG = [
     (EIGHT | {"k_quant_type": "PER_CHANNEL"}, "k_scale is float32 [1]; float32 [1, 2, 1, 16] (PER_CHANNEL) is expected"),
     (EIGHT | {"past_key": floats(2, 2, 5, 16)}, "past_key is float32 [2, 2, 5, 16]; int8 [2, 2, rows, 16] is expected"),
     (EIGHT | {"query": np.full((2, 1, 64), np.nan, np.float32), "key": np.full((2, 1, 32), np.nan, np.float32)},
-     "new rows for past_key are not finite; numbers that codes can keep is expected"),
+     "new rows for past_key are not finite; numbers that codes can represent is expected"),
     ({"attention_bias": floats(1, 1, 1, 5)}, "attention_bias has shape [1, 1, 1, 5]; [2 or 1, 4 or 1, 1, 6] is expected"),
     ({"head_sink": floats(3)}, "head_sink has shape [3]; [4] is expected"),
 ]
@@ -281,5 +281,5 @@ def test_an_output_qk_needs_an_attribute_that_says_which():
     call = plain_decode()
     heed.onnx.run_node(call.node(), call.inputs)  # valid without it
     node = helper.make_node("GroupQueryAttention", list(call.inputs), OUTPUTS, domain="com.microsoft", **call.attributes)
-    with pytest.raises(ValueError, match="qk_output is 0; 1 or 2 where there is an output_qk"):
+    with pytest.raises(ValueError, match="qk_output is 0; 1 or 2 if there is an output_qk"):
         heed.onnx.run_node(node, call.inputs)

@@ -111,7 +111,7 @@ def test_a_model_without_its_head_gives_hidden_states(name, tmp_path):
     assert_near(model.hidden_states(ids), read(theirs, ids).hidden_states[-1][0])
     assert model.info["predicts"] == (name in ("gpt2", "gemma2"))  # their embeddings also produce logits
     if not model.info["predicts"]:
-        with pytest.raises(ValueError, match="without a head for tokens has no logits"):
+        with pytest.raises(ValueError, match="without a language-model head has no logits"):
             model.logits(ids)
 
 

@@ -101,16 +101,16 @@ def test_tiles_pairs_and_rows_of_long_texts_are_computed(layers, weights):
 
 
 @pytest.mark.parametrize("ask, message", [
-    (lambda r: r.row("was"), "row is 'was', which stands at 2 and 7; one of these numbers is expected"),
-    (lambda r: r.row("anmial"), "row is 'anmial', which is none of the 9 words; did you mean 'animal'?"),
-    (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is none of the 9 words; words are spelled as its tokens are"),
+    (lambda r: r.row("was"), "row is 'was', which occurs at 2 and 7; one of these numbers is expected"),
+    (lambda r: r.row("anmial"), "row is 'anmial', which is not one of the 9 words; did you mean 'animal'?"),
+    (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is not one of the 9 words; words are spelled like its tokens"),
     (lambda r: r.row(9), "row is 9; 0 to 8 is expected"),
     (lambda r: r.row(1, head="3.0"), "head is '3.0'; 'layer.head', from '0.0' to '2.3', is expected"),
     (lambda r: r.row(1, head=12), "head is 12; 0 to 11 is expected"),
     (lambda r: r.row(1, head=0, top=0), "top is 0; 1 or more is expected"),
     (lambda r: r.row(1, batch=1), "batch is 1; 0 to 0 is expected"),
     (lambda r: r.tile((3, 10)), "rows is (3, 10); (first, last + 1) within 0 to 9 is expected"),
-    (lambda r: r.kind("cross"), "kind is 'cross'; nothing (there is one kind alone) is expected"),
+    (lambda r: r.kind("cross"), "kind is 'cross'; nothing (there is only one kind) is expected"),
 ])
 def test_what_is_not_there_is_said(report, ask, message):
     with pytest.raises(ValueError) as refused:
@@ -123,7 +123,7 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
     report = heed.look(*layers, tokens=words)
     assert report.title == "unbelievable tired and the street was wide"
     assert list(report.row("believ", head=0)) == list(report.row(1, head=0))
-    with pytest.raises(ValueError, match="'unbelievable', which is cut into 'un' '·believ' '·able', 0 to 2; one of these"):
+    with pytest.raises(ValueError, match="'unbelievable', which is split into 'un' '·believ' '·able', 0 to 2; one of these"):
         report.row("unbelievable")
 
 
@@ -195,12 +195,11 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
 @pytest.mark.parametrize("call, kind, message", [
     (lambda x: heed.look(x, x), TypeError, "v is missing; q, k and v, or weights, are expected"),
     (lambda x: heed.look(x, x, x, weights=x), TypeError,
-     "q is given beside weights, which were computed; either is expected"),
+     "q is given together with weights, which are already computed; one of the two is expected"),
     (lambda x: heed.look(weights=np.ones((2, 2))), ValueError,
      "weights sums to 2 in row [0, 0, 0]; at most 1, as after a softmax and before dropout, is expected"),
     (lambda x: heed.look(weights=[np.eye(2)[None], np.eye(3)[None]]), ValueError,
-     "weights has shape [1, 3, 3] in layer 1; [1, 2, 2] but for the heads is expected, as layer 0 has, with three axes at "
-     "least"),
+     "weights has shape [1, 3, 3] in layer 1; [1, 2, 2], as in layer 0 but for the heads, is expected, with at least three axes"),
     (lambda x: heed.look(weights="x"), TypeError,
      "weights is of type str; an array [B, H, Lq, Lk], or a list of them, is expected"),
     (lambda x: heed.look(x, x, x, allowed=x), TypeError, "allowed is given without weights; mask is expected"),
@@ -209,7 +208,7 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
     (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
     (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
-     "tokens has 1 of them; 2, one for each query, is expected"),
+     "tokens has 1 entries; 2, one for each query, are expected"),
     (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
     (lambda x: heed.look(x, x, x, is_causal=True), TypeError,
      "look() got an unexpected keyword argument 'is_causal'; did you mean 'causal'?"),
@@ -219,7 +218,7 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
     (lambda x: heed.look(x, x, x, query_tokens=["a", "b"]), TypeError,
      "look() got an unexpected keyword argument 'query_tokens'; did you mean 'tokens'?"),
     (lambda x: heed.look([x, x], [x], [x, x]), ValueError,
-     "q, k and v are not lists of as many layers each; three lists, or three arrays, are expected"),
+     "q, k and v are not lists of the same number of layers; three such lists, or three arrays, are expected"),
 ])
 def test_mistakes_are_sentences(call, kind, message):
     with pytest.raises(kind) as refused:

@@ -48,9 +48,9 @@ def test_special_tokens_are_added_and_left_out_as_asked():
 
 def test_errors_say_what_is_wrong(gpt_2, tmp_path):
     tokenizer = heed.Tokenizer.from_file(gpt_2)
-    with pytest.raises(ValueError, match=r"ids has 99999, which is no token"):
+    with pytest.raises(ValueError, match=r"ids has 99999, which is not a token"):
         tokenizer.decode([99999])
-    with pytest.raises(ValueError, match=r"ids has -1, which is no token"):
+    with pytest.raises(ValueError, match=r"ids has -1, which is not a token"):
         tokenizer.shown([-1])
     with pytest.raises(UnicodeEncodeError):
         tokenizer.encode("half of a pair: \ud800")

@@ -250,7 +250,7 @@ def test_without_the_file_tokenizer_json_is_read_as_it_stands(folders):
     ({"auto_map": {"AutoTokenizer": ["a.B", None]}}, "with auto_map, which heed does not know"),
     ({"auto_map": ["a.B", None]}, "with auto_map, which heed does not know"),
     ({"init_inputs": ["vocab.txt"]}, "with init_inputs, which heed does not know"),
-    ({"added_tokens_decoder": {"9999": entry("brandnew")}}, "the added token 'brandnew' with id 9999, where the vocabulary gives "),
+    ({"added_tokens_decoder": {"9999": entry("brandnew")}}, "the added token 'brandnew' with id 9999, but the vocabulary gives "),
 ])
 def test_what_makes_another_tokenizer_is_refused(settings, message, folders):
     write(folders["gpt2"], "gpt2", **settings)
@@ -262,8 +262,8 @@ def test_what_makes_another_tokenizer_is_refused(settings, message, folders):
 
 @pytest.mark.parametrize("content, message", [
     ('{"do_lower_case": 3}', "tokenizer_config.json' has settings whose do_lower_case is neither true nor false"),
-    ("[]", "tokenizer_config.json' has settings that is no object of JSON"),
-    ('{"added_tokens_decoder": {"x": {"content": "a"}}}', "with 'x', which is no id"),
+    ("[]", "tokenizer_config.json' has settings that is not a JSON object"),
+    ('{"added_tokens_decoder": {"x": {"content": "a"}}}', "with 'x', which is not an id"),
 ])
 def test_a_file_that_is_not_as_it_should_be_is_refused(content, message, folders):
     (folders["bert"] / "tokenizer_config.json").write_text(content)

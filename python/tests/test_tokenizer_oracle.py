@@ -109,7 +109,7 @@ def test_added_tokens_have_the_same_ids_beside_vocabularies_with_gaps(vocabulary
     assert ours.size == max(id for _, id in theirs.get_vocab().items()) + 1
     wrong = [(token, id + (token == added[-1])) for token, id in ids]  # the last one's id, off by one
     if added:
-        with pytest.raises(OSError, match=f"an added token '{added[-1]}' with id {wrong[-1][1]}, where the vocabulary gives"):
+        with pytest.raises(OSError, match=f"an added token '{added[-1]}' with id {wrong[-1][1]}, but the vocabulary gives"):
             heed.Tokenizer.from_json(file_of(vocabulary, wrong))
 
 

@@ -460,16 +460,16 @@ MISTAKES = {
     "sparse_mask has size [1, 1, 8, 8]": lambda q, k, v: flex_attention(q, k, v, block_mask=documents()[0]),
     "sparse_mask is a tensor of dtype torch.bool and shape [5, 7] that stands for no mask":
         lambda q, k, v: flex_attention(q, k, v, block_mask=torch.ones(5, 7).bool()),
-    "stands for no mask that is kept in this process":
+    "stands for no mask of this process":
         lambda q, k, v: attention(q, k, v, sparse_mask=mask_tensor(documents()[0]).clone()),
     "sparse_mask is of type list; a heed.SparseMask is expected": lambda q, k, v: attention(q, k, v, sparse_mask=[3]),
-    "mask is a SparseMask and sparse_mask is given; one of both":
+    "mask is a SparseMask and sparse_mask is given; one of the two":
         lambda q, k, v: attention(q, k, v, mask=documents()[0], sparse_mask=documents()[0]),
     "mask_tensor: mask is of type list": lambda q, k, v: mask_tensor([3]),
     "block_mask is of type SparseMask": lambda q, k, v: from_block_mask(documents()[0]),
     "block_mask is PyTorch's for any lengths":
         lambda q, k, v: from_block_mask(theirs._create_empty_block_mask(q, k)),
-    "has a mask_mod that gives torch.int64; bool": lambda q, k, v: from_block_mask(other_mod(lambda b, h, i, j: i - j)),
+    "has a mask_mod that returns torch.int64; bool": lambda q, k, v: from_block_mask(other_mod(lambda b, h, i, j: i - j)),
 }
 
 
@@ -488,7 +488,7 @@ def test_what_is_wrong_is_said(message):
 
 def test_a_nested_tensor_is_refused():
     nested = torch.nested.nested_tensor([torch.randn(2, 3, 8), torch.randn(2, 4, 8)], layout=torch.jagged)
-    with pytest.raises(ValueError, match="query is a nested tensor; a plain one is expected"):
+    with pytest.raises(ValueError, match="query is a nested tensor; a plain tensor is expected"):
         flex_attention(nested, nested, nested)
 
 

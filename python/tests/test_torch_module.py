@@ -100,7 +100,7 @@ def test_the_causal_hint(padding):
     mask = torch.ones(5, 5).triu(1).bool()
     check({}, x, x, x, attn_mask=mask, is_causal=True, key_padding_mask=masks()[1][padding])
     check({}, x, x, x, attn_mask=mask, is_causal=True, need_weights=False)
-    with pytest.raises(ValueError, match="is_causal is a hint"):
+    with pytest.raises(ValueError, match="is_causal is only a hint"):
         pair()[1](x, x, x, is_causal=True)
 
 
@@ -217,14 +217,14 @@ def test_nested_tensors_are_batches_without_padding():
     sum(theirs(row, row, row)[0].square().sum() for row in x.unbind()).backward()
     for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
         assert bool(((a.grad - b.grad).abs() <= 100 * TOLERANCE * (1 + a.grad.abs())).all())
-    mistakes = {"value is a plain one": (x, x, torch.randn(3, 6, 12, dtype=torch.float64)),
+    mistakes = {"value is a plain tensor": (x, x, torch.randn(3, 6, 12, dtype=torch.float64)),
                 "query is a nested tensor of layout torch.jagged": (nested(4, 1, 6, layout=torch.jagged),) * 3}
     for message, inputs in mistakes.items():
         with pytest.raises(ValueError, match=message):
             ours(*inputs)
-    with pytest.raises(ValueError, match="with a nested tensor no mask is expected"):
+    with pytest.raises(ValueError, match="a mask is given with a nested tensor; None is expected"):
         ours(x, x, x, attn_mask=torch.zeros(6, 6).bool())
-    with pytest.raises(ValueError, match="with a nested tensor batch_first=True is expected"):
+    with pytest.raises(ValueError, match="batch_first is False with a nested tensor; True is expected"):
         pair()[1](x, x, x)
 
 

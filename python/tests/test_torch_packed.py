@@ -180,13 +180,13 @@ def test_packed_sequences_compiled(backend):
 
 PACKED_MISTAKES = {
     "query has shape [1, 8, 4, 8]; 3 axes, [tokens, H, D]": lambda q, k, v: varlen_attention(q[None], k, v, [0]),
-    "cu_seqlens_q runs from 0 to 4; numbers that rise from 0 to 8, the tokens of query":
+    "cu_seqlens_q runs from 0 to 4; non-decreasing numbers from 0 to 8, the tokens of query":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 4], [0, 4, 9]),
-    "cu_seqlens_k runs from 0 to 8; numbers that rise from 0 to 9, the tokens of key":
+    "cu_seqlens_k runs from 0 to 8; non-decreasing numbers from 0 to 9, the tokens of key":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8]),
-    "cu_seqlens_k runs from 0 to 9; numbers that rise":
+    "cu_seqlens_k runs from 0 to 9; non-decreasing numbers":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 10, 9]),
-    "cu_seqlens_k has 2 numbers; 3, as cu_seqlens_q": lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 9]),
+    "cu_seqlens_k has 2 numbers; 3, as in cu_seqlens_q": lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 9]),
     "cu_seqlens_q has dtype torch.float32 and shape [2]; int32 or int64":
         lambda q, k, v: varlen_attention(q, k, v, torch.tensor([0.0, 8]), [0, 9]),
     "max_seqlen_q is 4; 5, the length of the longest sequence":
@@ -196,7 +196,7 @@ PACKED_MISTAKES = {
     "a multiple of key's 2 is expected": lambda q, k, v: varlen_attention(q[:, :3], k, v, [0, 8], [0, 9]),
     "window_size is (-2, 0); (left, right), each -1 (open) or more":
         lambda q, k, v: varlen_attention(q, k, v, [0, 8], [0, 9], window_size=(-2, 0)),
-    "query is a nested tensor; a plain one": lambda q, k, v: varlen_attention(*[nested([q])] * 3, [0, 8]),
+    "query is a nested tensor; a plain tensor": lambda q, k, v: varlen_attention(*[nested([q])] * 3, [0, 8]),
 }
 
 
@@ -321,7 +321,7 @@ def holes():
 
 def test_nested_tensors_with_holes_are_made_contiguous_by_the_caller():
     x = holes()
-    with pytest.raises(ValueError, match=r"query is a nested tensor with holes.*contiguous\(\) makes it"):
+    with pytest.raises(ValueError, match=r"query is a nested tensor with holes.*contiguous\(\) makes one"):
         sdpa(x, x, x)
     whole = x.transpose(1, 2).contiguous().transpose(1, 2)
     for ours, reference in zip(sdpa(whole, whole, whole).unbind(), by_pytorch(x, x, x)):
@@ -336,15 +336,15 @@ def test_what_nested_tensors_cannot_do_is_said():
     _, more = rows_and_heads([4, 1, 7], 4, 8)
     strided = torch.nested.nested_tensor([torch.randn(2, 3, 8), torch.randn(2, 4, 8)])
     mistakes = {
-        "query is a nested tensor of layout torch.strided; nested ones of layout torch.jagged":
+        "query is a nested tensor of layout torch.strided; nested tensors of layout torch.jagged":
             lambda: sdpa(*[strided] * 3),
-        "key is a plain one; nested ones of layout torch.jagged": lambda: sdpa(x, torch.randn(3, 2, 4, 8), x),
-        "with nested tensors attn_mask is given; is_causal alone": lambda: sdpa(x, x, x, torch.ones(4, 4).bool()),
-        "with nested tensors return_weights is True; False": lambda: sdpa(x, x, x, return_weights=True),
+        "key is a plain tensor; nested tensors of layout torch.jagged": lambda: sdpa(x, torch.randn(3, 2, 4, 8), x),
+        "attn_mask is given with nested tensors; only is_causal": lambda: sdpa(x, x, x, torch.ones(4, 4).bool()),
+        "return_weights is True with nested tensors; False": lambda: sdpa(x, x, x, return_weights=True),
         "query is a nested tensor of 4 axes, ragged in axis 1; [B, H, j, E], ragged in axis 2":
             lambda: sdpa(*[x.transpose(1, 2)] * 3),
         "of 3, 2 and 2 sequences": lambda: sdpa(x, other, other),
-        "of key and value the same lengths, are expected": lambda: sdpa(x, x, shorter),
+        "equal lengths of key and value, are expected": lambda: sdpa(x, x, shorter),
         "query has 4 heads and key 2; the same number is expected (enable_gqa=True": lambda: sdpa(more, x, x),
     }
     for message, call in mistakes.items():

@@ -25,14 +25,14 @@ def summed(x):
 ])
 def test_transforms_of_functions_are_refused(call):
     with pytest.raises(RuntimeError, match=r"within a transform of torch.func \(vmap, grad, hessian, …\), which it does not "
-                                           r"know: expected tensors \[B, H, L, D\] in place of vmap"):
+                                           r"support: expected tensors \[B, H, L, D\] instead of vmap"):
         call(heads())
 
 
 def test_second_derivatives_are_refused():
     x = heads(True)
     (first,) = torch.autograd.grad(summed(x), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="a second derivative of heed's attention is asked for, which it does not compute"):
+    with pytest.raises(RuntimeError, match="a second derivative of heed's attention is requested, which it does not compute"):
         first.sum().backward()
 
 

@@ -333,7 +333,7 @@ def test_a_number_is_no_tensor_that_requires_a_gradient(call, argument, with_gra
     query = X.clone().requires_grad_(with_gradient and call is not heed.attention)
     for wanted in (torch.tensor(0.5, requires_grad=True), torch.nn.Parameter(torch.tensor([0.5]))):
         with pytest.raises(ValueError, match=f"^{argument} requires a gradient, which heed does not compute; a number is "
-                                             f"expected, as {argument}.item\\(\\) gives it$"):
+                                             f"expected, as {argument}.item\\(\\) returns$"):
             call(query, K, V, **{argument: wanted})
     seed = {"seed": 3} if argument == "dropout" else {}
     assert torch.equal(call(query, K, V, **{argument: torch.tensor(0.5)}, **seed), call(query, K, V, **{argument: 0.5}, **seed))
@@ -382,7 +382,7 @@ def test_gradients_that_are_batched_twice_are_refused():
     def twice(direction):
         return torch.autograd.grad(output, x, torch.stack([direction, direction]), is_grads_batched=True)[0]
 
-    with pytest.raises(RuntimeError, match="gradients of heed's attention are batched 2 times over; once is expected"):
+    with pytest.raises(RuntimeError, match="gradients of heed's attention are batched 2 times; once is expected"):
         torch._vmap_internals._vmap(twice)(directions(output))
 
 

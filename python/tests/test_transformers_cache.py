@@ -346,10 +346,10 @@ MISTAKES = {
     "sinks is 4 and window 0 in a paged cache": lambda: Cache(sinks=4),
     "capacity is 0; 1 or more": lambda: Cache(capacity=0),
     "rotate is True without a format": lambda: Cache(rotate=True),
-    "5 rows come to a ring at once; at most its window, 4": lambda: step(Cache(layout="ring", window=4), [9, 5]),
+    "5 rows arrive in a ring at once; at most its window, 4": lambda: step(Cache(layout="ring", window=4), [9, 5]),
     "a ring has given rows away": lambda: step(Cache(layout="ring", window=4), [9]).crop(-1),
     "tokens_to_remove is 3; 0 or a negative": lambda: step(Cache(), [9]).crop(3),
-    "layout is 'contiguous', and a sequence goes on as several": lambda: step(
+    "layout is 'contiguous', but a sequence continues as several": lambda: step(
         Cache(layout="contiguous"), [3]).reorder_cache(torch.tensor([0, 0])),
     "keys require gradients": lambda: pair("Llama")[1](torch.full((1, 3), 5), past_key_values=Cache()),
 }

@@ -217,7 +217,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path):
     (tmp_path / "run.heed" / "mine").write_text("mine")
     with pytest.raises(FileExistsError) as error, heed.transformers.capture(to=tmp_path / "run.heed"):
         pass
-    assert str(error.value) == f"to is '{tmp_path / 'run.heed'}', which is there already; a new folder is expected"
+    assert str(error.value) == f"to is '{tmp_path / 'run.heed'}', which already exists; a new folder is expected"
     assert [path.name for path in (tmp_path / "run.heed").iterdir()] == ["mine"]
 
 
@@ -242,8 +242,8 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("asked", "error", "message"), [
     ({"heads": [4]}, ValueError, "heads has 4; numbers below 4, the heads of LlamaAttention, are expected"),
-    ({"heads": [-1]}, ValueError, r"heads is \[-1\]; at least one whole number, none below 0, is expected"),
-    ({"layers": []}, ValueError, r"layers is \[\]; at least one whole number, none below 0, is expected"),
+    ({"heads": [-1]}, ValueError, r"heads is \[-1\]; whole numbers of 0 or more, at least one, are expected"),
+    ({"layers": []}, ValueError, r"layers is \[\]; whole numbers of 0 or more, at least one, are expected"),
     ({"heads": "a"}, TypeError, "heads is 'a'; whole numbers are expected"),
     ({"rows": 1.5}, TypeError, "rows is 1.5; whole numbers are expected"),
     ({"rows": [1, 3], "map": (2, 2)}, ValueError, r"rows is \[1, 3\]; with received_last or map a slice of step 1"),

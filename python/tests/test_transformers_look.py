@@ -146,9 +146,9 @@ def test_layers_can_be_chosen_and_keep_their_numbers():
      "tokenizer is of type str; a tokenizer of transformers is expected"),
     (lambda m, t: heed.transformers.look(m, t, [TEXT]), TypeError, "text is of type list; a str is expected"),
     (lambda m, t: heed.transformers.look(m, t, ""), ValueError,
-     "text is '', of which the tokenizer makes no token; at least one is expected"),
+     "text is '', from which the tokenizer makes no tokens; at least one is expected"),
     (lambda m, t: heed.transformers.look(m, t, TEXT, target="x"), ValueError,
-     "target is 'x', and GPT2LMHeadModel has no decoder beside an encoder; None is expected"),
+     "target is 'x', but GPT2LMHeadModel is not an encoder with a decoder; None is expected"),
 ])
 def test_mistakes_are_sentences(ask, kind, message):
     with pytest.raises(kind) as refused:

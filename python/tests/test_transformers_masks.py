@@ -164,7 +164,7 @@ def test_whatever_else_is_done_to_a_mask_gets_the_matrix_and_is_said_once(caplog
                 got, expected = change(mask), change(plain)
                 assert type(got) is torch.Tensor and torch.equal(got, expected)
     messages = [record.message for record in said(caplog)]
-    assert messages.count("a model applies aten.bitwise_not.default to its mask, which becomes a matrix for that") == 1
+    assert messages.count("a model applies aten.bitwise_not.default to its mask, so the mask becomes a matrix") == 1
     with pytest.raises(RuntimeError, match='writes to a mask of attn_implementation="heed"'):
         mask.masked_fill_(plain, False)
 
@@ -179,8 +179,7 @@ def test_a_mask_that_nobody_can_describe_is_a_matrix_and_named_once(caplog):
             mask = heed_mask(1, 40, 40, mask_function=and_masks(causal_mask_function, every_other))
             assert type(mask) is torch.Tensor
     (record,) = said(caplog)
-    assert record.message == (f"the mask of {__name__}.{every_other.__qualname__} is kept as a matrix: its rows have "
-                              "more than 8 runs of keys each")
+    assert record.message == (f"the mask of {__name__}.{every_other.__qualname__} is stored as a matrix because its rows have more than 8 runs of keys each")
 
 
 def test_a_mask_of_a_models_own_is_asked_some_rows_at_a_time(monkeypatch):

@@ -153,6 +153,5 @@ def test_a_model_whose_vocabulary_files_are_of_another_kind_takes_ids_alone(word
     write_bert(tmp_path, words["uncased"], tokenizer_config=dict(tokenizer_class="BertJapaneseTokenizer"))
     model = model_in(tmp_path, "bert")
     assert model.tokenizer is None and len(model.hidden_states([1, 2, 3])) == 3
-    with pytest.raises(ValueError, match="the model has vocab.txt and no tokenizer.json, which heed does not make for "
-                                         "'BertJapaneseTokenizer', so that the text cannot be read as tokens"):
+    with pytest.raises(ValueError, match="the model has vocab.txt and no tokenizer.json, which heed cannot build for 'BertJapaneseTokenizer', so the text cannot be split into tokens"):
         model.look("the able")

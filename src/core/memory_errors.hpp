@@ -13,7 +13,7 @@ auto with_memory_errors(Work work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory, "no memory for the working space of attention");
+    throw Error(ErrorCode::out_of_memory, "not enough memory for the workspace of attention");
   }
 }
 

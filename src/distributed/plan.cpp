@@ -47,16 +47,16 @@ void require_shardings(const Sharding& queries, const Sharding& keys) {
   require_length("queries", queries.length());
   require_length("keys", keys.length());
   if (queries.ranks() != keys.ranks())
-    refuse("keys lies on ", keys.ranks(), " ranks; the ", queries.ranks(), " of queries are expected");
+    refuse("keys has ", keys.ranks(), " ranks; ", queries.ranks(), ", as in queries, are expected");
 }
 
 // Why a scheme cannot give the requested results; empty if it can.
 std::string why_not(Scheme scheme, const PlannedCall& call) {
   const bool streams = scheme == Scheme::ring || scheme == Scheme::decode;
   if (call.results == Results::sums && scheme != Scheme::ulysses)
-    return "no rank has all rows of a head: their sum would be added up in another order";
+    return "no rank has all rows of a head, so sums over rows would round in another order";
   if (call.results == Results::weights && streams) return "weights need a row's final sum over all keys";
-  if (call.gradients && streams) return "the backward pass takes gather or ulysses";
+  if (call.gradients && streams) return "the backward pass works only with gather or ulysses";
   return "";
 }
 

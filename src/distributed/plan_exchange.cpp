@@ -197,7 +197,7 @@ Cost decode_cost(const Model& model) {
     cost.sent = std::max(cost.sent, rounds.sent[at] + moves.sent(rank) + states.sent(rank));
   }
   cost.seconds = rounds.seconds + moves.seconds() + model.seconds_of(slowest) + states.seconds();
-  if (owners.moved > 0) cost.note = "spans of 3072 keys lie on several ranks: keys move first";
+  if (owners.moved > 0) cost.note = "spans of 3072 keys are divided among ranks: keys move first";
   return cost;
 }
 

@@ -104,7 +104,7 @@ Sharding Sharding::striped(std::int64_t length, int ranks, std::int64_t stripe) 
 }
 
 Sharding Sharding::from_ranges(const std::vector<std::vector<PositionRange>>& ranges) {
-  if (ranges.empty()) refuse("ranges has none; those of at least 1 rank are expected");
+  if (ranges.empty()) refuse("ranges is empty; ranges of at least 1 rank are expected");
   std::vector<Run> runs;
   for (std::size_t rank = 0; rank < ranges.size(); ++rank)
     for (const PositionRange& range : ranges[rank]) {
@@ -149,7 +149,7 @@ std::span<const PositionRange> Sharding::ranges(int rank) const {
 
 const Sharding::Run& Sharding::run_of(std::int64_t position) const {
   if (position < 0 || position >= length_)
-    refuse("position is ", position, "; one of a sequence of ", length_, " is expected");
+    refuse("position is ", position, "; a position of a sequence of ", length_, " is expected");
   const auto after = std::upper_bound(runs_.begin(), runs_.end(), position,
                                       [](std::int64_t p, const Run& run) { return p < run.positions.begin; });
   return *(after - 1);
@@ -165,7 +165,7 @@ std::int64_t Sharding::row_of(std::int64_t position) const {
 std::int64_t Sharding::position(int rank, std::int64_t row) const {
   const std::size_t at = checked(rank);
   if (row < 0 || row >= rows_[at])
-    refuse("row is ", row, "; one of the ", rows_[at], " rows of rank ", rank, " is expected");
+    refuse("row is ", row, "; a row of the ", rows_[at], " rows of rank ", rank, " is expected");
   const auto rows = std::span(first_row_).subspan(first_[at], first_[at + 1] - first_[at]);
   const auto range =
       static_cast<std::size_t>(std::upper_bound(rows.begin(), rows.end(), row) - rows.begin()) - 1;
@@ -190,7 +190,7 @@ Tensor Sharding::shard(const TensorView& whole, int axis, int rank) const {
 
 Tensor Sharding::join(std::span<const TensorView> shards, int axis) const {
   if (shards.size() != rows_.size())
-    refuse("shards has ", shards.size(), "; one of each of ", ranks(), " ranks is expected");
+    refuse("shards has ", shards.size(), " entries; one for each of ", ranks(), " ranks is expected");
   const int at = checked_axis("shards", shards[0], axis);
   Dims shape = shards[0].shape();
   for (int rank = 0; rank < ranks(); ++rank) {

@@ -26,14 +26,15 @@ void check_tensors(const TensorView& query, const TensorView& key) {
 
 void check_rules(const TensorView& query, const TensorView& key, const AttentionOptions& options) {
   const std::int64_t before = key.size(2) - query.size(2);
-  if (!options.causal) refuse("causal is false; rows that decode see no later keys, so true is expected");
+  if (!options.causal) refuse("causal is false; true is expected because decoded rows see no later keys");
   if (before < 0)
-    refuse("query has ", query.size(2), " rows and key ", key.size(2), "; no fewer keys are expected");
+    refuse("query has ", query.size(2), " rows and key ", key.size(2),
+           "; at least as many keys are expected");
   const std::int64_t offset =
       options.query_offset.value_or(options.align == Align::bottom_right ? before : 0);
   if (offset != before)
-    refuse("the first row stands at position ", offset, "; ", before,
-           " is expected, so that the last row stands at the last key");
+    refuse("the first row is at position ", offset, "; ", before,
+           " is expected, so that the last row is at the last key");
   const std::pair<const char*, bool> rules[] = {{"mask", options.mask.has_value()},
                                                 {"sparse_mask", !options.sparse_mask.is_empty()},
                                                 {"bias", options.bias.has_value()},
@@ -41,14 +42,14 @@ void check_rules(const TensorView& query, const TensorView& key, const Attention
                                                 {"kv_lengths", options.kv_lengths.has_value()},
                                                 {"query_segments", options.query_segments.has_value()}};
   for (const auto& [name, given] : rules)
-    if (given) refuse(name, " is given; a call without it is expected, as rows leave the cache");
+    if (given) refuse(name, " is given; a call without it is expected because rows leave the cache");
 }
 
 void check_prompt(std::int64_t queries, const EvictionPolicy& policy, std::int64_t prompt) {
   const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
   if (prompt < least || prompt >= queries)
     refuse("prompt is ", prompt, "; ", least, " to ", queries - 1, " of the ", queries, " rows are expected",
-           least > 0 ? ", as the last of them vote" : "");
+           least > 0 ? " because the last of them vote" : "");
 }
 
 // The rules of the call without its requested results.

@@ -66,7 +66,7 @@ Tensor attention_map(const Document& document, const MapSize& wanted) {
   const MapSize size = {std::min(wanted.rows, report.queries), std::min(wanted.columns, report.keys)};
   if (size.rows < 1 || size.columns < 1)
     detail::refuse("size is ", wanted.rows, " x ", wanted.columns, ", of ", report.queries, " queries and ",
-                   report.keys, " keys; a bin at least is expected");
+                   report.keys, " keys; at least one bin is expected");
   if (!report.map.empty() && report.map[0].size(2) % size.rows == 0 &&
       report.map[0].size(3) % size.columns == 0)
     return map_in_bins(report.map[0], size);

@@ -40,7 +40,7 @@ class DocumentReader {
           "a "
           "model");
     if (text != kLookFormat)
-      fail("is no document of heed look or heed explain: its metadata do not say format '" +
+      fail("is not a document of heed look or heed explain: the format in its metadata is not '" +
            std::string(kLookFormat) + "' or '" + kExplainFormat + "'");
     return read_look();
   }
@@ -53,7 +53,7 @@ class DocumentReader {
     const auto found = file_.metadata().find(name);
     if (found == file_.metadata().end()) fail("has no '" + name + "' in its metadata");
     std::optional<Json> json = json_of(found->second, limits);
-    if (!json) fail("has metadata '" + name + "' that are not JSON");
+    if (!json) fail("has metadata '" + name + "' that is not JSON");
     return std::move(*json);
   }
 
@@ -80,7 +80,7 @@ class DocumentReader {
       if (fits) words.push_back(word.get<std::string>());
     });
     if (!listed || !fits || (words.size() != count && !(may_lack && words.empty())))
-      fail("has '" + std::string(name) + "' that are not a list of " + std::to_string(expected) + " texts");
+      fail("has '" + std::string(name) + "' that is not a list of " + std::to_string(expected) + " texts");
     return words;
   }
 
@@ -129,14 +129,14 @@ class DocumentReader {
     try {
       (void)attention_tile(document, {});
     } catch (const Error& error) {
-      fail("holds no call of attention: " + std::string(error.what()));
+      fail("does not hold a valid call of attention: " + std::string(error.what()));
     }
     document.report.query_tokens = tokens("tokens", document.query.size(2), true);
     document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
     document.report.query_token_ids = token_ids(kTokenIds, document.query.size(2));
     document.report.key_token_ids = token_ids(kKeyTokenIds, document.key.size(2));
     if (document.report.induction.rank() == 3 && !tells_copies(document.report))
-      fail("has induction without the tokens that it is about");
+      fail("has induction scores without tokens");
     read_summaries(document.report);
     read_layers(document.report);
     return document;
@@ -159,7 +159,7 @@ class DocumentReader {
              fits;
     });
     if (!fits || left != 0)
-      fail("has layers whose heads are not its " + std::to_string(report.heads) + " together");
+      fail("has layers whose heads do not add up to its " + std::to_string(report.heads) + " heads");
   }
 
   // nlohmann throws if a value has another type than work expects.
@@ -168,7 +168,7 @@ class DocumentReader {
     try {
       work();
     } catch (const Json::exception&) {
-      fail("has metadata '" + std::string(name) + "' that do not hold what is expected there");
+      fail("has metadata '" + std::string(name) + "' with values of unexpected kinds");
     }
   }
 
@@ -177,7 +177,7 @@ class DocumentReader {
       read_checked_options(document);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::io) throw;
-      fail("holds no call of attention: " + std::string(error.what()));
+      fail("does not hold a valid call of attention: " + std::string(error.what()));
     }
   }
 
@@ -219,7 +219,7 @@ class DocumentReader {
   // Checked, because nlohmann would convert 1.5 or 2^63 to some integer.
   [[nodiscard]] std::int64_t whole(const Json& json) const {
     if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX))
-      fail("has a number in its metadata that is no whole one of 64 bits");
+      fail("has a number in its metadata that is not a whole number of 64 bits");
     return json.get<std::int64_t>();
   }
 
@@ -281,7 +281,7 @@ class DocumentReader {
     report.top_k_weight = saved_tensor("top_k_weight", shape, false);
     for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
       if (j < -1 || j >= report.keys)
-        fail("has " + std::to_string(j) + " in top_k_index, with " + std::to_string(report.keys) + " keys");
+        fail("has " + std::to_string(j) + " in top_k_index, but " + std::to_string(report.keys) + " keys");
   }
 
   void read_summaries(AttentionReport& report) const {
@@ -301,7 +301,7 @@ class DocumentReader {
       });
       fits = fits && listed && report.summaries.size() == heads;
     });
-    if (!fits) fail("has summaries that are not one for each of its " + std::to_string(heads) + " heads");
+    if (!fits) fail("does not have one summary for each of its " + std::to_string(heads) + " heads");
   }
 
   static double number(const Json& value) {
@@ -355,12 +355,12 @@ class DocumentReader {
     for (const Json& key : json.at("most_received")) {
       head.most_received.push_back(whole(key));
       if (head.most_received.back() < 0 || head.most_received.back() >= report.keys)
-        fail("has summaries of a key that it does not hold");
+        fail("has a summary with a key outside its keys");
     }
     for (const Json& weight : json.at("most_received_weight"))
       head.most_received_weight.push_back(number(weight));
     if (head.most_received.size() != head.most_received_weight.size())
-      fail("has summaries whose keys and weights differ in number");
+      fail("has a summary with different numbers of keys and weights");
     return head;
   }
 
@@ -372,7 +372,7 @@ class DocumentReader {
 }  // namespace detail
 
 void fill_report(Document& document, ReportOptions wanted) {
-  if (!document.has_value) detail::refuse("the document holds no values; its report is all that there is");
+  if (!document.has_value) detail::refuse("the document has no values, so no report can be made");
   wanted.query_tokens = document.report.query_tokens;
   wanted.key_tokens = document.report.key_tokens;
   wanted.query_token_ids = document.report.query_token_ids;

@@ -306,7 +306,7 @@ AttentionReport make_report(const TensorView& query, const TensorView& key, cons
   try {
     return detail::ReportBuilder(query, key, value, options, wanted).build();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory, "no memory for the working space of a report");
+    throw Error(ErrorCode::out_of_memory, "not enough memory for the workspace of a report");
   }
 }
 

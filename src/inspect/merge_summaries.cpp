@@ -20,7 +20,7 @@ void check_alike(std::span<const std::vector<HeadSummary>> texts) {
              texts[t][k].patterns.size() == first[k].patterns.size();
     if (!same)
       detail::refuse("text ", t, " has ", texts[t].size(), " heads; the ", first.size(),
-                     " of the first text, in its order, are expected");
+                     " heads of the first text, in its order, are expected");
   }
 }
 

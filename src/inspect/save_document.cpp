@@ -30,7 +30,7 @@ Json call_json(const AttentionOptions& options, const AttentionReport& report) {
   if (!options.score_mod.is_empty()) {
     const std::string text(options.score_mod.part()->text());
     if (text.empty())
-      refuse("score_mod is a compiled function, which no file holds; an expression is expected");
+      refuse("score_mod is a compiled function, which cannot be saved; an expression is expected");
     call["score_mod"] = text;
   }
   if (options.scale) call["scale"] = *options.scale;

@@ -37,7 +37,7 @@ std::string bytes_in(const std::string& path, std::uintmax_t most) {
 
 void check_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
   const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, subject + " " + what); };
-  const std::string taken = ", which is the most that is taken";
+  const std::string taken = ", the limit";
   switch (fault_in_json(text, limits)) {
     case JsonFault::none:
       break;
@@ -45,7 +45,7 @@ void check_json(std::string_view text, const std::string& subject, const JsonLim
       fail("is not JSON");
       break;
     case JsonFault::deep:
-      fail("nests values more than " + std::to_string(limits.depth) + " deep; no model does");
+      fail("nests values more than " + std::to_string(limits.depth) + " deep, the limit");
       break;
     case JsonFault::wide:
       fail("has an object of more than " + std::to_string(limits.members) + " members" + taken);

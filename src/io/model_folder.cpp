@@ -54,12 +54,15 @@ void detail::fail_without_folder(const std::string& name) {
   const std::string subject = io::detail::subject_of(name);
   std::error_code error;
   if (comes_with_heed(name))
-    io::detail::fail(subject, "comes with heed, and is not where heed is installed; its folder is expected");
+    io::detail::fail(subject,
+                     "comes with heed, but is not installed beside it; the path of its folder is expected");
   if (fs::exists(name, error) || !may_be_repository(name))
-    io::detail::fail(subject, "is no folder; that of a model, with config.json, or a GGUF file is expected");
+    io::detail::fail(subject,
+                     "is not a folder; a model folder with config.json, or a GGUF file, is expected");
   const std::string folder = name.substr(name.rfind('/') + 1);
-  io::detail::fail(subject, "is no folder; for the model of that name on huggingface.co, type hf download " +
-                                name + " --local-dir " + folder + ", and give ./" + folder + " instead");
+  io::detail::fail(subject,
+                   "is not a folder; for the model of that name on huggingface.co, type hf download " + name +
+                       " --local-dir " + folder + ", and give ./" + folder + " instead");
 }
 
 }  // namespace heed

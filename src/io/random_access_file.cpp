@@ -17,8 +17,7 @@ RandomAccessFile::RandomAccessFile(const std::string& path)
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) fail_system("read", subject_, errno);
   if (S_ISDIR(status.st_mode)) fail_system("read", subject_, EISDIR);
-  if (!S_ISREG(status.st_mode))
-    fail(subject_, "is not a regular file, as it has to be to be read at any place");
+  if (!S_ISREG(status.st_mode)) fail(subject_, "is not a regular file, which random access needs");
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 

@@ -83,15 +83,15 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
 
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
   [[noreturn]] void fail_form() const {
-    fail("is no vocabulary: an object with 'characters' or 'symbols' is expected");
+    fail("is not a vocabulary: an object with 'characters' or 'symbols' is expected");
   }
   [[noreturn]] void fail_list() const {
-    fail("has characters that are no list of 1 to " + std::to_string(Tokenizer::kMost));
+    fail("has characters that are not a list of 1 to " + std::to_string(Tokenizer::kMost));
   }
 
   [[noreturn]] void misplaced() const {
     if (place_ == Place::symbols)
-      fail("has symbols that are no number from 1 to " + std::to_string(Tokenizer::kMost));
+      fail("has symbols that are not a number from 1 to " + std::to_string(Tokenizer::kMost));
     if (place_ == Place::characters) fail_list();
     if (place_ == Place::list) fail("has a character that is not one code point");
     fail_form();

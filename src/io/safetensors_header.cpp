@@ -60,8 +60,7 @@ class HeaderBuffer : public std::streambuf {
       since_quote_ = 0;
     } else if (++since_quote_ > kMaxStringBytes) {
       fail(file_.subject(), "has a string, or a gap between two, of more than " +
-                                std::to_string(kMaxStringBytes) +
-                                " bytes in its header, which is the most that is taken");
+                                std::to_string(kMaxStringBytes) + " bytes in its header, the limit");
     }
     escaped_ = in_string_ && !escaped_ && c == '\\';
   }
@@ -122,8 +121,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
       place_ = Place::metadata;
     } else if (place_ == Place::root) {
       if (header_.tensors.size() == kMaxTensors)
-        fail(subject_,
-             "has more than " + std::to_string(kMaxTensors) + " tensors, which is the most that is taken");
+        fail(subject_, "has more than " + std::to_string(kMaxTensors) + " tensors, the limit");
       place_ = Place::tensor;
       seen_ = {};
       offsets_ = 0;
@@ -189,8 +187,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   void add_metadata(std::string& value) {
     if (header_.metadata.size() == kMaxMetadataEntries)
-      fail(subject_, "has more than " + std::to_string(kMaxMetadataEntries) +
-                         " entries of metadata, which is the most that is taken");
+      fail(subject_,
+           "has more than " + std::to_string(kMaxMetadataEntries) + " entries of metadata, the limit");
     if (!header_.metadata.emplace(metadata_key_, std::move(value)).second)
       fail(subject_, "has two entries named " + printable(metadata_key_) + " in its metadata");
   }

@@ -40,7 +40,7 @@ std::int64_t count_of(std::span<const PositionRange> positions, std::int64_t len
   for (const PositionRange& range : positions) {
     if (range.begin < 0 || range.end < range.begin || range.end > length)
       refuse("positions " + std::to_string(range.begin) + " to " + std::to_string(range.end) +
-             " are asked for; ones within 0 to " + std::to_string(length) + " are expected");
+             " are requested; positions within 0 to " + std::to_string(length) + " are expected");
     count += range.end - range.begin;
   }
   return count;
@@ -182,8 +182,7 @@ std::string SharedNpyFiles::add(const std::string& path, DType dtype, const Dims
   auto file = std::make_unique<detail::AtomicFile>(path);
   std::string temporary = file->temporary_path();
   if (temporary.empty())
-    fail(detail::subject_of(path),
-         "is not a regular file, as it has to be for several processes to write it");
+    fail(detail::subject_of(path), "is not a regular file, which writing by several processes needs");
   file->write(std::as_bytes(std::span(start)));
   file->extend(detail::npy_byte_count(header, detail::subject_of(path)));
   impl_->files.push_back(std::move(file));
@@ -218,7 +217,7 @@ class Fitted {
     if (!(shard.shape() == expected) || dtype != header.dtype || header.fortran_order || header.swapped)
       refuse("shard has shape " + to_string(shard.shape()) + " and dtype " +
              std::string(name_of(shard.dtype())) + "; " + to_string(expected) + " and " +
-             std::string(name_of(header.dtype)) + ", row-major as '" + to.path + "' has to be, are expected");
+             std::string(name_of(header.dtype)) + ", row-major in '" + to.path + "', are expected");
     if (dtype == shard.dtype() && dtype != DType::boolean && shard.is_contiguous()) return;
     copy_ = Tensor::copy_of(shard, dtype);
     view_ = copy_;

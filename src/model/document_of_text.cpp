@@ -22,7 +22,8 @@ Tensor log_norms(const Tensor& norms) {
 }
 
 void weigh_by(const Tensor& bias, AttentionOptions& options) {
-  if (options.bias) refuse("the model's attention has a bias of its own; one without is expected by norm");
+  if (options.bias)
+    refuse("the model's attention has a bias of its own; a model without it is expected for weights by norm");
   options.bias = bias.view();
 }
 
@@ -115,11 +116,10 @@ class CallKeeper {
     const AttentionOptions& first = options_.front();
     if (now.softcap != first.softcap)
       detail::refuse("layer ", call.layer, " has softcap ", now.softcap, " and layer 0 ", first.softcap,
-                     "; one softcap is expected where calls are kept");
+                     "; one softcap is expected when calls are kept");
     if (now.causal != first.causal || (sinks_.count() > 0) != now.sinks.has_value())
       detail::refuse("layer ", call.layer,
-                     " attends by other rules than layer 0; the same are expected "
-                     "where calls are kept");
+                     " attends by other rules than layer 0; the same rules are expected when calls are kept");
   }
 
   [[nodiscard]] double scale_of(const AttentionOptions& options) const {

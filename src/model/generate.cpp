@@ -30,7 +30,7 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
   if (options.head && (options.head->head < 0 || options.head->head >= info.heads))
     refuse("head is ", options.head->head, "; 0 to ", info.heads - 1, " is expected");
   if (!info.causal || !info.predicts)
-    refuse("a model of family '", info.family, "' that sees whole texts does not write on");
+    refuse("a model of family '", info.family, "' reads whole texts and cannot generate text");
 }
 
 // The keys that the last row of each head attended to most.
@@ -99,7 +99,7 @@ class Writer {
  private:
   [[nodiscard]] std::int64_t first() const {
     if (!model_.info().begin_token)
-      refuse("the prompt has no tokens; at least one is expected, as the model has none to begin with");
+      refuse("the prompt has no tokens; at least one is expected because the model has no BOS token");
     return *model_.info().begin_token;
   }
 
@@ -159,7 +159,7 @@ class Writer {
 ModelTokens tokens_of_prompt(const Model& model, std::string_view prompt, const std::string& source) {
   const auto& own = model.parts().own_tokenizer;
   if (own && own->is_symbols() && own->tokens_of(prompt, source).empty())
-    refuse(source, " has no words; this model goes on with what is repeated in it");
+    refuse(source, " has no words; at least one is expected because this model continues repetitions");
   if (prompt.empty() && model.info().begin_token) return {};
   return model.tokenize(prompt, source);
 }

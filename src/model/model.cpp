@@ -82,7 +82,7 @@ void note_unknown(const std::string& path, const std::vector<std::string>& names
   for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
     note += (i > 0 ? ", " : "") + io::detail::printable(names[i]);
   if (names.size() > kMost) note += " and " + std::to_string(names.size() - kMost) + " more";
-  info.notes.push_back(note + ", which heed does not know and leaves aside");
+  info.notes.push_back(note + ", which heed does not know and ignores");
 }
 
 // Makes the family's model, with the weights that `open` returns.
@@ -130,7 +130,7 @@ const TextTokenizer* Model::tokenizer() const noexcept {
 ModelTokens Model::tokenize(std::string_view text, const std::string& source) const {
   if (parts_->own_tokenizer) return own_tokens(*parts_->own_tokenizer, text, source);
   if (!parts_->tokenizer)
-    detail::refuse("the model ", parts_->lack, ", so that ", source, " cannot be read as tokens");
+    detail::refuse("the model ", parts_->lack, ", so ", source, " cannot be split into tokens");
   ModelTokens made;
   try {
     made.places = parts_->tokenizer->encode(text);
@@ -143,7 +143,7 @@ ModelTokens Model::tokenize(std::string_view text, const std::string& source) co
   // A tokenizer may have more tokens than the embedding has rows: Gemma 3's has one for images.
   for (std::size_t i = 0; i < made.ids.size(); ++i)
     if (made.ids[i] >= info().vocabulary)
-      detail::refuse(source, " has the token '", made.shown[i], "' of id ", made.ids[i], "; the model has ",
+      detail::refuse(source, " has the token '", made.shown[i], "' with id ", made.ids[i], "; the model has ",
                      info().vocabulary, " tokens");
   return made;
 }
@@ -165,7 +165,8 @@ Model load_model(const std::string& name) {
   if (!fs::is_directory(folder, error)) detail::fail_without_folder(folder);
   const detail::ModelConfig config(folder + "/config.json");
   if (config.has("format") && !config.has("model_type"))
-    config.fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+    config.fail(
+        "was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
   auto parts = parts_of(config, [&] { return detail::Weights::open(folder); });
   read_text_ends(folder, config, parts->info);
   if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error)) {

@@ -28,7 +28,8 @@ std::vector<std::int64_t> checked_ids(const TensorView& tokens, const ModelInfo&
       refuse("tokens[", i, "] is ", ids[i], "; 0 to ", info.vocabulary - 1, " is expected");
   const std::int64_t length = begin + static_cast<std::int64_t>(ids.size());
   if (info.fixed_context && length > info.context)
-    refuse("there are ", length, " tokens; the model has positions for ", info.context);
+    refuse("tokens has length ", length, "; at most ", info.context,
+           ", the context of the model, is expected");
   return {ids.begin(), ids.end()};
 }
 
@@ -120,7 +121,7 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
 }  // namespace
 
 ModelCache::ModelCache(const ModelInfo& info, CacheFormat format) {
-  if (!info.causal) refuse("a model of family '", info.family, "' reads texts whole; it has no cache");
+  if (!info.causal) refuse("a model of family '", info.family, "' reads whole texts and has no cache");
   constexpr std::int64_t kFirstRoom = 64;
   for (std::int64_t layer = 0; layer < info.layers; ++layer)
     layers_.emplace_back(KvCacheOptions{
@@ -157,7 +158,8 @@ ModelTokens Model::tokens_of(const TensorView& ids) const {
 
 Tensor Model::logits(const TensorView& hidden, int threads) const {
   const ModelInfo& info = parts_->info;
-  if (!info.predicts) refuse("a model of family '", info.family, "' without a head for tokens has no logits");
+  if (!info.predicts)
+    refuse("a model of family '", info.family, "' without a language-model head has no logits");
   if (hidden.rank() != 2 || hidden.dtype() != DType::f32 || hidden.size(1) != info.model_dim)
     refuse("hidden is ", hidden.dtype(), " ", hidden.shape(), "; f32 [R, ", info.model_dim, "] is expected");
   const Tensor rows = Tensor::copy_of(hidden);

@@ -63,8 +63,9 @@ void AdamW::step(const std::vector<NamedParameter>& parameters, const std::vecto
   if (!(rate >= 0 && std::isfinite(rate)))
     detail::refuse("rate is " + std::to_string(rate) + "; a finite number of at least 0 is expected");
   if (parameters.size() != names_.size() || gradients.size() != names_.size())
-    detail::refuse("parameters and gradients are " + std::to_string(parameters.size()) + " and " +
-                   std::to_string(gradients.size()) + "; " + std::to_string(names_.size()) + " are expected");
+    detail::refuse("parameters has " + std::to_string(parameters.size()) + " entries and gradients " +
+                   std::to_string(gradients.size()) + "; " + std::to_string(names_.size()) +
+                   " of each are expected");
   for (std::size_t i = 0; i < names_.size(); ++i)
     for (const NamedParameter* named : {&parameters[i], &gradients[i]}) {
       if (named->name != names_[i])

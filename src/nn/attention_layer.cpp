@@ -33,8 +33,8 @@ void check_call(const Parts& parts, const TensorView& x, const TensorView& conte
     refuse("context has shape " + to_string(context.shape()) + "; the batch of x, " + to_string(x.shape()) +
            ", is expected");
   if (options.output_dtype && *options.output_dtype != x.dtype())
-    refuse("output_dtype is " + std::string(name_of(*options.output_dtype)) + "; a layer of " +
-           std::string(name_of(x.dtype())) + " gives " + std::string(name_of(x.dtype())));
+    refuse("output_dtype is " + std::string(name_of(*options.output_dtype)) + "; " +
+           std::string(name_of(x.dtype())) + ", the dtype of the layer, is expected");
 }
 
 void check_result(const Parts& parts, const TensorView& x, const TensorView& context,
@@ -58,7 +58,7 @@ void check_result(const Parts& parts, const TensorView& x, const TensorView& con
   require_like(grad_output, "grad_output", output, dtype);
   if (result.attention.lse.shape() != heads_of(x, parts.heads, 0))
     refuse("result.attention.lse has shape " + to_string(result.attention.lse.shape()) +
-           "; that of a forward() with Need::lse is expected");
+           "; the lse of a forward() with Need::lse is expected");
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_out
   check_call(parts, x, context, options);
   check_result(parts, x, context, result, grad_output);
   if ((parts.out_proj == nullptr) != (grads.out_proj == nullptr))
-    refuse("grads has another out_proj than the layer: both or neither is expected");
+    refuse("only one of grads and the layer has an out_proj; both or neither is expected");
   const AttentionResult& attention = result.attention;
   Tensor grad_merged = Tensor::copy_of(grad_output);
   if (parts.out_proj != nullptr)

@@ -26,7 +26,7 @@ Tensor checked_targets(const TensorView& logits, const TensorView& targets,
     if (target != ignore_index && (target < 0 || target >= classes))
       detail::refuse("targets holds " + std::to_string(target) + "; numbers from 0 to " +
                      std::to_string(classes - 1) + " are expected" +
-                     (ignore_index ? ", or " + std::to_string(*ignore_index) + " to leave out" : ""));
+                     (ignore_index ? ", or " + std::to_string(*ignore_index) + " for ignored targets" : ""));
   return whole;
 }
 

@@ -17,7 +17,8 @@ constexpr std::int64_t kMaxBlasSize = std::numeric_limits<int>::max();
 int blas_int(std::int64_t value, const char* what) {
   if (value > kMaxBlasSize)
     throw Error(ErrorCode::invalid_argument, "a matrix product has " + std::to_string(value) + " " + what +
-                                                 "; a BLAS takes at most " + std::to_string(kMaxBlasSize));
+                                                 "; at most " + std::to_string(kMaxBlasSize) +
+                                                 " are expected for a BLAS");
   return static_cast<int>(value);
 }
 

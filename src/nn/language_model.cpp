@@ -159,11 +159,11 @@ std::vector<LossPiece> LanguageModel::loss_pieces(const TensorView& tokens, cons
                                                   int threads) const {
   if (tokens.rank() != 2 || targets.shape() != tokens.shape() || tokens.count() == 0)
     detail::refuse("tokens and targets have the shapes " + to_string(tokens.shape()) + " and " +
-                   to_string(targets.shape()) + "; one shape [B, L] that is not empty is expected");
+                   to_string(targets.shape()) + "; the same non-empty shape [B, L] is expected for both");
   const std::int64_t batch = tokens.shape()[0];
   if (pieces < 1 || pieces > batch || begin < 0 || begin > end || end > pieces)
     detail::refuse("begin, end and pieces are " + std::to_string(begin) + ", " + std::to_string(end) +
-                   " and " + std::to_string(pieces) + "; in rising order, from 0 to the batch of " +
+                   " and " + std::to_string(pieces) + "; begin <= end <= pieces, from 0 to the batch of " +
                    std::to_string(batch) + ", is expected");
   const std::int64_t count = count_targets(targets);
   std::vector<std::optional<LossPiece>> made(static_cast<std::size_t>(end - begin));

@@ -101,7 +101,7 @@ MultiHeadAttention MultiHeadAttention::from_heads(const TensorView& query, const
   Linear values = stacked(value, "value", biases.value);
   if (key.shape()[0] != value.shape()[0] || key.shape()[1] != query.shape()[1])
     refuse("key has shape " + to_string(key.shape()) + "; [" + std::to_string(value.shape()[0]) + ", " +
-           std::to_string(query.shape()[1]) + ", C] is expected beside a query of shape " +
+           std::to_string(query.shape()[1]) + ", C] is expected for a query of shape " +
            to_string(query.shape()) + " and a value of shape " + to_string(value.shape()));
   return {std::move(queries),  std::move(keys),  std::move(values),
           std::move(out_proj), query.shape()[0], key.shape()[0]};

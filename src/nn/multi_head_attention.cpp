@@ -47,7 +47,7 @@ MultiHeadOptions completed(MultiHeadOptions sizes) {
   if (sizes.head_dim == 0) {
     if (sizes.dim % sizes.heads != 0)
       detail::refuse("dim is " + std::to_string(sizes.dim) + "; a multiple of the " +
-                     std::to_string(sizes.heads) + " heads is expected where head_dim is not given");
+                     std::to_string(sizes.heads) + " heads is expected if head_dim is not given");
     sizes.head_dim = sizes.dim / sizes.heads;
   }
   if (sizes.value_dim == 0) sizes.value_dim = sizes.head_dim;

@@ -80,7 +80,7 @@ void refuse_unread_bias(const std::string& path, const io::SafetensorsReader& fi
     if (!has_parameter(parameters, prefix + "bias")) unread.push_back(name.prefix + "in_proj_bias");
   }
   for (const std::string& name : unread)
-    if (file.contains(name)) fail(path, "has a tensor " + name + ", which the layer has no place for");
+    if (file.contains(name)) fail(path, "has a tensor " + name + ", which is not a parameter of the layer");
 }
 
 Source find(const std::string& path, const io::SafetensorsReader& file, const NamedParameter& parameter,

@@ -42,7 +42,7 @@ Tensor TransformerBlock::backward(const TensorView& grad_output, const BlockResu
                                   TransformerBlock& grads, const AttentionFunctions& functions) const {
   if (mlp.has_value() != grads.mlp.has_value())
     detail::refuse("grads is a block " + std::string(mlp ? "without" : "with") +
-                   " an MLP; one like the block is expected");
+                   " an MLP; a block of the same kind is expected");
   Tensor grad = Tensor::copy_of(grad_output);
   if (mlp) {
     const Tensor inner = mlp->backward(grad, result.mlp_norm.output, result.mlp, *grads.mlp);

@@ -24,8 +24,8 @@ void check_size(const nn::LanguageModelConfig& config) {
   const std::int64_t count = nn::parameter_count(config);
   if (count <= kMostLivingParameters && config.context <= kMostLivingContext) return;
   detail::refuse("the model has ", count, " parameters and a context of ", config.context,
-                 " tokens; a living page holds ", kMostLivingParameters, " and ", kMostLivingContext,
-                 " at most");
+                 " tokens; at most ", kMostLivingParameters, " and ", kMostLivingContext,
+                 " are expected for a living page");
 }
 
 // The beginning of the text with as many tokens as the model can read, without characters that it does not
@@ -67,7 +67,7 @@ Tensor ids_of(const TrainedModel& trained, const std::string& text) {
   const std::vector<std::string> tokens = trained.tokenizer.tokens_of(text);
   if (tokens.empty() || std::ssize(tokens) > trained.model.config.context)
     detail::refuse("the text has ", tokens.size(), trained.tokenizer.is_symbols() ? " words" : " characters",
-                   "; 1 to ", trained.model.config.context, " are expected, as the model reads them");
+                   "; 1 to ", trained.model.config.context, " are expected by the model");
   return trained.tokenizer.encode(tokens);
 }
 

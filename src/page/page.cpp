@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 void check(const HtmlPage& page) {
   if (page.proof != nullptr && page.report == nullptr)
-    throw Error(ErrorCode::invalid_argument, "proof is given without the report that it is of");
+    throw Error(ErrorCode::invalid_argument, "proof is given without its report");
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
@@ -31,9 +31,8 @@ void check(const HtmlPage& page) {
     count += step.value.count();
   }
   if (count > kMostPageValues)
-    throw Error(ErrorCode::invalid_argument, "the steps have " + std::to_string(count) +
-                                                 " values; a page holds " + std::to_string(kMostPageValues) +
-                                                 " at most");
+    throw Error(ErrorCode::invalid_argument, "the steps have " + std::to_string(count) + " values; at most " +
+                                                 std::to_string(kMostPageValues) + " are expected on a page");
 }
 
 std::int64_t count_of(const std::vector<std::string>& words) {
@@ -143,7 +142,8 @@ class Writer {
 
   [[noreturn]] void refuse_bound(std::int64_t least) const {
     throw Error(ErrorCode::invalid_argument, "most_bytes is " + std::to_string(page_.most_bytes) +
-                                                 "; this page takes more than " + std::to_string(least));
+                                                 "; more than " + std::to_string(least) +
+                                                 " is expected for this page");
   }
 
   template <class Put>

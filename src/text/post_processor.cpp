@@ -103,7 +103,7 @@ void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<T
   for (const std::int64_t id : ids) {
     if (!vocabulary.token(id))
       throw Error(ErrorCode::invalid_argument,
-                  "the tokenizer's post-processor adds " + std::to_string(id) + ", which is no token");
+                  "the tokenizer's post-processor adds " + std::to_string(id) + ", which is not a token");
     tokens.push_back({id, 0, 0, vocabulary.is_special(id)});
   }
 }
@@ -132,7 +132,7 @@ class Around final : public PostProcessor {
 
 std::int64_t id_from(const JsonPart& part, const json& value) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
-    part.fail("with an id that is no whole number of 0 to " + std::to_string(kMostTokenIds - 1));
+    part.fail("with an id that is not a whole number from 0 to " + std::to_string(kMostTokenIds - 1));
   return value.get<std::int64_t>();
 }
 
@@ -140,7 +140,7 @@ std::int64_t id_from(const JsonPart& part, const json& value) {
 Ids named_id(const JsonPart& part, const char* member) {
   const json& pair = part.at(member);
   if (!pair.is_array() || pair.size() != 2)
-    part.fail(std::string("whose ") + member + " is no list of a token and its id");
+    part.fail(std::string("whose ") + member + " is not a list of a token and its id");
   return {id_from(part, pair[1])};
 }
 
@@ -156,7 +156,7 @@ Ids ids_named(const JsonPart& part, const json& piece) {
   const std::string name = JsonPart(piece, part.file(), "a template's special token").text("id");
   if (!tokens.has(name.c_str())) part.fail("whose single form names a token that special_tokens lacks");
   const JsonPart token(tokens.at(name.c_str()), part.file(), "a template's special token");
-  if (!token.at("ids").is_array()) token.fail("whose ids is no list");
+  if (!token.at("ids").is_array()) token.fail("whose ids is not a list");
   Ids ids;
   for (const json& id : token.at("ids")) ids.push_back(id_from(part, id));
   return ids;
@@ -165,7 +165,7 @@ Ids ids_named(const JsonPart& part, const json& piece) {
 std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
   Ids around[2];
   std::size_t texts = 0;
-  if (!part.at("single").is_array()) part.fail("whose single form is no list");
+  if (!part.at("single").is_array()) part.fail("whose single form is not a list");
   for (const json& piece : part.at("single")) {
     const JsonPart one(piece, part.file(), "a piece of a template");
     if (one.has("SpecialToken")) {
@@ -174,7 +174,7 @@ std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
       side.insert(side.end(), ids.begin(), ids.end());
     } else {
       const JsonPart text(one.at("Sequence"), part.file(), "a piece of a template");
-      if (text.text("id") != "A") part.fail("whose single form has another text than A");
+      if (text.text("id") != "A") part.fail("whose single form has a text other than A");
       ++texts;
     }
   }

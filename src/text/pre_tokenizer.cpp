@@ -86,13 +86,13 @@ class Metaspace : public PreTokenizer {
   explicit Metaspace(const JsonPart& part)
       : mark_(part.text("replacement")), split_(part.flag("split", true)) {
     if (mark_.empty() || decode_utf8(mark_).length != mark_.size())
-      part.fail("whose replacement is no single code point");
+      part.fail("whose replacement is not a single code point");
     const std::string scheme = part.text("prepend_scheme", "always");
     if (scheme != "always" && scheme != "first" && scheme != "never")
-      part.fail("whose prepend_scheme is none of always, first, never");
+      part.fail("whose prepend_scheme is not always, first or never");
     const bool prefix = part.flag("add_prefix_space", true);
     if (!prefix && scheme != "never" && part.has("prepend_scheme"))
-      part.fail("whose add_prefix_space is false, where prepend_scheme is " + scheme);
+      part.fail("whose add_prefix_space is false, but prepend_scheme is " + scheme);
     always_ = prefix && scheme == "always";
     first_ = prefix && scheme == "first";
     pattern_ = string_pattern(mark_);
@@ -187,7 +187,7 @@ std::unique_ptr<const PreTokenizer> bert() {
 std::unique_ptr<const PreTokenizer> delimiter(const JsonPart& part) {
   const std::string text = part.text("delimiter");
   if (text.empty() || decode_utf8(text).length != text.size())
-    part.fail("whose delimiter is no single code point");
+    part.fail("whose delimiter is not a single code point");
   return std::make_unique<Splitter>(string_pattern(text), SplitBehavior::removed);
 }
 

@@ -105,7 +105,7 @@ class Search {
       if (!over || steps > left_)
         throw Error(
             ErrorCode::invalid_argument,
-            "text takes a regular expression of the tokenizer too many steps at byte " + std::to_string(at));
+            "text needs too many steps of the tokenizer's regular expression at byte " + std::to_string(at));
       left_ -= steps;
     }
   }
@@ -155,7 +155,7 @@ Regex::Regex(const std::string& pattern, const JsonPart& part) {
   const int result = onig_new(&impl->regex, begin, begin + whole.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
                               ONIG_SYNTAX_DEFAULT, &info);
   if (result != ONIG_NORMAL)
-    part.fail("with a pattern that is no regular expression: " + io::detail::printable(pattern));
+    part.fail("with a pattern that is not a regular expression: " + io::detail::printable(pattern));
   impl_ = std::move(impl);
 }
 

@@ -153,7 +153,7 @@ void SettingsTokens::read_named(const FolderSettings& file) {
 std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_file() const {
   std::vector<NumberedToken> tokens;
   if (sources_.file == nullptr || !sources_.file->has("added_tokens")) return tokens;
-  if (!sources_.file->at("added_tokens").is_array()) sources_.file->fail("whose added_tokens is no list");
+  if (!sources_.file->at("added_tokens").is_array()) sources_.file->fail("whose added_tokens is not a list");
   for (const json& value : sources_.file->at("added_tokens")) {
     const JsonPart token(value, sources_.file->file(), "an added token");
     tokens.push_back({token.integer("id", 0, kMostTokenIds), added_token(token, token.flag("special", false)),
@@ -169,7 +169,7 @@ std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_decoder() c
   std::vector<NumberedToken> tokens;
   for (const auto& [id, value] : config.at("added_tokens_decoder").items()) {
     const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == id.npos;
-    if (!digits) decoder.fail("with " + printable(id) + ", which is no id");
+    if (!digits) decoder.fail("with " + printable(id) + ", which is not an id");
     const JsonPart token(value, config.file(), "an added token");
     tokens.push_back({std::stoll(id), added_token(token, token.flag("special", false)), config.file()});
   }
@@ -207,7 +207,7 @@ void SettingsTokens::add_by_id(std::vector<NumberedToken> tokens) {
     add(one.token);
     if (id(content) != one.id && !contradiction_)
       contradiction_ = {one.file, "has the added token " + printable(content) + " with id " +
-                                      std::to_string(one.id) + ", where the vocabulary gives " +
+                                      std::to_string(one.id) + ", but the vocabulary gives " +
                                       std::to_string(id(content))};
   }
 }

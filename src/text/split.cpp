@@ -53,7 +53,7 @@ SplitBehavior split_behavior_from(const JsonPart& part, const std::string& fallb
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  part.fail("whose behavior is none of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
+  part.fail("whose behavior is not Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
 void split(const Pattern& pattern, SplitBehavior behavior, bool invert, Words& words) {

@@ -70,7 +70,7 @@ std::unique_ptr<const Part> part_of(const JsonPart& file, const char* member, co
 std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
   std::vector<JsonPart> added;
   if (!file.has("added_tokens")) return added;
-  if (!file.at("added_tokens").is_array()) file.fail("whose added_tokens is no list");
+  if (!file.at("added_tokens").is_array()) file.fail("whose added_tokens is not a list");
   for (const json& one : file.at("added_tokens")) added.emplace_back(one, file.file(), "an added token");
   return added;
 }
@@ -191,7 +191,7 @@ std::string TextTokenizer::decode(std::span<const std::int64_t> ids, bool skip_s
   for (const std::int64_t id : ids) {
     const auto token = impl_->vocabulary.decoded(id);
     if (!token)
-      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is no token");
+      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is not a token");
     if (!skip_special || !is_special(id)) tokens.emplace_back(*token);
   }
   if (impl_->decoder) impl_->decoder->apply(tokens);
@@ -213,7 +213,7 @@ std::optional<std::string> TextTokenizer::token(std::int64_t id) const {
 std::vector<std::string> TextTokenizer::shown(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids)
     if (!impl_->vocabulary.token(id))
-      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is no token");
+      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is not a token");
   return detail::shown_tokens(*this, ids);
 }
 

@@ -48,7 +48,7 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   token.id = known ? *known : next_++;
   const std::int64_t said = part.integer("id", 0, kMostTokens, token.id);
   if (said != token.id)
-    part.fail(shown + " with id " + std::to_string(said) + ", where the vocabulary gives " +
+    part.fail(shown + " with id " + std::to_string(said) + ", but the vocabulary gives " +
               std::to_string(token.id));
   by_content_[token.content] = token.id;
   size_ = std::max(size_, token.id + 1);

@@ -47,8 +47,7 @@ void each_line(const std::string& path, Visit visit) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (++number > kMostLines)
-      fail(subject_of(path),
-           "has more than " + std::to_string(kMostLines) + " lines, which is the most that is taken");
+      fail(subject_of(path), "has more than " + std::to_string(kMostLines) + " lines, the limit");
     if (!is_utf8(line)) fail(subject_of(path), "has bytes that are not UTF-8" + on_line(number));
     visit(line, number);
   }
@@ -69,8 +68,8 @@ json tokens_of_lines(const std::string& path) {
   each_line(path, [&](std::string_view line, std::size_t number) {
     const auto [token, fresh] = tokens.emplace(without_spaces_behind(line), number - 1);
     if (!fresh)
-      fail(subject_of(path), "has the token " + printable(token.key()) + on_line(number) + ", which line " +
-                                 std::to_string(token->get<std::size_t>() + 1) + " has, too");
+      fail(subject_of(path), "has the token " + printable(token.key()) + on_line(number) + " and on line " +
+                                 std::to_string(token->get<std::size_t>() + 1));
   });
   return tokens;
 }
@@ -84,7 +83,7 @@ json tokens_of_object(const std::string& path) {
       fail(subject_of(path), "has the token " + printable(value.get<std::string>()) + " twice");
     return true;
   });
-  if (!tokens.is_object()) fail(subject_of(path), "is no object of tokens and their ids");
+  if (!tokens.is_object()) fail(subject_of(path), "is not a JSON object of tokens and their ids");
   for (const auto& [token, id] : tokens.items())
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
       fail(subject_of(path),
@@ -104,8 +103,8 @@ json merges_of_lines(const std::string& path, const json& tokens) {
     const std::string left(line.substr(0, space)), right(line.substr(space + 1));
     for (const std::string& token : {left, right, left + right})
       if (!tokens.contains(token))
-        fail(subject_of(path), "has " + printable(line) + on_line(number) + ", where " + printable(token) +
-                                   " is no token of vocab.json");
+        fail(subject_of(path), "has " + printable(line) + on_line(number) + ", but " + printable(token) +
+                                   " is not a token of vocab.json");
     merges.push_back(std::string(line));
   });
   return merges;
@@ -188,9 +187,9 @@ FolderTokenizer tokenizer_in_folder(const std::string& folder, const std::string
       config.part().text("tokenizer_class", tokenizer_class.empty() ? family : tokenizer_class);
   const std::string without = "has " + std::string(*found) + " and no tokenizer.json, which heed ";
   const Kind* kind = kind_of(name);
-  if (kind == nullptr) return {std::nullopt, without + "does not make for " + printable(name)};
+  if (kind == nullptr) return {std::nullopt, without + "cannot build for " + printable(name)};
   if (!std::all_of(kind->files.begin(), kind->files.end(), in_folder))
-    return {std::nullopt, without + "makes for " + printable(name) + " from " + kind->listed};
+    return {std::nullopt, without + "builds for " + printable(name) + " from " + kind->listed};
   refuse_slow(config.part());
   return {made_from(*kind, folder, config), ""};
 }

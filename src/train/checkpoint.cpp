@@ -26,7 +26,7 @@ class CheckpointReader {
  public:
   explicit CheckpointReader(const std::string& path) : path_(path), file_(path) {
     if (text("format") != kCheckpointFormat)
-      fail("is no checkpoint: its metadata do not say format '" + std::string(kCheckpointFormat) + "'");
+      fail("is not a checkpoint: the format in its metadata is not '" + std::string(kCheckpointFormat) + "'");
   }
 
   [[nodiscard]] TrainSettings settings() const { return settings_from(json("settings"), path_); }
@@ -35,9 +35,9 @@ class CheckpointReader {
     const TrainSettings settings = this->settings();
     const Json state = json("state");
     if (!state.is_object() || !state.contains("text") || !state["text"].is_string())
-      fail("has a state that does not say which text it is of");
+      fail("has a state without the name of its text");
     if (state["text"].get<std::string>() != data.fingerprint)
-      throw Error(ErrorCode::invalid_argument, "the text (" + data.fingerprint + ") is not the one that " +
+      throw Error(ErrorCode::invalid_argument, "the text (" + data.fingerprint + ") is not the text that " +
                                                    path_ + " was made with (" +
                                                    state["text"].get<std::string>() + ")");
     require_enough(data, settings);
@@ -74,7 +74,7 @@ class CheckpointReader {
 
   [[nodiscard]] Json json(const char* name) const {
     std::optional<Json> value = json_of(text(name));
-    if (!value) fail("has metadata '" + std::string(name) + "' that are not JSON");
+    if (!value) fail("has metadata '" + std::string(name) + "' that is not JSON");
     return std::move(*value);
   }
 
@@ -90,7 +90,7 @@ class CheckpointReader {
     try {
       generator.set_state(state);
     } catch (const Error& error) {
-      fail(std::string("has a generator that cannot go on: ") + error.what());
+      fail(std::string("has an invalid generator: ") + error.what());
     }
     return generator;
   }
@@ -100,7 +100,7 @@ class CheckpointReader {
     const Tensor losses = tensor("losses", DType::f64);
     if (!state.contains("step") || !state["step"].is_number_integer() || numbers.shape() != Dims{2} ||
         losses.rank() != 2 || losses.size(1) != 2)
-      fail("has a state that does not fit together");
+      fail("has an inconsistent state");
     const double step = state["step"].get<double>();
     if (step < 0 || step > static_cast<double>(to.trained.settings.steps))
       fail("has a step that is out of range");

@@ -30,14 +30,14 @@ constexpr JsonLimits kConfig = {.values = 10'000};
 const Json& own_part(const Json& config, const std::string& path) {
   const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
   if (config.is_object() && config.contains("format") && config["format"] == "heed model 1")
-    fail("is of an earlier heed; heed train --resume writes the folder anew from its checkpoint");
+    fail("was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
   const bool own = config.is_object() && config.contains("heed") && config["heed"].is_object();
   if (!own && config.is_object() && config.contains("model_type"))
-    fail("is of a model that heed train did not make");
+    fail("describes a model that heed train did not make");
   if (!own || !config["heed"].contains("format") || config["heed"]["format"] != kModelFormat ||
       !config["heed"].contains("settings"))
-    fail("is no configuration of a model that heed trained: its format is not '" + std::string(kModelFormat) +
-         "'");
+    fail("is not the configuration of a model from heed train: its format is not '" +
+         std::string(kModelFormat) + "'");
   return config["heed"];
 }
 
@@ -111,7 +111,8 @@ TrainedModel load_trained_model(const std::string& name) {
   std::error_code error;
   const std::string folder = model_folder(name);
   if (!fs::is_directory(folder, error))
-    throw Error(ErrorCode::io, folder + " is no folder; that of a model trained by heed train is expected");
+    throw Error(ErrorCode::io,
+                folder + " is not a folder; the folder of a model from heed train is expected");
   const std::string config_path = folder + "/config.json";
   const Json config = Json::parse(json_in(config_path, kConfigMiB, kConfig));
   const TrainSettings settings = settings_from(own_part(config, config_path)["settings"], config_path);

@@ -106,7 +106,7 @@ class Gpt2File {
   // Returns the tensor as f32.
   [[nodiscard]] const Tensor& tensor(const std::string& name, const Dims& shape) {
     if (name != last_name_) {
-      if (!file_.contains(name)) fail("has no tensor " + name + ", which a GPT-2 of its config.json has");
+      if (!file_.contains(name)) fail("has no tensor " + name + ", which the GPT-2 of its config.json needs");
       if (const Dims found = file_.shape(name); found != shape)
         fail("has a tensor " + name + " of shape " + to_string(found) + "; " + to_string(shape) +
              " is expected");

@@ -14,20 +14,20 @@ constexpr std::int64_t kMost = 1'000'000'000;
 constexpr std::array<IntegerSetting, 9> kIntegers = {{
     {"layers", &TrainSettings::layers, 1, 1000, "blocks of the model"},
     {"heads", &TrainSettings::heads, 1, 100'000, "attention heads of each block"},
-    {"model_dim", &TrainSettings::model_dim, 1, 100'000, "numbers that stand for a token"},
-    {"context", &TrainSettings::context, 2, 1'000'000, "tokens that the model sees at a time"},
-    {"symbols", &TrainSettings::symbols, 2, 1'000'000, "of the induction task"},
-    {"batch", &TrainSettings::batch, 1, 1'000'000, "sequences of a step"},
-    {"steps", &TrainSettings::steps, 1, kMost, "of the optimiser"},
+    {"model_dim", &TrainSettings::model_dim, 1, 100'000, "numbers in a token's vector"},
+    {"context", &TrainSettings::context, 2, 1'000'000, "tokens that the model sees at once"},
+    {"symbols", &TrainSettings::symbols, 2, 1'000'000, "different symbols of the induction task"},
+    {"batch", &TrainSettings::batch, 1, 1'000'000, "sequences per step"},
+    {"steps", &TrainSettings::steps, 1, kMost, "steps of the optimiser"},
     {"warmup", &TrainSettings::warmup, 0, kMost, "steps over which the learning rate rises"},
-    {"seed", &TrainSettings::seed, 0, 0xffffffff, "of all random numbers"},
+    {"seed", &TrainSettings::seed, 0, 0xffffffff, "seed of all random numbers"},
 }};
 
 constexpr std::array<RealSetting, 3> kReals = {{
     {"learning_rate", &TrainSettings::learning_rate, false,
-     "at its highest; from there it falls along a cosine to 0"},
-    {"weight_decay", &TrainSettings::weight_decay, true, "of AdamW, for matrices only"},
-    {"clip", &TrainSettings::clip, false, "the longest that all gradients together may be"},
+     "highest learning rate; after warmup it falls along a cosine to 0"},
+    {"weight_decay", &TrainSettings::weight_decay, true, "weight decay of AdamW, for matrices only"},
+    {"clip", &TrainSettings::clip, false, "largest norm of all gradients together"},
 }};
 
 bool fits(const RealSetting& one, double value) {
@@ -78,7 +78,7 @@ Json settings_json(const TrainSettings& settings) {
 
 TrainSettings settings_from(const Json& json, const std::string& path) {
   const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + ": " + what); };
-  if (!json.is_object()) fail("its settings are no JSON object");
+  if (!json.is_object()) fail("its settings are not a JSON object");
   const auto member = [&](const char* name) -> const Json& {
     if (!json.contains(name)) fail("its settings have no '" + std::string(name) + "'");
     return json[name];
@@ -94,17 +94,17 @@ TrainSettings settings_from(const Json& json, const std::string& path) {
     // Compared as a double first, because that works for a number of any size.
     if (!value.is_number_integer() || value.get<double>() < static_cast<double>(one.least) ||
         value.get<double>() > static_cast<double>(one.most))
-      fail("its '" + std::string(one.name) + "' is no " + range_text(one));
+      fail("its '" + std::string(one.name) + "' is not a " + range_text(one));
     settings.*one.value = value.get<std::int64_t>();
   }
   for (const RealSetting& one : kReals) {
     const Json& value = member(one.name);
     const double number = value.is_number() ? value.get<double>() : std::nan("");
-    if (!fits(one, number)) fail("its '" + std::string(one.name) + "' is no " + range_text(one));
+    if (!fits(one, number)) fail("its '" + std::string(one.name) + "' is not a " + range_text(one));
     settings.*one.value = number;
   }
   if (settings.model_dim % settings.heads != 0)
-    throw Error(ErrorCode::io, path + " has a model_dim that is no multiple of its heads");
+    throw Error(ErrorCode::io, path + " has a model_dim that is not a multiple of its heads");
   return settings;
 }
 

@@ -101,7 +101,7 @@ TrainState train(const std::string& folder, const TrainSettings& settings, const
   ranks.once([&] {
     std::error_code error;
     if (fs::exists(checkpoint, error))
-      detail::refuse(folder, " holds a training already; resuming it, or another folder, is expected");
+      detail::refuse(folder, " already holds a training; resuming it, or another folder, is expected");
   });
   TrainState state = same_on_all(ranks, options, [&] { return begin_training(settings, data); });
   ranks.once([&] {

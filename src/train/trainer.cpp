@@ -40,8 +40,8 @@ void require_sound(const TrainState& state, double loss, double length) {
   if (!std::isfinite(loss)) throw Error(ErrorCode::internal, "the loss is not a number" + at);
   if (!std::isfinite(length)) throw Error(ErrorCode::internal, "the gradients are not numbers" + at);
   if (const double most = diverging_loss(state.trained.model.config.vocabulary); state.smooth_loss > most)
-    throw Error(ErrorCode::internal,
-                "the loss, " + loss_text(state.smooth_loss) + at + ", is far above that of guessing");
+    throw Error(ErrorCode::internal, "the loss, " + loss_text(state.smooth_loss) + at +
+                                         ", is far above the loss of random guessing");
 }
 
 void mark(TrainState& state, double loss) {

@@ -202,7 +202,7 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
   expect_refusal(2, joined({kCall, {"--plan"}}), 2,
                  "--plan is given over ranks; heed plan tells what each scheme would do there");
   expect_refusal(2, {"attend", "--query", "-", "--key", "k.npy", "--value", "v.npy", "--json"}, 2,
-                 "--query is '-', and several ranks cannot share a standard input; a file is expected");
+                 "--query is '-', which several ranks cannot share; a file is expected");
   expect_refusal(2, joined({kCall, {"--out", "o.npy", "--sharding", "stripes"}}), 2,
                  "--sharding is 'stripes'; contiguous, zigzag, striped or striped:N (N positions, 1 or more) "
                  "is expected");
@@ -225,14 +225,14 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
                  "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)");
   expect_refusal(
       3, joined({kCall, {"--weights", "w.npy", "--scheme", "ring"}}), 2,
-      "outputs.weights is asked for with scheme ring, which never has all weights of a row; gather or "
+      "outputs.weights is requested with scheme ring, which never has all weights of a row; gather or "
       "ulysses is expected");
   expect_refusal(3,
                  {"attend", "--query", "q.npy", "--key", "missing.npy", "--value", "v.npy", "--out", "o.npy"},
                  1, "cannot open 'missing.npy': No such file or directory");
   fs::create_symlink("/dev/null", folder / "null.npy");
   expect_refusal(2, joined({kCall, {"--out", "null.npy"}}), 1,
-                 "'null.npy' is not a regular file, as it has to be for several processes to write it");
+                 "'null.npy' is not a regular file, which writing by several processes needs");
 }
 
 TEST_F(AttendOverRanks, HelpAndVersionArePrintedOnce) {
@@ -248,10 +248,9 @@ TEST_F(AttendOverRanks, WithoutHeedMpiOneSentenceSaysWhatIsMissing) {
   input.environment = {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}};
   const CommandResult first = run_heed({"attend"}, input);
   EXPECT_EQ(first.exit_code, 2);
-  EXPECT_EQ(
-      first.errors,
-      "heed: mpirun started 4 ranks, but this heed was built without MPI: heed-mpi does not lie beside it "
-      "(install libopenmpi-dev, and build it again)\n");
+  EXPECT_EQ(first.errors,
+            "heed: mpirun started 4 ranks, but this heed was built without MPI: heed-mpi is not beside it "
+            "(install libopenmpi-dev and build again)\n");
   input.environment["OMPI_COMM_WORLD_RANK"] = "1";
   const CommandResult second = run_heed({"attend"}, input);
   EXPECT_EQ(second.exit_code, 2);
@@ -262,8 +261,8 @@ TEST_F(AttendOverRanks, OneProcessHasNoUseForTheirOptions) {
   const CommandResult result = alone(joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.errors,
-            "heed: --scheme is given to one process alone; several ranks, as by mpirun -n 4 heed …, are "
-            "expected\n");
+            "heed: --scheme is given to a single process; several ranks are expected, as started by mpirun "
+            "-n 4 heed …\n");
   EXPECT_EQ(run(1, joined({kCall, {"--out", "one/o.npy", "--scheme", "ring"}})).exit_code, 0);
 }
 

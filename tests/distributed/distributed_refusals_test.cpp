@@ -53,10 +53,10 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   call.options.causal = rank() == 0;
   EXPECT_EQ(call.message(), "options.causal is " + std::to_string(rank() == 0 ? 1 : 0) + " on rank " +
                                 std::to_string(rank()) +
-                                ", and 0 to 1 on all; the same on every rank is expected");
+                                ", and 0 to 1 over all ranks; equal values are expected");
   call = {};
   if (rank() == 0) call.options.need = Need::lse;
-  EXPECT_NE(call.message().find("the results that are asked for, as bits, is "), std::string::npos);
+  EXPECT_NE(call.message().find("the requested results, as bits, is "), std::string::npos);
 }
 
 TEST(DistributedCalls, AreRefusedWhereTheSchemeCannotGiveAResult) {
@@ -64,7 +64,7 @@ TEST(DistributedCalls, AreRefusedWhereTheSchemeCannotGiveAResult) {
   call.choice.scheme = Scheme::ring;
   call.options.need = Need::weights;
   EXPECT_EQ(call.message(),
-            "outputs.weights is asked for with scheme ring, which never has all weights of a row; gather or "
+            "outputs.weights is requested with scheme ring, which never has all weights of a row; gather or "
             "ulysses is expected");
   call.layout.key = Sharding::contiguous(9, 2);
   EXPECT_EQ(call.message().substr(0, 60), "layout.key has 2 ranks; the communicator's 3 are expected");
@@ -119,11 +119,10 @@ TEST(DistributedGradients, AreRefusedWhereTheSchemeCannotGiveThem) {
     });
   };
   EXPECT_EQ(message({Scheme::ring}, {}), "scheme is ring; gather or ulysses is expected for gradients");
-  EXPECT_EQ(
-      message({Scheme::gather}, {.bias = true}),
-      "scheme is gather, which gives gradients by query, key and value alone, and reads no grad_weights; "
-      "ulysses is expected");
-  EXPECT_EQ(message({}, {.sinks = true}), "request.sinks is true without sinks to differentiate by");
+  EXPECT_EQ(message({Scheme::gather}, {.bias = true}),
+            "scheme is gather, which computes gradients of query, key and value only and accepts no "
+            "grad_weights; ulysses is expected");
+  EXPECT_EQ(message({}, {.sinks = true}), "request.sinks is true, but the call has no sinks");
 }
 
 TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
@@ -137,8 +136,8 @@ TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
                   MPI_COMM_WORLD, {call.query, call.key, call.value, output, lse, output}, call.layout,
                   call.options, {.bias = true}, {Scheme::automatic, true});
             }),
-            "deterministic is asked for beside gradients of a bias or of sinks that heads or batch entries "
-            "share: their sums over ranks are rounded in another order than one process rounds them");
+            "deterministic is true, but gradients of a bias or sinks shared by heads or batch entries are "
+            "requested; ranks sum these in another order than one process");
 }
 
 }  // namespace

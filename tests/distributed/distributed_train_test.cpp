@@ -264,7 +264,7 @@ TEST_F(DistributedTraining, RefusesRanksThatDisagree) {
   const auto differs = [&](const char* name, std::int64_t own, std::int64_t least, std::int64_t most) {
     return std::string(name) + " is " + std::to_string(own) + " on rank " + std::to_string(rank) + ", and " +
            std::to_string(least) + " to " + std::to_string(most) +
-           " on all; the same on every rank is expected";
+           " over all ranks; equal values are expected";
   };
   const int one = rank == 0 ? 1 : 0;  // only on rank 0
   EXPECT_EQ(refused(kOdd, {}, one == 1 ? Over::sequence : Over::batch), differs("over", one, 0, 1));

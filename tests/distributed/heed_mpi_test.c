@@ -450,7 +450,7 @@ int main(int argc, char** argv) {
   EXPECT(heed_sharding_contiguous(1, 1, &sharding) == HEED_OK);
   EXPECT_FAILURE(
       attend(sharding, NULL, NULL),
-      "comm is used while MPI is not at work; a call between MPI_Init and MPI_Finalize is expected");
+      "comm is used while MPI is not initialised; a call between MPI_Init and MPI_Finalize is expected");
   heed_sharding_free(sharding);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);

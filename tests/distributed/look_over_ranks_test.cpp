@@ -128,13 +128,14 @@ TEST_F(LookOverRanks, RankZeroHoldsNoWholeTensor) {
 
 TEST_F(LookOverRanks, WhatRanksDoNotShareIsRefusedOnce) {
   const std::string end =
-      " works in one process, and mpirun started 3 ranks, which share --query, --key and --value alone";
+      " works in one process, and mpirun started 3 ranks; several ranks work only with --query, --key and "
+      "--value";
   expect_refusal(3, {"look", "--model", "induction", "to be or not to be"}, 2, "heed look --model" + end);
   expect_refusal(3, {"look", "doc.safetensors"}, 2, "heed look DOC" + end);
   expect_refusal(3, look({"--price"}), 2, "heed look --price" + end);
   expect_refusal(3, look({"--serve"}), 2, "heed look --serve" + end);
   expect_refusal(3, {"look", "doc.safetensors", "--scheme", "ring"}, 2,
-                 "--scheme is given beside DOC, which holds the call already");
+                 "--scheme is given together with DOC, which contains the call");
 }
 
 // Only rank 0 reads the tokens, while the others wait for it.

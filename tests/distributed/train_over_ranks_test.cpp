@@ -137,7 +137,7 @@ TEST_F(TrainOverRanks, SavesWhereOneRankIsToldToStopAndSaysHowToGoOn) {
   const std::string sentence = said(result);
   EXPECT_TRUE(sentence.starts_with("heed: stopped after step ")) << result.errors;
   EXPECT_TRUE(
-      sentence.ends_with(" of 1000000; all is saved, go on with: mpirun -n 3 heed train text.txt "
+      sentence.ends_with(" of 1000000; everything is saved, continue with: mpirun -n 3 heed train text.txt "
                          "--out out --resume --over sequence\n"))
       << result.errors;
   EXPECT_EQ(Json::parse(read_file(folder / "out/config.json"))["heed"]["settings"]["steps"], 1000000);
@@ -147,20 +147,20 @@ TEST_F(TrainOverRanks, RefusesOnceInOneSentence) {
   const CommandResult one = alone(tiny("out", {"--over", "batch"}));
   EXPECT_EQ(one.exit_code, 2);
   EXPECT_EQ(one.errors,
-            "heed: --over is given to one process alone; several ranks, as by mpirun -n 4 heed …, are "
-            "expected\n");
+            "heed: --over is given to a single process; several ranks are expected, as started by mpirun -n "
+            "4 heed …\n");
   ASSERT_EQ(run(2, tiny("out", {"--steps", "20", "--stop-at", "3"})).exit_code, 0);
   const CommandResult again = run(2, tiny("out"));
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_EQ(said(again),
-            "heed: out holds a training already; add --resume to go on with it, or name another folder\n");
+            "heed: out already holds a training; add --resume to continue it, or name another folder\n");
   const CommandResult within = run(2, tiny("text.txt/out"));
   EXPECT_EQ(within.exit_code, 1);
   EXPECT_EQ(said(within), "heed: cannot make the folder text.txt/out: Not a directory\n");
   const CommandResult wild = run(3, tiny("wild", {"--learning-rate", "1e30"}));
   EXPECT_EQ(wild.exit_code, 1);
   EXPECT_NE(said(wild).find(": the training diverges; wild/checkpoint.safetensors is kept as it was after "
-                            "step 0, and a lower --learning-rate may help\n"),
+                            "step 0; a lower --learning-rate may help\n"),
             std::string::npos)
       << wild.errors;
 }

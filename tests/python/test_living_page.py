@@ -174,8 +174,8 @@ def test_a_new_word_is_answered_in_grey_that_there_is_nothing_to_copy(living, br
 
 def test_the_command_says_the_same_of_a_new_word(heed):
     ends = [heed("explain", "--model", "induction", text).stdout.split("\n\n")[-1] for text in ("a b a c", "a b a", "a b a b")]
-    assert ends[0].split() == "After all this it expects nothing: c is a new word, with nothing to copy yet.".split()
-    assert ends[1].startswith("After all this it expects b ") and ends[2].startswith("After all this it expects a ")
+    assert ends[0].split() == "At the end it predicts nothing: c is a new word, with nothing to copy yet.".split()
+    assert ends[1].startswith("At the end it predicts b ") and ends[2].startswith("At the end it predicts a ")
 
 
 class Oracle:
@@ -401,7 +401,7 @@ def test_no_text_is_markup_and_none_is_too_long(living, browser):
     assert browser.run("return document.querySelectorAll('img').length") == 0
     assert "<img" in browser.text("#words")
     write(browser, " ".join(f"w{i}" for i in range(100)))
-    assert browser.text("#said") == "The model reads 64 words at most; what follows is left out."
+    assert browser.text("#said") == "The model reads at most 64 words; the rest is left out."
     assert browser.run("return document.querySelectorAll('#words .word').length") == 64
     write(browser, " ,, ")
     assert browser.run("return document.querySelectorAll('#words .word, #flow svg, #walk *').length") == 0
@@ -427,5 +427,5 @@ def test_a_model_that_is_too_large_is_refused(heed, tmp_path):
     heed("train", tmp_path / "text.txt", "--out", tmp_path / "long", "--steps", "1", "--warmup", "1", "--context", "300",
          "--model-dim", "8", "--heads", "1", "--layers", "1")
     said = heed("explain", "--model", tmp_path / "long", "--html", tmp_path / "life.html", code=2).stderr
-    assert "context of 300 tokens; a living page holds 500000 and 256 at most" in said
+    assert "context of 300 tokens; at most 500000 and 256 are expected for a living page" in said
     assert not (tmp_path / "life.html").exists()

@@ -71,8 +71,8 @@ def test_go_to_takes_words_and_positions(page, browser, text, row, key):
 
 def test_go_to_says_what_it_does_not_find(page, browser):
     page(FOX, fragment="#row=1&key=1")
-    assert go_to(browser, "zebra") == "“zebra” is none of the words that ask."
-    assert go_to(browser, "fox, <b>") == "“<b>” is none of the words attended to."
+    assert go_to(browser, "zebra") == "“zebra” is not one of the words that ask."
+    assert go_to(browser, "fox, <b>") == "“<b>” is not one of the words attended to."
     assert go_to(browser, "fox: 99") == "There is no key 99: the last is 8."
     assert fragment(browser) == {"row": "1", "key": "1"}
 

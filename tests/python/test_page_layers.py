@@ -142,7 +142,7 @@ def test_the_score_of_a_name_is_that_of_the_look_that_earned_it(heed, browser, t
         frame(browser)
         chips = browser.run("return [...document.querySelectorAll('.pattern.named')].map((one) => one.textContent)")
         assert f"previous-token {name['score']:.2f}*" in chips
-    assert "* of the weight that is not on the first key" in browser.text("body")
+    assert "* share of the weight that is not on the first key" in browser.text("body")
 
 
 def test_chips_filter_by_name_and_heads_keep_their_place(layers, browser):

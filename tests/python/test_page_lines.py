@@ -152,7 +152,7 @@ def test_several_heads_have_colours_and_names(lines, browser):
     browser.pointer(*box(browser, "row", 6))
     frame(browser)
     assert_lines(drawn(browser, "shown"), expected(weights, [3, 6, 1], [6], range(10)))
-    browser.click("[aria-label='Take away layer 0, head 3']")
+    browser.click("[aria-label='Remove layer 0, head 3']")
     assert fragment(browser)["head"] == "6" and fragment(browser)["with"] == "1"
 
 

@@ -85,7 +85,7 @@ def test_typed_words_are_found_and_others_are_refused_in_a_sentence(pair, browse
     enter(browser, "To the word", "the₁")
     assert_ranked(ranking(browser, "to"), weights[:, 6, 0])
     enter(browser, "To the word", "dog")
-    assert browser.text(".pair-note") == "“dog” is none of the words attended to."
+    assert browser.text(".pair-note") == "“dog” is not one of the words attended to."
     assert fragment(browser)["key"] == "0"
 
 

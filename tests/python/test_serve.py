@@ -117,8 +117,8 @@ def test_pieces_that_are_too_large_are_refused(tmp_path):
         np.save(tmp_path / f"{name}.npy", draw.standard_normal((5000, 2), dtype=np.float32))
     with Served(tmp_path, "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--no-received") as served:
         piece = "/tile?head=0&rows=0:5000&keys=0:5000&step="
-        assert served.ask(piece + "1")[:2] == (400, b"the piece has 5000 x 5000 bins; 1048576 at most are expected\n")
-        assert served.ask(piece + "64")[:2] == (400, b"the piece has 5000 x 5000 weights; 16777216 at most are expected\n")
+        assert served.ask(piece + "1")[:2] == (400, b"the tile has 5000 x 5000 bins; 1048576 at most are expected\n")
+        assert served.ask(piece + "64")[:2] == (400, b"the tile has 5000 x 5000 weights; 16777216 at most are expected\n")
         assert served.tile(0, (0, 4096), (0, 4096), 64).sum() == pytest.approx(
             sum(served.tile(0, (row, row + 128), (0, 4096)).sum(dtype=float) for row in range(0, 4096, 128)), rel=1e-5)
 
@@ -136,14 +136,14 @@ def test_without_the_token_nothing_is_told(served, prefix):
                                   "/%2e%2e/", "/doc.safetensors", "", "/tile;x"])
 def test_there_are_no_other_paths(served, path):
     status, body, _ = served.ask(path)
-    assert (status, body) == (404, b"there is the page, and tile; nothing else is here\n")
+    assert (status, body) == (404, b"the path is neither the page nor tile\n")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:PORT", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:PORT",
                                   "[::1]:PORT", "127.0.0.1:PORT@evil.example", "127.0.0.2:PORT"])
 def test_another_host_is_refused_before_all_else(served, host):
     status, body, _ = served.ask("/", headers={"Host": host.replace("PORT", str(served.port))})
-    assert status == 403 and body.startswith(b"the host is none of this server's")
+    assert status == 403 and body.startswith(b"the Host header is not this server's")
 
 
 def test_the_host_is_named_once(served):
@@ -222,7 +222,7 @@ def test_it_listens_here_alone_and_ends_cleanly(folder):
             listening = open("/proc/net/tcp").read()
             assert f"0100007F:{served.port:04X}" in listening and f"00000000:{served.port:04X}" not in listening
             assert served.end() == ("", 0)
-        assert served.told.endswith("No longer served.\n")
+        assert served.told.endswith("The server has stopped.\n")
         assert served.told.count(served.token) == 1
 
 
@@ -235,9 +235,9 @@ def test_a_port_may_be_chosen_and_may_be_taken(folder):
 
 
 @pytest.mark.parametrize("arguments, complaint", [
-    (["--serve", "--row", "1"], "--row and --serve are both given"), (["--serve", "--head", "0"], "--head is given beside --serve"),
+    (["--serve", "--row", "1"], "--row and --serve are both given"), (["--serve", "--head", "0"], "--head is given together with --serve"),
     (["--port", "80"], "--port is given without --serve"), (["--serve", "--port", "65536"], "--port is '65536'"),
-    (["--serve", "--json"], "--json is given beside --serve"), (["--proof"], "--proof is given without --html FILE.html or --serve"),
+    (["--serve", "--json"], "--json is given together with --serve"), (["--proof"], "--proof is given without --html FILE.html or --serve"),
 ])
 def test_bad_use_is_refused(folder, arguments, complaint):
     assert complaint in command(folder, "doc.safetensors", *arguments, code=2).stderr

@@ -82,10 +82,10 @@ def convert_within_operator(mask: Any, queries: int, keys: int) -> _heed.SparseM
 
 def _convert(mask: Any, queries: int, keys: int) -> _heed.SparseMask:
     if is_traced():
-        _refuse("is a BlockMask that heed reads while PyTorch traces a graph, which would keep it as a constant; what "
-                "heed.torch.from_block_mask made of it before is expected")
+        _refuse("is a BlockMask that heed reads while PyTorch traces a graph, which would freeze it as a constant; the "
+                "mask that heed.torch.from_block_mask made before is expected")
     if was_sliced(mask):
-        _refuse("was sliced, which takes its mask_mod away; one whose mask_mod was set again is expected")
+        _refuse("was sliced, which removes its mask_mod; a BlockMask whose mask_mod was set again is expected")
     indices = {name: getattr(mask, name) for name in INDICES}
     for name, tensor in indices.items():
         if tensor is not None and tensor.device.type != "cpu":
@@ -137,7 +137,7 @@ def _over_blocks(mask_mod: Any) -> Any:
         with TransformGetItemToIndex():
             allowed: Tensor = mask_mod(*numbers)
         if allowed.dtype != torch.bool:
-            _refuse(f"has a mask_mod that gives {allowed.dtype}; bool (True where a key may be attended) is expected")
+            _refuse(f"has a mask_mod that returns {allowed.dtype}; bool (True where a key may be attended) is expected")
         return allowed
 
     return evaluate
@@ -151,5 +151,5 @@ def from_block_mask(block_mask: Any) -> _heed.SparseMask:
     if not isinstance(block_mask, flex.BlockMask):
         _refuse(f"is of type {type(block_mask).__name__}; torch.nn.attention.flex_attention.BlockMask is expected")
     if serves_any_length(block_mask):
-        _refuse("is PyTorch's for any lengths; one that was made for lengths is expected")
+        _refuse("is PyTorch's for any lengths; a BlockMask made for given lengths is expected")
     return convert(block_mask, *block_mask.seq_lengths)

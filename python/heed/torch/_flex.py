@@ -37,7 +37,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
 def _check_score_mod(score_mod: Any) -> None:
     if score_mod is not None and not isinstance(score_mod, _heed.ScoreMod):
         _refuse(f"score_mod is of type {type(score_mod).__name__}; a heed.ScoreMod is expected, such as "
-                "heed.ScoreMod.expression('s - 0.1 * abs(i - j)'), as heed calls no Python function for a score")
+                "heed.ScoreMod.expression('s - 0.1 * abs(i - j)') because heed calls no Python function for a score")
 
 
 def _check_block_mask(mask: Any, query: Tensor, key: Tensor) -> None:
@@ -46,11 +46,11 @@ def _check_block_mask(mask: Any, query: Tensor, key: Tensor) -> None:
     if not isinstance(mask, flex.BlockMask):
         _refuse(f"block_mask is of type {type(mask).__name__}; torch.nn.attention.flex_attention.BlockMask is expected")
     if was_sliced(mask):
-        _refuse("block_mask was sliced, which takes its mask_mod away; one whose mask_mod was set again is expected")
+        _refuse("block_mask was sliced, which removes its mask_mod; a BlockMask whose mask_mod was set again is expected")
     lengths = query.shape[2], key.shape[2]
     if not serves_any_length(mask) and tuple(mask.seq_lengths) != lengths:
         _refuse(f"block_mask is for {mask.seq_lengths[0]} queries and {mask.seq_lengths[1]} keys; {lengths[0]} and "
-                f"{lengths[1]} are expected (create_block_mask with these, or, where its upper left corner is meant, "
+                f"{lengths[1]} are expected (create_block_mask with these lengths, or, for its upper left corner, "
                 "block_mask._adjust)")
     counts = mask.kv_num_blocks
     for axis, name, size in ((-3, "batch entries", query.shape[0]), (-2, "heads", query.shape[1])):
@@ -102,7 +102,7 @@ def flex_attention(
     _check(query, key, value, enable_gqa)
     _check_score_mod(score_mod)
     if return_lse and return_aux is not None:
-        _refuse("return_lse is True and return_aux is given; one of both is expected")
+        _refuse("return_lse is True and return_aux is given; one of the two is expected")
     if block_mask is not None:
         _check_block_mask(block_mask, query, key)
         if query.shape[0] != key.shape[0] == 1:  # as in PyTorch, only with a mask

@@ -18,8 +18,9 @@ def refuse_rest(**options: Any) -> None:
     """Raises ValueError for options that this formula does not support."""
     for name, value in options.items():
         if value is not None and (isinstance(value, Tensor) or value):
-            raise ValueError(f"attention: {name} is given while torch.onnx.export exports the model, for which heed has no ONNX; "
-                             f"a model without {name} is expected (mask, bias, sinks, causal, window, softcap and scale are "
+            raise ValueError(f"attention: {name} is given while torch.onnx.export exports the model, but heed cannot "
+                             f"export it to ONNX; a model without {name} is expected (mask, bias, sinks, causal, "
+                             f"window, softcap and scale are "
                              "exported)")
 
 

@@ -50,8 +50,7 @@ def held(name: str, tensor: Tensor) -> Any:
     key = _table.get(int(tensor)) if tensor.dtype == torch.int64 and tensor.numel() == 1 else None
     if key is None:
         raise ValueError(f"{name} is a tensor of dtype {tensor.dtype} and shape {list(tensor.shape)} that stands for "
-                         "no mask that is kept in this process; one of heed.torch.mask_tensor, not a copy of it, is "
-                         "expected")
+                         f"no mask of this process; the tensor from heed.torch.mask_tensor, not a copy, is expected")
     return key.held
 
 

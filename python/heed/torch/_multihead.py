@@ -44,7 +44,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
-            raise ValueError("MultiheadAttention: is_causal is a hint on attn_mask, which is None; a mask is expected")
+            raise ValueError("MultiheadAttention: is_causal is True, but attn_mask is None; a mask is expected because "
+                             "is_causal is only a hint about it")
         if is_nested(query):
             return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights)
         check("MultiheadAttention", query=query, key=key, value=value, key_padding_mask=key_padding_mask,
@@ -81,13 +82,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 attn_mask: Tensor | None, average: bool) -> tuple[Tensor, Tensor | None]:
         """Pads nested tensors, which torch.nn.TransformerEncoder passes to its layers after removing padding."""
         if attn_mask is not None or key_padding_mask is not None:
-            raise ValueError("MultiheadAttention: with a nested tensor no mask is expected")
+            raise ValueError("MultiheadAttention: a mask is given with a nested tensor; None is expected")
         if not self.batch_first:
-            raise ValueError("MultiheadAttention: with a nested tensor batch_first=True is expected")
+            raise ValueError("MultiheadAttention: batch_first is False with a nested tensor; True is expected")
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             if not tensor.is_nested or tensor.layout != torch.strided:
-                found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain one"
-                raise ValueError(f"MultiheadAttention: {name} is {found}; a nested one of layout torch.strided is expected")
+                found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain tensor"
+                raise ValueError(f"MultiheadAttention: {name} is {found}; a nested tensor of layout torch.strided is "
+                                 f"expected")
         lengths = torch.tensor([len(row) for row in key.unbind()])
         q, k, v = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
         padding = torch.arange(k.shape[1]) >= lengths[:, None]

@@ -129,7 +129,7 @@ def _one_by_one(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
     if level != 1:
-        raise RuntimeError(f"gradients of heed's attention are batched {level} times over; once is expected")
+        raise RuntimeError(f"gradients of heed's attention are batched {level} times; once is expected")
     shown = [torch._remove_batch_dim(x, level, 0, 0) if _is_batched(x) else None for x in gradients]
     count = next(len(x) for x in shown if x is not None)
     entries = [[given] * count if x is None else x.unbind() for x, given in zip(shown, gradients)]
@@ -155,8 +155,8 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
 
 
 def _no_second(ctx: Any, gradients: list[Tensor | None]) -> Any:
-    raise RuntimeError("a second derivative of heed's attention is asked for, which it does not compute: expected "
-                       "create_graph=False, or attention written in PyTorch's operators")
+    raise RuntimeError("a second derivative of heed's attention is requested, which it does not compute: expected "
+                       "create_graph=False, or attention written with PyTorch's operators")
 
 
 _attention_backward.register_autograd(_no_second)
@@ -252,7 +252,7 @@ def attention(
         raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
     if isinstance(mask, _heed.SparseMask):
         if sparse_mask is not None:
-            raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of both is expected (masks "
+            raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of the two is expected (masks "
                              "combine with &)")
         mask, sparse_mask = None, mask
     check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks)

@@ -60,7 +60,7 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
     numbers = tensor.tolist()
     lengths = [end - begin for begin, end in zip(numbers, numbers[1:])]
     if numbers[0] != 0 or numbers[-1] != tokens or min(lengths, default=0) < 0:
-        _refuse(f"varlen_attention: {name} runs from {numbers[0]} to {numbers[-1]}; numbers that rise from 0 to "
+        _refuse(f"varlen_attention: {name} runs from {numbers[0]} to {numbers[-1]}; non-decreasing numbers from 0 to "
                 f"{tokens}, the tokens of {'query' if what == 'q' else 'key'}, are expected")
     if most is not None and max(lengths, default=0) > most:
         _refuse(f"varlen_attention: max_seqlen_{what} is {most}; {max(lengths)}, the length of the longest sequence, "
@@ -112,7 +112,7 @@ def varlen_attention(
                _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k,
                         query.device))
     if len(offsets[0]) != len(offsets[1]):
-        _refuse(f"varlen_attention: cu_seqlens_k has {len(offsets[1])} numbers; {len(offsets[0])}, as cu_seqlens_q, "
+        _refuse(f"varlen_attention: cu_seqlens_k has {len(offsets[1])} numbers; {len(offsets[0])}, as in cu_seqlens_q, "
                 "are expected")
     if len(window_size) != 2 or min(window_size) < -1:
         _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
@@ -133,17 +133,17 @@ def varlen_attention(
 def _packed(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
     """[tokens, H, D] and the offsets of a nested tensor [B, H, j, D] or [B, j, D]."""
     if not tensor.is_nested or tensor.layout != torch.jagged:
-        found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain one"
-        _refuse(f"scaled_dot_product_attention: {name} is {found}; nested ones of layout torch.jagged are expected of "
-                "all three, or plain ones")
+        found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain tensor"
+        _refuse(f"scaled_dot_product_attention: {name} is {found}; nested tensors of layout torch.jagged are expected "
+                f"for all three, or plain tensors")
     ragged = getattr(tensor, "_ragged_idx")
     if tensor.dim() not in (3, 4) or ragged != tensor.dim() - 2:
         _refuse(f"scaled_dot_product_attention: {name} is a nested tensor of {tensor.dim()} axes, ragged in axis "
-                f"{ragged}; [B, H, j, E], ragged in axis 2, or [B, j, E] is expected (transpose(1, 2) makes it of "
-                "[B, j, H, E])")
+                f"{ragged}; [B, H, j, E], ragged in axis 2, or [B, j, E] is expected (transpose(1, 2) makes it from "
+                f"[B, j, H, E])")
     if tensor.lengths() is not None:
-        _refuse(f"scaled_dot_product_attention: {name} is a nested tensor with holes between its rows; one without is "
-                "expected (contiguous() makes it)")
+        _refuse(f"scaled_dot_product_attention: {name} is a nested tensor with holes between its rows; a tensor "
+                f"without holes is expected (contiguous() makes one)")
     if tensor.dim() == 3:
         return tensor.values().unsqueeze(1), tensor.offsets()
     return tensor.transpose(1, 2).values(), tensor.offsets()
@@ -159,17 +159,17 @@ def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
                      scale: float | None, grouped: bool, weights: bool, summary: bool, top_k: int) -> Any:
     """scaled_dot_product_attention for nested tensors."""
     if attn_mask is not None:
-        _refuse("scaled_dot_product_attention: with nested tensors attn_mask is given; is_causal alone is expected")
+        _refuse("scaled_dot_product_attention: attn_mask is given with nested tensors; only is_causal is expected")
     if weights:
-        _refuse("scaled_dot_product_attention: with nested tensors return_weights is True; False is expected, as "
-                "weights ragged in two axes are no nested tensor (return_summary=True has those of the top k keys)")
+        _refuse("scaled_dot_product_attention: return_weights is True with nested tensors; False is expected because "
+                "weights ragged in two axes are not a nested tensor (return_summary=True returns those of the top k keys)")
     (q, offsets_q), (k, offsets_k), (v, offsets_v) = (
         _packed(name, tensor) for name, tensor in (("query", query), ("key", key), ("value", value)))
     one = offsets_v is offsets_k or torch.compiler.is_compiling()  # the compiler sees no numbers
     if len(offsets_q) != len(offsets_k) or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
         _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {len(offsets_q) - 1}, "
                 f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "
-                f"{v.shape[0]} tokens; as many sequences, and of key and value the same lengths, are expected")
+                f"{v.shape[0]} tokens; equal numbers of sequences, and equal lengths of key and value, are expected")
     if not grouped and q.shape[1] != k.shape[1]:
         _refuse(f"scaled_dot_product_attention: query has {q.shape[1]} heads and key {k.shape[1]}; the same number is "
                 "expected (enable_gqa=True lets several query heads share a key head)")

@@ -28,10 +28,10 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
     if attn_mask is None:
         return
     if is_causal:
-        _refuse("attn_mask is given and is_causal is True; one of both is expected")
+        _refuse("attn_mask is given and is_causal is True; one of the two is expected")
     if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
-        _refuse(f"attn_mask has dtype {attn_mask.dtype}; bool (True where a key may be attended) or a floating one "
-                "(added to the scores) is expected")
+        _refuse(f"attn_mask has dtype {attn_mask.dtype}; bool (True where a key may be attended) or a floating dtype "
+                f"(added to the scores) is expected")
 
 
 def _repeat_heads(tensor: Tensor, heads: int, name: str) -> Tensor:

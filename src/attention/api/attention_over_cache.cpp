@@ -69,9 +69,10 @@ std::int64_t count_segments(const TensorView& segments, const TensorView& query)
 void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
   const auto all = static_cast<std::int64_t>(cache.sequences.size());
   if (!which.sequences.empty() && static_cast<std::int64_t>(which.sequences.size()) != count)
-    refuse("sequences has ", which.sequences.size(), " numbers; ", count, ", one a batch entry, is expected");
+    refuse("sequences has ", which.sequences.size(), " numbers; ", count,
+           ", one per batch entry, is expected");
   if (which.sequences.empty() && count != all)
-    refuse("query is of ", count, " sequences; ", all, " as in the cache are expected");
+    refuse("query has ", count, " sequences; ", all, " as in the cache are expected");
   for (std::int64_t b = 0; b < count; ++b)
     sequences.push_back(which.sequences.empty() ? b : which.sequences[index(b)]);
   for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence_in_use(number)));
@@ -169,17 +170,17 @@ std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64
 void CacheCall::read_tree(const CacheQuery& which) {
   if (!which.tree_parents && !which.tree_mask) return;
   if (which.tree_parents && which.tree_mask)
-    refuse("tree_mask is given beside tree_parents; one is expected");
+    refuse("tree_mask is given together with tree_parents; one is expected");
   std::vector<detail::DraftTree> trees;
   std::int64_t rows =
       problem.segments.empty() ? 0 : problem.segments[0].query_end - problem.segments[0].query_begin;
   for (const Segment& s : problem.segments) {
     if (s.query_end - s.query_begin != rows)
       refuse("sequence ", sequences[index(s.sequence)], " has ", s.query_end - s.query_begin, " queries; ",
-             rows, " as in the first one are expected of a tree");
+             rows, ", as in the first sequence, are expected with a tree");
     if (s.key_end - s.key_begin < rows)
       refuse("sequence ", sequences[index(s.sequence)], " holds ", s.key_end - s.key_begin,
-             " rows; those of a tree of ", rows, " are expected");
+             " rows; at least the ", rows, " rows of the tree are expected");
     trees.push_back({s.batch, s.query_begin, s.query_end, s.key_end});
   }
   if (rows == 0) return;

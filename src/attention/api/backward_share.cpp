@@ -51,7 +51,9 @@ struct Share {
 
 Share check_share(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
                   const CallPart& part, std::span<const std::int64_t> places) {
-  if (inputs.grad_weights) refuse("grad_weights is given; none is expected where keys are shared out");
+  if (inputs.grad_weights)
+    refuse(
+        "grad_weights is given; no gradient of the weights is expected when keys are divided among shares");
   Share share{detail::check_backward(inputs, options, &part), {}};
   require_all_rows(share.problem, part);
   const std::vector<BackwardTask> all = tasks_of(share.problem, options.kernel);
@@ -59,8 +61,8 @@ Share check_share(const AttentionBackwardInputs& inputs, const AttentionOptions&
   for (std::size_t n = 0; n < places.size(); ++n) {
     const auto count = static_cast<std::int64_t>(all.size());
     if (places[n] < least || places[n] >= count)
-      refuse("tasks[", n, "] is ", places[n], "; places that rise, from ", least, " on, of ", count,
-             " tasks are expected");
+      refuse("tasks[", n, "] is ", places[n], "; ascending numbers from ", least, ", below ", count,
+             ", are expected");
     share.tasks.push_back(all[static_cast<std::size_t>(places[n])]);
     least = places[n] + 1;
   }
@@ -75,8 +77,8 @@ void place_query_parts(std::span<float> memory, const detail::Problem& p, std::v
     at += detail::query_part_size(task, p.head_dim);
   }
   if (at != static_cast<std::int64_t>(memory.size()))
-    refuse("gradients.query_parts has ", memory.size(), " floats; ", at, " as in the parts of ", tasks.size(),
-           " tasks are expected");
+    refuse("gradients.query_parts has ", memory.size(), " floats; ", at, " floats for the parts of ",
+           tasks.size(), " tasks are expected");
 }
 
 // Checks that the parts are [splits, rows, H, D]; only the last stride must be 1.
@@ -91,7 +93,7 @@ void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
   if (parts.shape() != expected)
     refuse("parts has shape ", parts.shape(), "; ", expected, ", [splits, rows, H, D], is expected");
   if (parts.strides()[3] != 1)
-    refuse("parts has strides ", parts.strides(), "; 1 for the last axis is expected");
+    refuse("parts has strides ", parts.strides(), "; stride 1 is expected for the last axis");
   detail::check_memory("parts", parts);
 }
 

@@ -41,8 +41,8 @@ Struct as_known(std::string_view name, const void* given, const Struct& defaults
   std::memcpy(&known, bytes, std::min(size, sizeof(Struct)));
   for (std::size_t at = sizeof(Struct); at < size; ++at)
     if (bytes[at] != 0)
-      refuse(name, " asks for something that heed ", heed::version(), " does not know: byte ", at, " of its ",
-             size, " is not 0, and this version knows ", sizeof(Struct));
+      refuse(name, " requests something that heed ", heed::version(), " does not know: byte ", at, " of its ",
+             size, " bytes is not 0, but this version knows only the first ", sizeof(Struct));
   return known;
 }
 

@@ -36,7 +36,7 @@ heed_status guarded(Work work) noexcept {
   } catch (const Error& error) {
     return heed_set_last_error(static_cast<heed_status>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return heed_set_last_error(HEED_OUT_OF_MEMORY, "no memory for the working space of the call");
+    return heed_set_last_error(HEED_OUT_OF_MEMORY, "not enough memory for the workspace of the call");
   } catch (const std::exception& error) {
     return heed_set_last_error(HEED_INTERNAL, error.what());
   } catch (...) {

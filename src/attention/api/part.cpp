@@ -17,7 +17,7 @@ void check_sums(const CallPart& part, const detail::Problem& problem) {
   for (std::size_t i = 0; i < kResultCount; ++i)
     if (!has_rows(result_entry(i).shape) && result<detail::Output>(problem, i))
       detail::refuse(result_entry(i).path, " is given for ", problem.query_length, " of ", part.query_length,
-                     " rows; all rows are expected for what sums over them");
+                     " rows; all rows are expected for a result that sums over rows");
 }
 
 detail::Problem checked(const TensorView& query, const TensorView& key, const TensorView& value,

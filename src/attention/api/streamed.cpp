@@ -54,7 +54,7 @@ Problem check_streamed(const TensorView& query, const KeyShape& keys, const Atte
         has_rows(entry.shape) && entry.shape != ResultShape::pair && entry.need != Need::dropped;
     if (!once && result<detail::Output>(p, i))
       refuse(entry.path,
-             " is given; output, lse, max_score, entropy, distance and top_k are expected where keys come "
+             " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive "
              "range by range");
   }
   return p;
@@ -99,8 +99,8 @@ struct StreamedAttention::Impl {
   void check_range(const PositionRange& range) const {
     const auto is_cut = [&](std::int64_t at) { return std::binary_search(cuts.begin(), cuts.end(), at); };
     if (range.begin >= range.end || !is_cut(range.begin) || !is_cut(range.end))
-      refuse("range is ", range.begin, " to ", range.end, "; a begin and an end where ", detail::cpu::kSpan,
-             " keys of a sequence, or all of it, begin and end are expected");
+      refuse("range is ", range.begin, " to ", range.end, "; a multiple of ", detail::cpu::kSpan,
+             " keys from the begin of a sequence, or a sequence's begin or end, is expected for both");
   }
 
   void check_open() const {
@@ -110,9 +110,9 @@ struct StreamedAttention::Impl {
   // Advances to the range. The keys before it must be keys that no row needs.
   void go_to(std::int64_t begin) const {
     if (begin < done)
-      refuse("range begins at ", begin, "; ", done, ", where the last one ended, or more is expected");
+      refuse("range begins at ", begin, "; ", done, ", the end of the last range, or more is expected");
     if (begin > done && detail::may_see(problem, {done, begin}))
-      refuse("keys ", done, " to ", begin, " have not come; rows may see them");
+      refuse("keys ", done, " to ", begin, " have not arrived, but rows may see them");
   }
 
   void next(const PositionRange& range) {
@@ -189,7 +189,8 @@ void StreamedAttention::states(const PositionRange& range, const TensorView& key
     const TensorView k = impl_->rows_of("key", key, range, impl_->problem.head_dim, key_copy);
     const TensorView v = impl_->rows_of("value", value, range, impl_->problem.value_dim, value_copy);
     if (bytes.size() != state_bytes(range))
-      refuse("bytes are ", bytes.size(), "; ", state_bytes(range), " of state_bytes() are expected");
+      refuse("bytes has size ", bytes.size(), "; ", state_bytes(range),
+             ", as state_bytes() returns, is expected");
     impl_->stream->states({{range.begin, range.end}, k, v}, bytes.data());
   });
 }
@@ -198,7 +199,8 @@ void StreamedAttention::fold(const PositionRange& range, std::span<const std::by
   detail::with_memory_errors([&] {
     impl_->next(range);
     if (bytes.size() != state_bytes(range))
-      refuse("bytes are ", bytes.size(), "; ", state_bytes(range), " of state_bytes() are expected");
+      refuse("bytes has size ", bytes.size(), "; ", state_bytes(range),
+             ", as state_bytes() returns, is expected");
     impl_->done = range.end;
     impl_->stream->fold({range.begin, range.end}, bytes.data());
   });

@@ -94,8 +94,8 @@ AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, con
   const auto like = [](const TensorView& view, const Dims& shape) {
     return Tensor::uninitialized(shape, view.dtype());
   };
-  if (request.bias && !options.bias) refuse("request.bias is true without a bias to differentiate by");
-  if (request.sinks && !options.sinks) refuse("request.sinks is true without sinks to differentiate by");
+  if (request.bias && !options.bias) refuse("request.bias is true, but the call has no bias");
+  if (request.sinks && !options.sinks) refuse("request.sinks is true, but the call has no sinks");
   AttentionGradients gradients;
   if (request.query) gradients.query = like(inputs.query, inputs.query.shape());
   if (request.key) gradients.key = like(inputs.key, inputs.key.shape());
@@ -117,7 +117,7 @@ void bind_gradients(const AttentionGradientViews& gradients, const AttentionBack
   bind("gradients.key", gradients.key, inputs.key, problem.grad_key);
   bind("gradients.value", gradients.value, inputs.value, problem.grad_value);
   if (is_given(gradients.bias)) {
-    if (!options.bias) refuse("gradients.bias is given without a bias to differentiate by");
+    if (!options.bias) refuse("gradients.bias is given, but the call has no bias");
     Dims size;
     problem.grad_bias =
         summed_target("gradients.bias", gradients.bias, {p.batch, p.heads, p.query_length, p.key_length},
@@ -125,7 +125,7 @@ void bind_gradients(const AttentionGradientViews& gradients, const AttentionBack
     for (int axis = 0; axis < 4; ++axis) problem.grad_bias_size[axis] = size[axis];
   }
   if (is_given(gradients.sinks)) {
-    if (!options.sinks) refuse("gradients.sinks is given without sinks to differentiate by");
+    if (!options.sinks) refuse("gradients.sinks is given, but the call has no sinks");
     Dims size;
     problem.grad_sinks =
         summed_target("gradients.sinks", gradients.sinks, {p.heads}, options.sinks->dtype(), size);

@@ -97,7 +97,7 @@ void read_numbers(const AttentionOptions& options, Problem& problem) {
     refuse("dropout.probability is ", options.dropout.probability,
            "; a number of 0 or more and below 1 is expected");
   if (options.threads < 0)
-    refuse("threads is ", options.threads, "; 0 (what the machine has) or more is expected");
+    refuse("threads is ", options.threads, "; 0 (all of the machine) or more is expected");
   problem.threads = options.threads > 0 ? options.threads : default_threads();
 }
 
@@ -116,7 +116,7 @@ void read_sparse_mask(const SparseMask& mask, Problem& problem) {
       mask.key_length() != problem.key_length)
     refuse("sparse_mask has size ", Dims{mask.batch(), mask.heads(), mask.query_length(), mask.key_length()},
            "; ", Dims{whole.batch, whole.heads, whole.query_length, problem.key_length},
-           ", or 1 of the first two, or a divisor of the heads, is expected");
+           ", or 1 for the first two, or a divisor of the heads, is expected");
   problem.sparse_masks = sources_of(mask, whole.heads);
 }
 
@@ -153,7 +153,7 @@ void read_batch(const AttentionOptions& options, Problem& problem) {
   if (options.kv_lengths) {
     const Dims& shape = options.kv_lengths->shape();
     if (shape != Dims{problem.batch})
-      refuse("kv_lengths has shape ", shape, "; ", Dims{problem.batch}, ", one a batch entry, is expected");
+      refuse("kv_lengths has shape ", shape, "; ", Dims{problem.batch}, ", one per batch entry, is expected");
     lengths = integers_of("kv_lengths", *options.kv_lengths);
   }
   for (std::int64_t b = 0; b < problem.batch; ++b) {
@@ -172,8 +172,8 @@ std::vector<std::int64_t> segment_offsets(const char* name, const TensorView& vi
   if (offsets.empty()) refuse(name, " is empty; offsets from 0 to ", length, " are expected");
   for (std::size_t i = 1; i < offsets.size(); ++i)
     if (offsets[i] < offsets[i - 1])
-      refuse(name, " falls from ", offsets[i - 1], " to ", offsets[i], " at index ", i,
-             "; offsets that never fall are expected");
+      refuse(name, " decreases from ", offsets[i - 1], " to ", offsets[i], " at index ", i,
+             "; non-decreasing offsets are expected");
   if (offsets.front() != 0 || offsets.back() != length)
     refuse(name, " runs from ", offsets.front(), " to ", offsets.back(), "; 0 to ", length,
            ", the length of ", of, ", is expected");
@@ -185,7 +185,8 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
     refuse(options.query_segments ? "query_segments" : "key_segments", " is given without ",
            options.query_segments ? "key_segments" : "query_segments", "; both or neither are expected");
   if (options.kv_lengths)
-    refuse("kv_lengths is given beside query_segments; key_segments alone say where keys end");
+    refuse(
+        "kv_lengths is given together with query_segments, which already tells the length of each sequence");
   if (problem.whole.batch != 1)
     refuse("query has batch size ", problem.whole.batch, "; 1 is expected with query_segments");
   const auto queries =

@@ -128,7 +128,7 @@ void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto refuse_overlap_with = [&](const Extent& other) {
       if (surely_overlap(all[i], other))
-        refuse(all[i].name, " overlaps ", other.name, " in memory; a place of its own is expected");
+        refuse(all[i].name, " overlaps ", other.name, " in memory; separate memory is expected");
     };
     std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
     std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);

@@ -20,8 +20,8 @@ std::int64_t check_rows(const CallPart& part) {
   for (std::size_t n = 0; n < part.rows.size(); ++n) {
     const PositionRange& range = part.rows[n];
     if (range.begin < end || range.end < range.begin || range.end > part.query_length)
-      refuse("part.rows[", n, "] is ", range.begin, " to ", range.end, "; rows that rise, from ", end, " to ",
-             part.query_length, ", are expected");
+      refuse("part.rows[", n, "] is ", range.begin, " to ", range.end, "; ascending rows from ", end, " to ",
+             part.query_length, " are expected");
     rows += range.end - range.begin;
     end = range.end;
   }

@@ -123,7 +123,7 @@ void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& optio
   set_sizes(outputs, options, problem);
   if (is_given(outputs.received_last) && options.received_last == 0)
     refuse(
-        "received_last is 0 while outputs.received_last is given; how many last rows, 1 or more, is "
+        "received_last is 0 while outputs.received_last is given; the number of last rows, 1 or more, is "
         "expected");
   for (std::size_t i = 0; i < kResultCount; ++i) {
     const ResultEntry& entry = result_entry(i);

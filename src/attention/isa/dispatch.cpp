@@ -60,25 +60,25 @@ std::string why_not(const TargetEntry& entry) {
     if (const std::string why = why_missing(feature); !why.empty()) return why;
   if (!entry.passed_over_on.empty() && entry.passed_over_on == processor_vendor())
     return std::string(entry.passed_over_because);
-  return "HEED_ISA or set_target takes it";
+  return "HEED_ISA or set_target can select it";
 }
 
 // HEED_UNIT_<NAME> tells that a unit is built (cmake/HeedKernels.cmake). The measurements behind the formats
 // are products alone, or whole calls that alternate (docs/kernel.md).
 [[maybe_unused]] constexpr FormatEntry kTilesOfBf16 = {
-    "bf16", "matrix tiles", "3,126 GFLOP/s a core where f32 has 234 (Granite Rapids)"};
+    "bf16", "matrix tiles", "3,126 GFLOP/s per core, f32 has 234 (Granite Rapids)"};
 [[maybe_unused]] constexpr FormatEntry kPartsOfF32 = {
-    "f32", "three bf16 parts by matrix tiles, from 128 rows a key head on",
-    "1.1 to 1.5 times as fast as f32, and more exact (Granite Rapids)"};
+    "f32", "three bf16 parts in matrix tiles, from 128 rows per key head on",
+    "1.1 to 1.5 times as fast as f32 and more accurate (Granite Rapids)"};
 [[maybe_unused]] constexpr FormatEntry kPartsOfF16 = {
-    "f16", "two bf16 parts by matrix tiles, from 128 rows a key head on",
-    "1.3 to 2.0 times as fast as f32, and more exact (Granite Rapids)"};
+    "f16", "two bf16 parts in matrix tiles, from 128 rows per key head on",
+    "1.3 to 2.0 times as fast as f32 and more accurate (Granite Rapids)"};
 [[maybe_unused]] constexpr FormatEntry kPairsOfBf16 = {"bf16", "dot products of pairs",
-                                                       "505 GFLOP/s a core where f32 has 261 (Zen 5)"};
+                                                       "505 GFLOP/s per core, f32 has 261 (Zen 5)"};
 [[maybe_unused]] constexpr FormatEntry kBfmmla = {"bf16", "matrix products (BFMMLA)",
-                                                  "32 products an instruction where f32 has 8; not timed"};
+                                                  "32 products per instruction, f32 has 8; not measured"};
 [[maybe_unused]] constexpr FormatEntry kF32 = {"f32", "f32", ""}, kF16 = {"f16", "f32", ""},
-                                       kBf16 = {"bf16", "f32", "no product of bf16"};
+                                       kBf16 = {"bf16", "f32", "no bf16 product instructions"};
 
 }  // namespace
 
@@ -199,7 +199,8 @@ std::vector<Target> targets() {
   std::vector<Target> all;
   const std::string_view chosen_name = kernels().name();
   const bool is_best = chosen_name == best_target(processor_has, processor_vendor()).name;
-  const std::string why_chosen = is_best ? "the best for this processor" : "HEED_ISA or set_target names it";
+  const std::string why_chosen =
+      is_best ? "the best for this processor" : "HEED_ISA or set_target selected it";
   for (const TargetEntry& entry : target_entries()) {
     const bool is_chosen = entry.name == chosen_name;
     all.push_back({std::string(entry.name),

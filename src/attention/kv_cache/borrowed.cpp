@@ -40,12 +40,12 @@ Pool pool_of(const char* name, const TensorView& view, PageOrder order) {
   Pool pool{order == PageOrder::hnd ? view : view.transpose(1, 2)};
   const Dims& strides = pool.view.strides();
   if (pool.view.shape()[3] > 1 && strides[3] != 1)
-    refuse(name, " has strides ", view.strides(), "; a last one of 1 is expected");
+    refuse(name, " has strides ", view.strides(), "; stride 1 is expected for the last axis");
   const std::int64_t row = strides[2], page = strides[0];
   if (row < 0 || strides[1] < 0 || page < 0)
-    refuse(name, " has strides ", view.strides(), "; none below 0 is expected");
+    refuse(name, " has strides ", view.strides(), "; strides of 0 or more are expected");
   if (row == 0 || page % row != 0)
-    refuse(name, " has strides ", view.strides(), "; pages whole rows apart are expected");
+    refuse(name, " has strides ", view.strides(), "; a page stride of whole rows is expected");
   pool.page_rows = page / row;
   return pool;
 }
@@ -67,7 +67,7 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
   const Dims& size = keys.view.shape();
   if (size[0] > 1 && keys.page_rows < size[2])
     refuse("key has shape ", key.shape(), " and strides ", key.strides(),
-           ", so that pages overlap; pages of their own are expected");
+           ", so pages overlap; separate pages are expected");
   if (size[1] < 1 || size[2] < 1 || size[3] < 1 || values.view.shape()[3] < 1)
     refuse("key has shape ", key.shape(), " and value ", value.shape(),
            "; at least one head, one row and a dimension of 1 are expected");
@@ -110,12 +110,12 @@ detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<c
   const auto room = static_cast<std::int64_t>(pages.size()) * size;
   if (length < 0 || length > room)
     refuse("sequence ", number, " has length ", length, "; 0 to ", room,
-           ", what its pages hold, is expected");
+           ", the capacity of its pages, is expected");
   s.pages.assign(pages.begin(), pages.end());
   std::sort(s.pages.begin(), s.pages.end());
   const auto twice = std::adjacent_find(s.pages.begin(), s.pages.end());
   if (twice != s.pages.end())
-    refuse("sequence ", number, " has page ", *twice, " twice; each once is expected");
+    refuse("sequence ", number, " has page ", *twice, " twice; distinct pages are expected");
   for (const std::int32_t page : s.pages) ++state.page_holders[index(page)];
   const auto slot_at = [&](std::int64_t position) {
     return static_cast<std::int32_t>(pages[index(position / size)] * state.page_rows + position % size);
@@ -134,7 +134,7 @@ detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<c
 
 void check_page(const CacheState& state, const char* table, std::int64_t page, std::int64_t at) {
   const auto pages = static_cast<std::int64_t>(state.page_holders.size());
-  if (pages == 0) refuse(table, " has page ", page, " at ", at, "; the pool has none");
+  if (pages == 0) refuse(table, " has page ", page, " at ", at, ", but the pool has no pages");
   if (page < 0 || page >= pages)
     refuse(table, " has page ", page, " at ", at, "; 0 to ", pages - 1, ", a page of the pool, is expected");
 }
@@ -145,7 +145,7 @@ std::unique_ptr<CacheState> over_tensors(const TensorView& key, const TensorView
   const std::vector<std::int64_t> rows = detail::integers_of("lengths", lengths);
   if (rows.size() != state->page_holders.size())
     refuse("lengths has shape ", lengths.shape(), "; [", state->page_holders.size(),
-           "], one a sequence of key, is expected");
+           "], one per sequence of key, is expected");
   for (std::size_t b = 0; b < rows.size(); ++b) {
     const std::int64_t page[] = {static_cast<std::int64_t>(b)};
     state->sequences.push_back(sequence_of(*state, page[0], page, rows[b]));
@@ -197,7 +197,7 @@ std::unique_ptr<CacheState> over_indices(const TensorView& key, const TensorView
   if (begin.front() != 0 || begin.back() > static_cast<std::int64_t>(pages.size()) ||
       !std::is_sorted(begin.begin(), begin.end()))
     refuse("indptr runs from ", begin.front(), " to ", begin.back(), "; 0 to ", pages.size(),
-           ", the length of indices, never falling, is expected");
+           ", the length of indices, in non-decreasing order, is expected");
   const std::int64_t size = state->options.page_size;
   for (std::size_t b = 0; b < last.size(); ++b) {
     const std::int64_t count = begin[b + 1] - begin[b];

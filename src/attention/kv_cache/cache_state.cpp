@@ -28,12 +28,12 @@ Sequence& CacheState::sequence_in_use(std::int64_t number) {
 }
 const Sequence& CacheState::sequence_in_use(std::int64_t number) const {
   const Sequence& s = sequence(number);
-  if (s.is_released) refuse("sequence is ", number, ", which is released; one that is in use is expected");
+  if (s.is_released) refuse("sequence is ", number, ", which is released; a sequence in use is expected");
   return s;
 }
 const Sequence& CacheState::sequence(std::int64_t number) const {
   const auto count = static_cast<std::int64_t>(sequences.size());
-  if (count == 0) refuse("sequence is ", number, "; the cache has none");
+  if (count == 0) refuse("sequence is ", number, ", but the cache has no sequences");
   if (number < 0 || number >= count) refuse("sequence is ", number, "; 0 to ", count - 1, " is expected");
   return sequences[index(number)];
 }
@@ -375,19 +375,19 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     const std::int64_t lacking =
         std::max<std::int64_t>(0, rows - static_cast<std::int64_t>(s.free_slots.size()));
     if (lacking > 0 && (state.options.layout == CacheLayout::contiguous || state.borrowed))
-      refuse("sequence ", arrival.sequence, " has room for ", s.free_slots.size(), " more rows, and ", rows,
-             " came; ", state.borrowed ? "its table" : "reserve()", " makes room");
+      refuse("sequence ", arrival.sequence, " has room for ", s.free_slots.size(), " more rows, but ", rows,
+             " arrived; ", state.borrowed ? "its table" : "reserve()", " makes room");
     to_copy.push_back(pages_to_copy(state, s, rows));
     for (const std::int32_t page : to_copy.back()) {
       if (state.borrowed)
-        refuse("page ", page, " is shared, and sequence ", arrival.sequence,
-               " would write to it; one of its own is expected in its table");
+        refuse("page ", page, " is shared, but sequence ", arrival.sequence,
+               " would write to it; an unshared page is expected in its table");
       if (++copied[page] < state.page_holders[index(page)]) ++needed;
     }
     needed += (lacking + state.options.page_size - 1) / state.options.page_size;
   }
   if (needed > free_pages)
-    refuse("the rows to append need ", needed, " pages, and ", free_pages, " of ", state.page_holders.size(),
+    refuse("the rows to append need ", needed, " pages, but ", free_pages, " of ", state.page_holders.size(),
            " are free; reserve(), evict() and clear() make room");
   reserve(state, arrivals);
   for (std::size_t a = 0; a < arrivals.size(); ++a) {
@@ -416,7 +416,7 @@ void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::i
     if (position < 0 || row == s.rows() || s.position(row) != position)
       refuse("positions has ", position, ", which sequence ", sequence, " does not hold");
     if (position <= last)
-      refuse("positions go from ", last, " to ", position, "; ascending ones are expected");
+      refuse("positions go from ", last, " to ", position, "; ascending positions are expected");
     evicted[index(row)] = 1;
     last = position;
   }
@@ -430,8 +430,8 @@ std::int64_t fork_rows(CacheState& state, std::int64_t sequence) {
   const bool shares = state.options.layout == CacheLayout::paged;
   if (!shares && state.borrowed)
     refuse(
-        "the memory of this cache is the caller's, which has no room for another sequence; a paged cache is "
-        "expected to fork");
+        "the memory of this cache is the caller's and has no room for another sequence; a paged cache is "
+        "expected for fork()");
   have_room(state.sequences, state.sequences.size() + 1);
   if (!shares && state.free_pages.empty())
     grow_pages(state, static_cast<std::int64_t>(state.page_holders.size()) + 1);

@@ -79,7 +79,7 @@ void check_arrivals(const detail::CacheState& state, const detail::CallTensor& k
 
 void check_writable(const detail::CacheState& state) {
   if (state.key.writable == nullptr)
-    refuse("the memory of this cache is read only; mutable views are expected to append");
+    refuse("the memory of this cache is read-only; mutable views are expected for append()");
 }
 
 // A sequence listed twice would take its rows twice, in an unspecified order.
@@ -87,7 +87,7 @@ void check_distinct(std::span<const std::int64_t> sequences) {
   std::vector<std::int64_t> sorted(sequences.begin(), sequences.end());
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; each once is expected");
+  if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; distinct pages are expected");
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ void KvCache::append(const TensorView& key, const TensorView& value, const Tenso
       refuse("offsets has ", ends.size(), " numbers; ", count + 1, ", one more than sequences, are expected");
     if (ends.front() != 0 || ends.back() != k.size[2] || !std::is_sorted(ends.begin(), ends.end()))
       refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", k.size[2],
-             ", never falling, is expected");
+             ", in non-decreasing order, is expected");
     check_distinct(which);
     std::vector<Arrival> arrivals;
     for (std::int64_t b = 0; b < count; ++b)
@@ -180,7 +180,7 @@ void KvCache::evict(std::int64_t sequence, std::span<const std::int64_t> positio
 void KvCache::reserve(std::int64_t rows) {
   detail::with_memory_errors([&] {
     if (rows < 0) refuse("rows is ", rows, "; 0 or more is expected");
-    if (state_->borrowed) refuse("the memory of this cache is the caller's, and cannot grow");
+    if (state_->borrowed) refuse("the memory of this cache is the caller's and cannot grow");
     if (layout() == CacheLayout::contiguous) return detail::grow_sequences(*state_, rows);
     if (layout() == CacheLayout::paged)
       return detail::grow_pages(*state_, rows / page_size() + (rows % page_size() != 0 ? 1 : 0));
@@ -193,7 +193,7 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
   detail::with_memory_errors([&] {
     if (!(decay >= 0 && decay <= 1)) refuse("decay is ", decay, "; 0 to 1 is expected");
     if (!is_floating(received.dtype()))
-      refuse("received has dtype ", received.dtype(), "; a floating one is expected");
+      refuse("received has dtype ", received.dtype(), "; a floating dtype is expected");
     detail::check_memory("received", received);
     const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
     std::int64_t most = 0;

@@ -72,7 +72,7 @@ void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_pa
   check_codes(options, format);
   if (options.layout != CacheLayout::ring && (options.sinks != 0 || options.window != 0))
     refuse("sinks is ", options.sinks, " and window ", options.window, " in a ", name_of(options.layout),
-           " cache; both belong to a ring");
+           " cache; 0 is expected for both outside a ring");
   if (options.layout == CacheLayout::ring) {
     check_range("sinks", options.sinks, 0, kMostRows / 2);
     check_range("window", options.window, 1, kMostRows / 2);

@@ -356,7 +356,7 @@ void read_sequences(CacheState& state, const Found& found, std::int64_t scales) 
   for (const std::int32_t number : state.released) {
     if (number < 0 || index(number) >= lengths.size() || state.sequences[index(number)].is_released)
       refuse("released of the saved cache names sequence ", number, "; 0 to ", lengths.size() - 1,
-             ", each once, is expected");
+             ", without repetition, is expected");
     state.sequences[index(number)].is_released = true;
   }
   for (std::size_t number = 0; number < lengths.size(); ++number)
@@ -421,7 +421,7 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
       std::any_of(state->page_holders.begin(), state->page_holders.end(),
                   [](std::int32_t n) { return n > 1; }))
     refuse(
-        "two sequences of the saved cache share a page; a page for each is expected unless the cache is "
+        "two sequences of the saved cache share a page; separate pages are expected unless the cache is "
         "paged");
   read_rows(*state, state->key, "key", state->options.head_dim, found);
   read_rows(*state, state->value, "value", state->options.value_dim, found);

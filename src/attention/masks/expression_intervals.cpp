@@ -218,7 +218,7 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
   const std::string quote = quote_of(expression.kind, expression.text, node.begin);
   const std::string place = "column " + std::to_string(node.begin + 1);
   if (!is_finite(index))
-    refuse(quote, "no bounds are known of the index of ", array.name(), "[...] at ", place);
+    refuse(quote, "the bounds of the index of ", array.name(), "[...] at ", place, " are unknown");
   refuse(quote, "the index of ", read, " at ", place, " goes from ", index.lo, " to ", index.hi, ", but ",
          array.name(), " has ", array.size(), " elements");
 }

@@ -119,9 +119,10 @@ class Parser {
 
   void check_root(ValueType type) const {
     if (expression_.kind == ExpressionKind::mask && type == ValueType::number)
-      fail(0, "the whole is a number, but a mask must be a condition");
+      fail(0, "the expression is a number, but a mask must be a condition");
     if (expression_.kind == ExpressionKind::score && type == ValueType::condition)
-      fail(0, "the whole is a condition, but a score must be a number; where(condition, s, -inf) is one");
+      fail(0,
+           "the expression is a condition, but a score must be a number, such as where(condition, s, -inf)");
   }
 
   // Checks the number of nodes after one was added.
@@ -311,9 +312,9 @@ class Parser {
     const auto place = [&] { return std::string(word.text) + "[...] " + Words::at(word.begin); };
     if (node.type != ValueType::number) fail(word.begin, "the index of ", place(), " is a condition");
     if ((node.needs & bit_of(Variable::s)) != 0)
-      fail(word.begin, "the index of ", place(), " uses s, of which no bounds are known");
+      fail(word.begin, "the index of ", place(), " uses s, whose bounds are unknown");
     if (!node.whole)
-      fail(word.begin, "the index of ", place(), " may be no whole number; // divides to whole ones");
+      fail(word.begin, "the index of ", place(), " may not be a whole number; // divides to a whole number");
     return counted(nodes_.read(array_of(word.text, values), index, word.begin, words_.previous_end()));
   }
 

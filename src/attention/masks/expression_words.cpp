@@ -94,7 +94,7 @@ void Words::read_number() {
   now_.kind = WordKind::number;
   now_.text = text_.substr(place_, static_cast<std::size_t>(last - begin));
   if (last != stop)
-    fail(place_, "'", shown(now_.text), "' ", at(place_), " is not a number; a product needs a *");
+    fail(place_, "'", shown(now_.text), "' ", at(place_), " is not a number; a product needs *");
   if (error != std::errc())
     fail(place_, "'", shown(now_.text), "' ", at(place_), " is out of double's range");
   place_ += now_.text.size();
@@ -104,15 +104,15 @@ void Words::read_symbol() {
   const std::string_view rest = text_.substr(place_);
   for (const std::string_view symbol : kSymbols)
     if (rest.starts_with(symbol)) {
-      if (symbol == "=") fail(place_, "'=' ", at(place_), " means nothing; equality is ==");
-      if (symbol == "&") fail(place_, "'&' ", at(place_), " means nothing; a conjunction is &&");
+      if (symbol == "=") fail(place_, "'=' ", at(place_), " is not an operator; equality is ==");
+      if (symbol == "&") fail(place_, "'&' ", at(place_), " is not an operator; a conjunction is &&");
       now_.kind = WordKind::symbol;
       now_.text = rest.substr(0, symbol.size());
       place_ += symbol.size();
       return;
     }
-  if (rest[0] == '|') fail(place_, "'|' ", at(place_), " means nothing; a disjunction is ||");
-  fail(place_, "'", shown(rest.substr(0, 1)), "' ", at(place_), " means nothing");
+  if (rest[0] == '|') fail(place_, "'|' ", at(place_), " is not an operator; a disjunction is ||");
+  fail(place_, "'", shown(rest.substr(0, 1)), "' ", at(place_), " is not part of the language");
 }
 
 bool Words::take(std::string_view symbol) {

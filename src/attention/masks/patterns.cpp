@@ -50,7 +50,7 @@ SparseMask from_rows(std::int64_t query_length, std::int64_t key_length, Fill fi
 std::int64_t sum_of(const char* name, std::span<const std::int64_t> lengths, std::int64_t sum) {
   for (std::size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 0 || lengths[n] > kMostLength - sum)
-      refuse(name, "[", n, "] is ", lengths[n], "; 0 or more, and 2^48 in all, are expected");
+      refuse(name, "[", n, "] is ", lengths[n], "; 0 or more, and at most 2^48 in total, are expected");
     sum += lengths[n];
   }
   return sum;
@@ -150,7 +150,7 @@ SparseMask bigbird(std::int64_t block, std::int64_t global, std::int64_t window,
   check_number("random", random, 0);
   const std::int64_t rows = (query_length + block - 1) / block, columns = (key_length + block - 1) / block;
   if (columns > 0 && rows > (std::int64_t{1} << 34) / columns)
-    refuse("block is ", block, ", which makes ", rows, " x ", columns, " blocks; larger ones are expected");
+    refuse("block is ", block, ", which makes ", rows, " x ", columns, " blocks; larger blocks are expected");
   std::vector<char> taken;
   return from_rows(
       query_length, key_length,

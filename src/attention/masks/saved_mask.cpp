@@ -23,7 +23,7 @@ SavedMask saved_mask(const SparseMask& mask) {
         for (const auto& [begin, end] : mask.runs(b, h, i)) keys.insert(keys.end(), {begin, end});
         if (keys.size() / 2 > kMostRuns)
           refuse(
-              "sparse_mask has more than 2^26 runs of keys, which are too many for a file; fewer are "
+              "sparse_mask has more than 2^26 runs of keys, too many for a file; fewer are "
               "expected");
         first.push_back(static_cast<std::int64_t>(keys.size() / 2));
       }
@@ -54,7 +54,7 @@ SparseMask restored_lists(const TensorView& first, const TensorView& keys, std::
     for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
       const std::size_t place = plane * static_cast<std::size_t>(rows + 1) + i;
       if (at[place] < 0 || at[place] > at[place + 1] || at[place + 1] > keys.size(0))
-        refuse(kMaskFirst, " has ", at[place], " before ", at[place + 1], "; numbers that rise to ",
+        refuse(kMaskFirst, " has ", at[place], " before ", at[place + 1], "; non-decreasing numbers up to ",
                keys.size(0), " are expected");
       list.clear();
       for (std::int64_t n = at[place]; n < at[place + 1]; ++n) {

@@ -31,8 +31,8 @@ class ExpressionScoreMod final : public ScoreFunction {
     for (const std::int64_t size : {batch, heads, query_length, key_length}) {
       if (size <= 0) return;  // no scores
       if (size > kLargestExpressionSize)
-        refuse("a score expression is about ", size,
-               " batch entries, heads, queries or keys, but 2^32 are the most");
+        refuse("a score expression is used for ", size,
+               " batch entries, heads, queries or keys; at most 2^32 are expected");
       box.last[axis++] = static_cast<double>(size - 1);
     }
     check_indices(program_.expression(), box);

@@ -71,7 +71,7 @@ class BlockMaskReader {
       : view_(view), key_length_(key_length) {
     check_blocks({view.query_block, view.key_block}, query_length, key_length);
     if (view.full_kv_num_blocks.has_value() != view.full_kv_indices.has_value())
-      refuse("full_kv_num_blocks and full_kv_indices: one of them is given; both or neither are expected");
+      refuse("only one of full_kv_num_blocks and full_kv_indices is given; both or neither are expected");
     shape_ = planes_of("kv_num_blocks", view.kv_num_blocks, 1, "[B, H, R]");
     shape_.query_length = query_length;
     shape_.key_length = key_length;
@@ -183,9 +183,9 @@ void check_slices(std::span<const MaskSlice> slices, std::int64_t query_length, 
       refuse("slices[", n, "] has keys ", s.key_begin, " to ", s.key_end, "; a range within 0 to ",
              key_length, " is expected");
     if (s.kind < SliceKind::full || s.kind > SliceKind::both_causal)
-      refuse("slices[", n, "] is of kind ", static_cast<std::int64_t>(s.kind), "; 0 to 3 is expected");
+      refuse("slices[", n, "] has kind ", static_cast<std::int64_t>(s.kind), "; 0 to 3 is expected");
     rows += s.query_end - s.query_begin;
-    if (rows > kMostSliceRows) refuse("slices have more than 2^27 rows in all; fewer are expected");
+    if (rows > kMostSliceRows) refuse("slices have more than 2^27 rows in total; fewer are expected");
   }
 }
 
@@ -216,10 +216,10 @@ SparseMask::SparseMask(std::shared_ptr<const MaskPart> part) : parts_{std::move(
 
 SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t key_length) {
   check_length("key_length", key_length);
-  MaskShape shape = planes_of("row intervals", intervals, 3, "[Lq, n, 2], or with [B, H] or [H] before,");
+  MaskShape shape = planes_of("row intervals", intervals, 3, "[Lq, n, 2], optionally after [B, H] or [H],");
   if (intervals.size(-1) != 2)
     refuse("row intervals have shape ", intervals.shape(),
-           "; two numbers an interval, a begin and an end, are ", "expected");
+           "; two numbers per interval, a begin and an end, are expected");
   shape.query_length = intervals.size(-3);
   shape.key_length = key_length;
   const std::vector<std::int64_t> numbers = whole_numbers_of("row intervals", intervals);
@@ -243,10 +243,10 @@ SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t k
 SparseMask SparseMask::column_intervals(const TensorView& intervals, std::int64_t query_length) {
   if (query_length < 0 || query_length > INT32_MAX)
     refuse("query_length is ", query_length, "; 0 to 2^31 - 1 is expected");
-  MaskShape shape = planes_of("column intervals", intervals, 2, "[Lk, n], or with [B, H] or [H] before,");
+  MaskShape shape = planes_of("column intervals", intervals, 2, "[Lk, n], optionally after [B, H] or [H],");
   const std::int64_t each = intervals.size(-1);
   if (each != 1 && each != 2 && each != 4)
-    refuse("column intervals have shape ", intervals.shape(), "; 1, 2 or 4 numbers a key are expected");
+    refuse("column intervals have shape ", intervals.shape(), "; 1, 2 or 4 numbers per key are expected");
   shape.query_length = query_length;
   shape.key_length = intervals.size(-2);
   std::int64_t count = 0;
@@ -287,8 +287,8 @@ SparseMask SparseMask::blocks(const TensorView& offsets, const TensorView& indic
   if (static_cast<std::int64_t>(first.size()) != rows + 1)
     refuse("offsets has ", first.size(), " numbers; ", rows + 1, " for ", rows, " block rows are expected");
   if (first.front() != 0 || first.back() != count || !std::is_sorted(first.begin(), first.end()))
-    refuse("offsets run from ", first.front(), " to ", first.back(), "; numbers that rise from 0 to ", count,
-           ", the number of indices, are expected");
+    refuse("offsets run from ", first.front(), " to ", first.back(), "; non-decreasing numbers from 0 to ",
+           count, ", the number of indices, are expected");
   ListOfIntervals lists;
   for (std::int64_t r = 0; r < rows; ++r) {
     std::vector<KeyInterval> list;
@@ -319,7 +319,7 @@ SparseMask SparseMask::from_flash_mask(const TensorView& startend_row_indices, b
   const bool known = causal ? each == 1 || each == 2 : each == 2 || each == 4;
   if (!known)
     refuse("startend_row_indices has shape ", given.shape(), "; ", causal ? "1 or 2" : "2 or 4",
-           " numbers a key are expected ", causal ? "with" : "without", " causal");
+           " numbers per key are expected ", causal ? "with" : "without", " causal");
   if (causal) {
     const SparseMask columns = column_intervals(given, query_length);
     return columns & masks::sliding_window(-1, 0, query_length, columns.key_length());
@@ -348,7 +348,7 @@ SparseMask operator&(const SparseMask& a, const SparseMask& b) {
       !fits(a.heads(), b.heads()))
     refuse("masks have sizes ", Dims{a.batch(), a.heads(), a.query_length(), a.key_length()}, " and ",
            Dims{b.batch(), b.heads(), b.query_length(), b.key_length()},
-           "; the same are expected, or 1 of a ", "batch size or head count");
+           "; equal sizes, or 1 for a batch size or head count, are expected");
   SparseMask both = a;
   both.parts_.insert(both.parts_.end(), b.parts_.begin(), b.parts_.end());
   return both;
@@ -405,7 +405,7 @@ void check_row(const SparseMask& mask, std::int64_t b, std::int64_t h, std::int6
 bool SparseMask::allows(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
   if (is_empty()) return true;
   check_row(*this, b, h, i);
-  if (j < 0 || j >= key_length()) refuse("key ", j, ": the mask has ", key_length(), " keys");
+  if (j < 0 || j >= key_length()) refuse("key is ", j, ", but the mask has ", key_length(), " keys");
   std::uint8_t visible = 0;
   fill_row(*this, b, h, i, j, j + 1, &visible);
   return visible != 0;

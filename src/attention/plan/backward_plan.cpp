@@ -64,8 +64,9 @@ BackwardPlan::BackwardPlan(const BackwardProblem& problem, Kernel wanted) {
   const bool fused = wanted != Kernel::reference && fused_supports(problem.forward) && !problem.grad_weights;
   if (wanted == Kernel::fused && !fused)
     refuse(
-        "kernel is fused, whose backward pass does f32, f16 and bf16, head and value dimensions from 1 to "
-        "1024, and no gradient of weights; automatic or reference is expected for this call");
+        "kernel is fused, whose backward pass supports f32, f16 and bf16, head and value dimensions from 1 "
+        "to "
+        "1024, but no gradient of the weights; automatic or reference is expected for this call");
   if (!fused) return;
   tasks = backward_tasks(problem);
   phases = phases_of(problem, tasks);

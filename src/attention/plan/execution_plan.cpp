@@ -113,7 +113,8 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
   const bool fused = wanted != Kernel::reference && fused_supports(p);
   if (wanted == Kernel::fused && !fused)
     refuse(
-        "kernel is fused, which does f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k up "
+        "kernel is fused, which supports f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k "
+        "up "
         "to 1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is expected "
         "for this call");
   if (!fused) return;

@@ -47,7 +47,7 @@ void check_memory(std::string_view name, const TensorView& view) {
   if (view.count() == 0) return;
   const auto width = size_of(view.dtype());
   if (reinterpret_cast<std::uintptr_t>(view.data()) % width != 0)
-    refuse(name, " is not aligned: its data of ", view.dtype(), " is expected at a multiple of ", width,
+    refuse(name, " is not aligned; its ", view.dtype(), " data is expected at a multiple of ", width,
            " bytes");
   if (!span_fits(view))
     refuse(name, " has shape ", view.shape(), " and strides ", view.strides(),
@@ -76,7 +76,8 @@ Operand broadcast(std::string_view name, const TensorView& view, const Dims& sha
   bool fits = missing >= 0;
   for (int axis = 0; fits && axis < view.rank(); ++axis)
     fits = view.shape()[axis] == 1 || view.shape()[axis] == shape[axis + missing];
-  if (!fits) refuse(name, " has shape ", view.shape(), "; one that broadcasts to ", shape, " is expected");
+  if (!fits)
+    refuse(name, " has shape ", view.shape(), "; a shape that broadcasts to ", shape, " is expected");
   check_memory(name, view);
   Operand operand{view.data(), view.dtype(), {}};
   for (int axis = 0; axis < view.rank(); ++axis)
@@ -91,7 +92,7 @@ Output target_of(std::string_view name, const MutableTensorView& view, const Dim
   check_memory(name, view);
   if (view.count() > 0 && may_overlap_itself(view))
     refuse(name, " has shape ", view.shape(), " and strides ", view.strides(),
-           ", so that it may overlap itself; a place of its own for each element is expected");
+           ", so it may overlap itself; separate memory for each element is expected");
   Output target{view.data(), view.dtype(), {}};
   for (int axis = 0; axis < view.rank(); ++axis) target.stride[axis + missing_axes] = view.strides()[axis];
   return target;

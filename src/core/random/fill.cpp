@@ -32,7 +32,7 @@ void require_target(const char* function, const MutableTensorView& tensor) {
   require_real(function, tensor.dtype());
   if (!tensor.is_contiguous())
     fail(std::string(function) + " got a tensor of shape " + to_string(tensor.shape()) + " with strides " +
-         to_string(tensor.strides()) + "; a contiguous one was expected");
+         to_string(tensor.strides()) + "; a contiguous tensor was expected");
 }
 
 // Calls fill(span<float or double>).

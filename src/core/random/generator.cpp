@@ -96,7 +96,7 @@ void Generator::set_state(const TensorView& state) {
   // zeros.
   if (std::all_of(numbers.begin() + 1, numbers.begin() + kWords, [](std::int64_t n) { return n == 0; }) &&
       (numbers[0] & kUpperBit) == 0)
-    refuse_state("is zero, which gives nothing but zeros");
+    refuse_state("is zero, which generates only zeros; a nonzero state is expected");
   if (numbers[kWords] < 0 || numbers[kWords] > static_cast<std::int64_t>(kWords) ||
       (numbers[kWords + 1] & ~1) != 0)
     refuse_state("has the place " + std::to_string(numbers[kWords]) + " and the flag " +

@@ -28,7 +28,7 @@ Tensor Tensor::uninitialized(const Dims& shape, DType dtype) {
   // An empty tensor also gets a valid pointer, so that `data()` is never null.
   const detail::Block block = detail::allocate_block(bytes);
   if (block.memory == nullptr)
-    throw Error(ErrorCode::out_of_memory, "no memory for shape " + to_string(shape) + " of " +
+    throw Error(ErrorCode::out_of_memory, "not enough memory for shape " + to_string(shape) + " of " +
                                               std::string(name_of(dtype)) + " (" + std::to_string(bytes) +
                                               " bytes)");
   tensor.memory_ = {block.memory, Free{block.bytes}};
@@ -82,8 +82,8 @@ Tensor Tensor::copy_of(const TensorView& view, DType dtype) {
 
 Tensor Tensor::reshaped(const Dims& shape) && {
   if (element_count(shape) != count())
-    throw Error(ErrorCode::invalid_argument,
-                "shape " + to_string(shape_) + " cannot become " + to_string(shape) + ": the counts differ");
+    throw Error(ErrorCode::invalid_argument, "shape " + to_string(shape_) + " cannot become " +
+                                                 to_string(shape) + ": the numbers of elements differ");
   Tensor result = std::move(*this);
   result.shape_ = shape;
   return result;

@@ -17,7 +17,7 @@ BasicTensorView<Void>::BasicTensorView(Void* data, DType dtype, const Dims& shap
     : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
   if (shape.size() != strides.size())
     fail("strides " + to_string(strides) + " do not match shape " + to_string(shape) +
-         ": one stride an axis is expected");
+         ": one stride per axis is expected");
   if (element_count(shape) > 0 && data == nullptr)
     fail("a view of shape " + to_string(shape) + " has a null data pointer");
 }
@@ -161,7 +161,8 @@ BasicTensorView<Void> BasicTensorView<Void>::expand(const Dims& shape) const {
 template <class Void>
 BasicTensorView<Void> BasicTensorView<Void>::reshape(const Dims& shape) const {
   if (element_count(shape) != count())
-    fail("shape " + to_string(shape_) + " cannot become " + to_string(shape) + ": the counts differ");
+    fail("shape " + to_string(shape_) + " cannot become " + to_string(shape) +
+         ": the numbers of elements differ");
   if (count() == 0 || is_contiguous()) return {data_, dtype_, shape};
   // Walk both shapes from the left and match the smallest groups of axes with equal products. Within a group
   // of old axes, each stride must equal the next axis's size times its stride.

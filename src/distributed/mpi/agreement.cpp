@@ -17,7 +17,7 @@ std::optional<Error> error_of(const std::function<void()>& work) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::out_of_memory, "the memory that the call needs could not be had");
+    return Error(ErrorCode::out_of_memory, "not enough memory for the call");
   }
 }
 
@@ -56,8 +56,8 @@ void agree_on(const Communicator& comm, const std::vector<Common>& numbers) {
     if (most != least)
       throw Error(ErrorCode::invalid_argument,
                   std::string(numbers[i].name) + " is " + std::to_string(numbers[i].value) + " on rank " +
-                      std::to_string(comm.rank()) + ", and " + std::to_string(least) + " to " +
-                      std::to_string(most) + " on all; the same on every rank is expected");
+                      std::to_string(comm.rank()) + " and ranges from " + std::to_string(least) + " to " +
+                      std::to_string(most) + " over all ranks; equal values are expected");
   }
 }
 

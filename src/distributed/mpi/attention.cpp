@@ -70,7 +70,7 @@ void check_scheme(const Call& call, Scheme scheme) {
     if ((entry.shape == ResultShape::pair || entry.need == Need::dropped) &&
         (call.outputs.*member).data() != nullptr)
       throw Error(ErrorCode::invalid_argument,
-                  std::string(entry.path) + " is asked for with scheme " + std::string(name_of(scheme)) +
+                  std::string(entry.path) + " is requested with scheme " + std::string(name_of(scheme)) +
                       ", which never has all weights of a row; gather or ulysses is expected");
 }
 

@@ -31,7 +31,7 @@ AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& g
     const auto require = [](bool wanted, const char* name, bool given_too) {
       if (wanted && !given_too)
         throw Error(ErrorCode::invalid_argument,
-                    std::string("request.") + name + " is true without " + name + " to differentiate by");
+                    std::string("request.") + name + " is true, but the call has no " + name);
     };
     require(request.bias, "bias", given.options.bias.has_value());
     require(request.sinks, "sinks", given.options.sinks.has_value());
@@ -55,7 +55,7 @@ void check_scheme(const BackwardCall& call, Scheme scheme) {
                                                  "; gather or ulysses is expected for gradients");
   if (scheme == Scheme::gather && !is_shared_by_keys(call))
     throw Error(ErrorCode::invalid_argument,
-                "scheme is gather, which gives gradients by query, key and value alone, and reads no "
+                "scheme is gather, which computes gradients of query, key and value only and accepts no "
                 "grad_weights; ulysses is expected");
 }
 

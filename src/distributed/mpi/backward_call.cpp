@@ -14,7 +14,7 @@ void check_like(const char* name, const MutableTensorView& view, const TensorVie
   throw Error(ErrorCode::invalid_argument,
               std::string(name) + " has shape " + to_string(view.shape()) + " and dtype " +
                   std::string(name_of(view.dtype())) + "; " + to_string(like.shape()) + " and " +
-                  std::string(name_of(like.dtype())) + " as its tensor are expected");
+                  std::string(name_of(like.dtype())) + ", as in its tensor, are expected");
 }
 
 AttentionRun check_own(const Communicator& comm, const Given& given, const BackwardGiven& backward,

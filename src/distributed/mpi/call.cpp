@@ -108,7 +108,7 @@ void agree_on_call(const Communicator& comm, const Given& given, std::int64_t as
                   {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
                   {"options.dropout.offset", static_cast<std::int64_t>(o.dropout.offset)},
                   {"options.received_last", o.received_last},
-                  {"the results that are asked for, as bits,", asked}});
+                  {"the requested results, as bits,", asked}});
 }
 
 // Keeps one element of each axis along which a view repeats, except rows, so that only this travels. (The key
@@ -253,8 +253,9 @@ void check_targets(const Communicator& comm, const Call& call, bool one_target) 
   std::int64_t ends[2] = {hash, ~hash};
   comm.take_largest(ends);
   if (ends[0] != ~ends[1])
-    refuse("rank ", comm.rank(), " computes by ", call.target.isa,
-           ", and others by another instruction set; one for all ranks is expected, as HEED_ISA sets it");
+    refuse("rank ", comm.rank(), " uses ", call.target.isa,
+           " and other ranks another instruction set; the same one on all ranks is expected (HEED_ISA "
+           "selects it)");
 }
 
 int axes_of(ResultShape shape) {

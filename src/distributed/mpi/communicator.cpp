@@ -23,7 +23,7 @@ Communicator::Communicator(MPI_Comm comm) {
   if (begun == 0 || ended != 0)
     throw Error(
         ErrorCode::invalid_argument,
-        "comm is used while MPI is not at work; a call between MPI_Init and MPI_Finalize is expected");
+        "comm is used while MPI is not initialised; a call between MPI_Init and MPI_Finalize is expected");
   if (comm == MPI_COMM_NULL)
     throw Error(ErrorCode::invalid_argument, "comm is MPI_COMM_NULL; a communicator is expected");
   check(MPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");

@@ -12,8 +12,8 @@ namespace {
 
 int count_of(const char* what, std::int64_t size) {
   if (size > std::numeric_limits<int>::max())
-    throw Error(ErrorCode::invalid_argument, std::string(what) + " of a tensor that travels are " +
-                                                 std::to_string(size) + "; less than 2^31 are expected");
+    throw Error(ErrorCode::invalid_argument, std::string(what) + " of a sent tensor are " +
+                                                 std::to_string(size) + "; fewer than 2^31 are expected");
   return static_cast<int>(size);
 }
 

@@ -79,10 +79,9 @@ class UlyssesBackward {
 Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool deterministic) {
   UlyssesBackward pass(comm, call);
   if (deterministic && pass.has_sums())
-    throw Error(
-        ErrorCode::invalid_argument,
-        "deterministic is asked for beside gradients of a bias or of sinks that heads or batch entries "
-        "share: their sums over ranks are rounded in another order than one process rounds them");
+    throw Error(ErrorCode::invalid_argument,
+                "deterministic is true, but gradients of a bias or sinks shared by heads or batch entries "
+                "are requested; ranks sum these in another order than one process");
   return pass.run();
 }
 

@@ -111,7 +111,7 @@ Attribution attribute(const Model& model, const TensorView& tokens, const CauseO
   const LinearWeights* unembedding = info.predicts ? family.unembedding() : nullptr;
   if (unembedding == nullptr)
     detail::refuse("a model of family '", info.family,
-                   "' has no logits that are a sum of what its layers add, so that its heads have no shares");
+                   "' has logits that are not a sum over its layers, so its heads have no shares in them");
   detail::check_tokens(options, info);
   Attribution made;
   made.row = detail::checked_row(options, tokens);

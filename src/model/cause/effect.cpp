@@ -126,7 +126,8 @@ Effect patch(const Model& model, const TensorView& tokens, const TensorView& oth
   check_heads(heads, model.info());
   detail::check_tokens(options, model.info());
   if (tokens.rank() == 1 && other.rank() == 1 && tokens.size(0) != other.size(0))
-    refuse("the length of other is ", other.size(0), "; ", tokens.size(0), ", that of tokens, is expected");
+    refuse("the length of other is ", other.size(0), "; ", tokens.size(0),
+           ", the length of tokens, is expected");
   std::vector<Tensor> outputs(heads.size());
   const ModelHooks keep = on_heads(heads, [&outputs](std::size_t i, const MutableTensorView& output) {
     outputs[i] = Tensor::copy_of(output);

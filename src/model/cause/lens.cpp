@@ -25,7 +25,8 @@ LensLayer lens_layer_of(const std::vector<double>& chances, std::int64_t token, 
 Lens lens(const Model& model, const TensorView& tokens, const CauseOptions& options) {
   const ModelInfo& info = model.info();
   if (!info.predicts)
-    detail::refuse("a model of family '", info.family, "' without a head for tokens predicts none");
+    detail::refuse("a model of family '", info.family,
+                   "' without a language-model head cannot predict tokens");
   detail::check_tokens(options, info);
   Lens made;
   made.row = detail::checked_row(options, tokens);

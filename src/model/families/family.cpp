@@ -44,7 +44,7 @@ bool is_causal(const ModelConfig& config) { return config.has("is_causal") && co
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part) {
   if (size % part != 0)
-    config.fail("has " + std::string(name) + " " + std::to_string(size) + ", which is no multiple of " +
+    config.fail("has " + std::string(name) + " " + std::to_string(size) + ", which is not a multiple of " +
                 part_name + " " + std::to_string(part));
 }
 

@@ -180,7 +180,7 @@ GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info,
 Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRules& rules) {
   if (rules.share != 1)
     config.fail("has partial_rotary_factor other than 1, which heed's " + config.text("model_type") +
-                " lacks");
+                " does not support");
   return rope_of(rules, info.head_dim);
 }
 
@@ -198,7 +198,7 @@ std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t 
                 " layers");
   for (const std::string& type : types)
     if (type != "full_attention" && type != "sliding_attention")
-      config.fail("has a layer of type '" + type + "'; heed has full_attention and sliding_attention");
+      config.fail("has a layer of type '" + type + "'; full_attention or sliding_attention is expected");
   std::vector<std::int64_t> reaches(static_cast<std::size_t>(layers), -1);
   for (std::size_t n = 0; n < reaches.size(); ++n) {
     if (types.empty() ? !slides(static_cast<std::int64_t>(n)) : types[n] != "sliding_attention") continue;

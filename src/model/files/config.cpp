@@ -25,7 +25,7 @@ ModelConfig::ModelConfig(const std::string& path)
     : ModelConfig(Json::parse(io::detail::json_in(path, kMostConfigMiB, kConfigLimits)), path) {}
 
 ModelConfig::ModelConfig(Json object, std::string path) : object_(std::move(object)), path_(std::move(path)) {
-  if (!object_.is_object()) fail("is no object of JSON");
+  if (!object_.is_object()) fail("is not a JSON object");
 }
 
 void ModelConfig::fail(const std::string& what) const {
@@ -45,7 +45,7 @@ const Json& ModelConfig::at(const char* name) const {
 std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int64_t most) const {
   const Json& value = at(name);
   const std::string expected = "; " + range_of(least, most) + " is expected";
-  if (!value.is_number_integer()) fail("has " + std::string(name) + " that is no whole number" + expected);
+  if (!value.is_number_integer()) fail("has " + std::string(name) + " that is not a whole number" + expected);
   // A number beyond 63 bits would become negative.
   const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
   const auto number = vast ? -1 : value.get<std::int64_t>();
@@ -57,7 +57,7 @@ std::int64_t ModelConfig::integer(const char* name, std::int64_t least, std::int
 double ModelConfig::real(const char* name) const {
   const Json& value = at(name);
   if (!value.is_number() || !std::isfinite(value.get<double>()))
-    fail("has " + std::string(name) + " that is no finite number");
+    fail("has " + std::string(name) + " that is not a finite number");
   return value.get<double>();
 }
 
@@ -73,7 +73,7 @@ bool ModelConfig::flag(const char* name) const {
 }
 
 std::string ModelConfig::text(const char* name) const {
-  if (!at(name).is_string()) fail("has " + std::string(name) + " that is no text");
+  if (!at(name).is_string()) fail("has " + std::string(name) + " that is not a string");
   return at(name).get<std::string>();
 }
 
@@ -84,9 +84,9 @@ std::string ModelConfig::text(const char* name, const std::string& fallback) con
 std::vector<std::string> ModelConfig::texts(const char* name) const {
   std::vector<std::string> all;
   if (!has(name)) return all;
-  if (!at(name).is_array()) fail("has " + std::string(name) + " that is no list");
+  if (!at(name).is_array()) fail("has " + std::string(name) + " that is not a list");
   for (const Json& one : at(name)) {
-    if (!one.is_string()) fail("has a list " + std::string(name) + " with what is no text");
+    if (!one.is_string()) fail("has a list " + std::string(name) + " with an entry that is not a string");
     all.push_back(one.get<std::string>());
   }
   return all;
@@ -98,7 +98,7 @@ std::vector<std::int64_t> ModelConfig::integers(const char* name) const {
   const Json list = at(name).is_array() ? at(name) : Json::array({at(name)});
   for (const Json& one : list) {
     if (!one.is_number_integer())
-      fail("has " + std::string(name) + " that is no whole number, nor a list of them");
+      fail("has " + std::string(name) + " that is neither a whole number nor a list of whole numbers");
     all.push_back(one.get<std::int64_t>());
   }
   return all;
@@ -106,7 +106,7 @@ std::vector<std::int64_t> ModelConfig::integers(const char* name) const {
 
 std::optional<ModelConfig> ModelConfig::object(const char* name) const {
   if (!has(name)) return std::nullopt;
-  if (!at(name).is_object()) fail("has " + std::string(name) + " that is no object");
+  if (!at(name).is_object()) fail("has " + std::string(name) + " that is not a JSON object");
   if (at(name).empty()) return std::nullopt;
   return ModelConfig(at(name), path_);
 }

@@ -108,7 +108,7 @@ Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double bas
     const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
     const double expected = llama3_divisor(std::pow(base, -exponent), factor);
     if (!(std::abs(static_cast<double>(divisors[i]) - expected) <= 1e-4 * expected))
-      fail(file.subject(), named + "that is not of Llama 3's rule, the one that heed knows");
+      fail(file.subject(), named + "that does not follow Llama 3's rule, the only one that heed supports");
   }
   return {{"rope_type", "llama3"},
           {"factor", factor},
@@ -124,7 +124,7 @@ double linear_factor(const GgufFile& file, const std::string& root) {
   if (type == "none") return 1;
   if (type != "linear")
     fail(file.subject(), "has " + root + "rope.scaling.type " + io::detail::printable(type) +
-                             "; heed has none, linear and Llama 3's divisors");
+                             "; none, linear or Llama 3's divisors are expected");
   const GgufValue* given = file.find(root + "rope.scaling.factor");
   if (given == nullptr) given = file.find(root + "rope.scale_linear");
   return given == nullptr || given->real() == 0 ? 1 : given->real();

@@ -65,7 +65,7 @@ Kind kind_of(GgufCursor& cursor, const std::string& name) {
   const auto number = cursor.number<std::uint32_t>();
   if (number >= kBytes.size())
     fail(cursor.subject(),
-         "has " + printable(name) + " of kind " + std::to_string(number) + "; 0 to 12 are those of GGUF");
+         "has " + printable(name) + " of kind " + std::to_string(number) + "; 0 to 12 is expected");
   return static_cast<Kind>(number);
 }
 
@@ -94,7 +94,7 @@ GgufValue value_at(GgufCursor& cursor, const std::string& name) {
   std::uint64_t count = 1;
   if (list) {
     kind = kind_of(cursor, name);
-    if (kind == Kind::list) throw Error(ErrorCode::io, where + ", a list of lists, which heed does not take");
+    if (kind == Kind::list) throw Error(ErrorCode::io, where + ", a list of lists, which heed does not read");
     count = cursor.number<std::uint64_t>();
   }
   const std::byte* data = cursor.take(0);
@@ -142,9 +142,10 @@ void place(std::vector<GgufTensor>& tensors, const GgufCursor& cursor, std::uint
     const std::string named = "has a tensor " + printable(tensor.name);
     if (tensor.offset % alignment != 0)
       fail(cursor.subject(), named + " at offset " + std::to_string(tensor.offset) +
-                                 ", which is no multiple of the alignment " + std::to_string(alignment));
+                                 ", which is not a multiple of the alignment " + std::to_string(alignment));
     if (begin >= size || tensor.offset >= size - begin)
-      fail(cursor.subject(), named + " at offset " + std::to_string(tensor.offset) + ", beyond its end");
+      fail(cursor.subject(),
+           named + " at offset " + std::to_string(tensor.offset) + ", beyond the end of the file");
     tensor.offset += begin;
   }
 }
@@ -154,7 +155,7 @@ void place(std::vector<GgufTensor>& tensors, const GgufCursor& cursor, std::uint
 void GgufValue::fail(const char* what) const { throw Error(ErrorCode::io, where_ + " that is " + what); }
 
 void GgufValue::expect_list(bool list) const {
-  if (list != list_) fail(list ? "no list" : "a list");
+  if (list != list_) fail(list ? "not a list" : "a list");
 }
 
 std::int64_t GgufValue::integer_at(const std::byte* at) const {
@@ -178,14 +179,14 @@ std::int64_t GgufValue::integer_at(const std::byte* at) const {
         return static_cast<std::int64_t>(number_at<std::uint64_t>(at));
       fail("beyond 63 bits");
     default:
-      fail("no whole number");
+      fail("not a whole number");
   }
 }
 
 double GgufValue::real_at(const std::byte* at) const {
   if (kind_ != Kind::f32 && kind_ != Kind::f64) return static_cast<double>(integer_at(at));
   const double value = kind_ == Kind::f32 ? number_at<float>(at) : number_at<double>(at);
-  if (!std::isfinite(value)) fail("no finite number");
+  if (!std::isfinite(value)) fail("not a finite number");
   return value;
 }
 
@@ -204,13 +205,13 @@ bool GgufValue::flag() const {
 }
 std::string_view GgufValue::text() const {
   expect_list(false);
-  if (kind_ != Kind::text) fail("no text");
+  if (kind_ != Kind::text) fail("not a string");
   return {reinterpret_cast<const char*>(data_ + 8),
           static_cast<std::size_t>(number_at<std::uint64_t>(data_))};
 }
 std::vector<std::string_view> GgufValue::texts() const {
   expect_list(true);
-  if (kind_ != Kind::text) fail("no list of texts");
+  if (kind_ != Kind::text) fail("not a list of strings");
   std::vector<std::string_view> all;
   all.reserve(static_cast<std::size_t>(count_));
   const std::byte* at = data_;
@@ -223,7 +224,7 @@ std::vector<std::string_view> GgufValue::texts() const {
 }
 std::vector<std::int64_t> GgufValue::integers() const {
   expect_list(true);
-  if (kind_ == Kind::text) fail("no list of whole numbers");
+  if (kind_ == Kind::text) fail("not a list of whole numbers");
   std::vector<std::int64_t> all;
   const std::uint64_t each = kBytes[static_cast<std::size_t>(kind_)];
   for (std::uint64_t i = 0; i < count_; ++i) all.push_back(integer_at(data_ + i * each));
@@ -231,7 +232,7 @@ std::vector<std::int64_t> GgufValue::integers() const {
 }
 std::vector<double> GgufValue::reals() const {
   expect_list(true);
-  if (kind_ == Kind::text) fail("no list of numbers");
+  if (kind_ == Kind::text) fail("not a list of numbers");
   std::vector<double> all;
   const std::uint64_t each = kBytes[static_cast<std::size_t>(kind_)];
   for (std::uint64_t i = 0; i < count_; ++i) all.push_back(real_at(data_ + i * each));
@@ -246,14 +247,14 @@ GgufFile::GgufFile(const std::string& path) {
   }
   memory_ = std::make_shared<const MappedFile>(path, size_);
   GgufCursor cursor(subject_, memory_->data(), size_);
-  if (size_ < 24 || std::memcmp(cursor.take(4), "GGUF", 4) != 0) fail(subject_, "is no GGUF file");
+  if (size_ < 24 || std::memcmp(cursor.take(4), "GGUF", 4) != 0) fail(subject_, "is not a GGUF file");
   const auto version = cursor.number<std::uint32_t>();
   if (version != 2 && version != 3)
-    fail(subject_, "is GGUF of version " + std::to_string(version) + "; 2 and 3 are those that heed reads");
+    fail(subject_, "is GGUF of version " + std::to_string(version) + "; 2 or 3 is expected");
   const auto tensors = cursor.number<std::uint64_t>(), values = cursor.number<std::uint64_t>();
   if (tensors > kMostTensors || values > kMostValues)
     fail(subject_, "has " + std::to_string(tensors) + " tensors and " + std::to_string(values) +
-                       " values; 65536 of each are the most that is taken");
+                       " values; at most 65536 of each are expected");
   metadata_ = read_metadata(cursor, values);
   std::set<std::string_view> names;
   for (std::uint64_t i = 0; i < tensors; ++i) tensors_.push_back(tensor_at(cursor));

@@ -188,7 +188,7 @@ Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std:
       if (left == ids.end() || right == ids.end()) continue;
       bytes += sizeof(Merge) + whole.size();
       if (bytes > kMostMergeBytes)
-        fail(file.subject(), "has tokens that are made of others in more ways than 64 MiB hold");
+        fail(file.subject(), "has tokens that can be built from others in more ways than fit into 64 MiB");
       found.emplace_back(-scores[i], i, left->second, right->second);
     }
   }
@@ -237,9 +237,9 @@ std::string lack_of(const GgufFile& file) {
   if (model->text() == "llama") return "";
   if (model->text() != "gpt2")
     return "has tokenizer.ggml.model " + io::detail::printable(model->text()) +
-           ", where heed knows gpt2 and llama";
+           ", which heed does not know; gpt2 or llama is expected";
   const GgufValue* pre = file.find("tokenizer.ggml.pre");
-  if (pre == nullptr) return "has no tokenizer.ggml.pre, which says how texts are cut";
+  if (pre == nullptr) return "has no tokenizer.ggml.pre, which tells how to split texts";
   const Cut* cut = cut_of(file);
   if (cut == nullptr)
     return "has tokenizer.ggml.pre " + io::detail::printable(pre->text()) + ", which heed does not know";

@@ -121,14 +121,14 @@ class GgufTensors {
                                 "; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K");
     if (tensor.sizes[0] % format->values != 0)
       fail(file_.subject(), named + " with rows of " + std::to_string(tensor.sizes[0]) +
-                                " numbers, which is no multiple of " + std::to_string(format->values));
+                                " numbers, which is not a multiple of " + std::to_string(format->values));
     const auto blocks = static_cast<std::uint64_t>(tensor.count / format->values);
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
-      fail(file_.subject(), named + " that goes beyond its end");
+      fail(file_.subject(), named + " that ends beyond the end of the file");
     claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
     if (tensor.name == "rope_freqs.weight") return;  // the configuration has read it
     const std::string name = safetensors_name(tensor.name);
-    if (name.empty()) fail(file_.subject(), named + " that the model of its metadata has no place for");
+    if (name.empty()) fail(file_.subject(), named + " that is not a parameter of the model of its metadata");
     Dims shape;
     for (std::size_t i = tensor.sizes.size(); i-- > 0;) shape.push_back(tensor.sizes[i]);
     weights_.add(name, {placed(name, tensor, *format), format, shape, file_.subject()});

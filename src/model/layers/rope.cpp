@@ -57,7 +57,7 @@ RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConf
   for (const char* type : {"full_attention", "sliding_attention"})
     if (rope.has(type))
       config.fail("has rope_parameters for each type of layer, which heed's " + config.text("model_type") +
-                  " lacks");
+                  " does not support");
   RopeRules rules;
   rules.base = rope.contains("rope_theta") ? rope.positive("rope_theta") : config.positive(base);
   const bool own_share = rope.contains("partial_rotary_factor");
@@ -67,7 +67,7 @@ RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConf
   const std::string type = rope.text(rope.contains("rope_type") ? "rope_type" : "type", "default");
   if (type == "default") return rules;
   if (type != "linear" && type != "llama3")
-    config.fail("has rope_type '" + type + "'; heed has default, linear and llama3");
+    config.fail("has rope_type '" + type + "'; default, linear or llama3 is expected");
   rules.factor = rope.positive("factor");
   if (type == "linear") return rules;
   rules.llama3 = true;

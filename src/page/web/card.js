@@ -8,7 +8,7 @@ function actions(name, canvases, table, heads = []) {
     toggle.setAttribute('aria-expanded', String(!slot.hidden));
   };
   const toggle = element('button', { type: 'button', 'aria-expanded': 'false', onclick: showing }, 'Table');
-  const buttons = roving(element('div', { class: 'actions', role: 'group', 'aria-label': name + ': take it along' }, toggle,
+  const buttons = roving(element('div', { class: 'actions', role: 'group', 'aria-label': name + ': copy or save' }, toggle,
     element('button', { type: 'button', onclick: () => downloadCsv(name, table()) }, 'CSV'),
     element('button', { type: 'button', onclick: () => downloadJson(name, table()) }, 'JSON'),
     element('button', { type: 'button', onclick: () => downloadPng(name, canvases(), heads) }, 'PNG')));
@@ -26,7 +26,7 @@ function tableOf({ corner, rows, columns, matrix }) {
       element('th', { scope: 'row' }, label),
       [...rowOf(matrix, i)].map((value) => element('td', {}, isMasked(value) ? 'masked' : exact(value)))))));
   if (shown === rows.length) return made;
-  return element('div', {}, made, element('p', {}, `The first ${shown} of ${rows.length} rows; CSV and JSON hold all.`));
+  return element('div', {}, made, element('p', {}, `The first ${shown} of ${rows.length} rows; CSV and JSON have all rows.`));
 }
 
 // Spreadsheets read cells that begin with these characters as formulas.

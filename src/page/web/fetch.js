@@ -92,7 +92,7 @@ async function numbersAt(address, count, signal) {
   }
   if (!answer.ok) throw new Error(`The server refused: ${(await answer.text()).trim()}`);
   const bytes = await answer.arrayBuffer();
-  if (bytes.byteLength !== 4 * count) throw new Error('The server sent another number of weights than it was asked for.');
+  if (bytes.byteLength !== 4 * count) throw new Error('The server sent a different number of weights than requested.');
   return new Float32Array(bytes);
 }
 

@@ -33,7 +33,7 @@ function flowsPicture(now, width) {
 
 const flowsCard = () => element('article', { class: 'card', 'data-step': 'flows' },
   element('header', {}, element('h3', {}, 'What flows to the chosen word')),
-  glossed({ class: 'meaning' }, 'Each word hands over its value, in the share of its weight; the sum is the context.'),
+  glossed({ class: 'meaning' }, 'Each word hands over its value, scaled by its weight; the sum is the context.'),
   element('div', { class: 'flows' }));
 
 function paintFlows(host, now) {

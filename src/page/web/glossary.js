@@ -4,16 +4,17 @@ const GLOSSARY = {
   query: 'A query is what a word looks for: the word’s vector times the matrix W_q. It is compared with every key.',
   key: 'A key is what a word can be found by: its vector times W_k.',
   value: 'A value is what a word hands over to those that attend to it: its vector times W_v.',
-  'dot product': 'A dot product multiplies two vectors number by number and sums up. It is large where they point the same way.',
-  score: 'A score says how well a query fits a key: their dot product.',
+  'dot product': 'A dot product multiplies two vectors number by number and adds the products. It is large if they ' +
+    'point the same way.',
+  score: 'A score tells how well a query fits a key: it is their dot product.',
   scaled: 'Scaled scores are divided by √d_k, the root of the number of components of a query.',
   mask: 'A mask forbids keys: their scores become −∞, so that their weights are 0. The causal mask forbids all later words.',
-  softmax: 'The softmax makes shares of a row of scores: e to the power of each, divided by their sum. They are above 0 and ' +
-    'sum to 1.',
+  softmax: 'The softmax turns a row of scores into shares: e to the power of each score, divided by the sum of these ' +
+    'powers. They are above 0 and sum to 1.',
   weight: 'A weight is the share of a row’s attention that a key gets. The weights of a row sum to 1.',
   context: 'The context of a word is the sum of all values, each times the weight that the word gives it.',
-  head: 'A head is one such computation with matrices of its own. Several heads look for different things at once. What ' +
-    'patterns of heads are called is in docs/heads.md.',
+  head: 'A head is one such computation with its own matrices. Several heads look for different things at once. ' +
+    'docs/heads.md names the patterns of heads.',
   'output projection': 'The output projection is the matrix W_o. It mixes the contexts of all heads and brings them back to ' +
     'the size of a word’s vector.',
   'residual stream': 'The residual stream is the vector of a place that runs through a whole model: each layer adds its output ' +

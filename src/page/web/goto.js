@@ -20,8 +20,8 @@ function placeNamed(text, words, count, from, what) {
   const place = same((word) => word) ?? [...tokens.keys()].filter((i) => bareWord(tokens[i]) === bareWord(name))
     .sort((a, b) => (a <= from) - (b <= from) || a - b)[0];
   if (place !== undefined) return { place };
-  return { fault: words.length ? `“${name}” is none of the ${what === 'row' ? 'words that ask' : 'words attended to'}.`
-    : `“${name}” is no number: ${what}s are counted from 0 to ${spelled(count - 1)}.` };
+  return { fault: words.length ? `“${name}” is not one of the ${what === 'row' ? 'words that ask' : 'words attended to'}.`
+    : `“${name}” is not a number: ${what}s are counted from 0 to ${spelled(count - 1)}.` };
 }
 
 // Parses the typed text into {row, key}, or {fault}.
@@ -45,7 +45,7 @@ function goToField() {
     ? `${word(page.query_tokens, opening.row)}, ${word(page.key_tokens, opening.key)}` : `${opening.row}:${opening.key}`;
   const field = element('input', { type: 'text', class: 'goto', 'aria-label': 'Go to row and key',
     'aria-describedby': 'goto-said', placeholder: example, autocomplete: 'off', spellcheck: 'false',
-    title: 'A word or a position of a row, and of a key after a comma' });
+    title: 'A word or position of a row; after a comma, of a key' });
   const go = () => {
     const { fault, ...places } = field.value.trim() ? placesNamed(field.value) : {};
     said.textContent = fault || '';

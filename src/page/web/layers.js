@@ -133,8 +133,9 @@ const layersView = {
       () => state.order in ORDERS ? state.order : 'layers', (name) => choose({ order: name }));
     host.append(element('div', { class: 'with-panel layers-view' }, element('div', { class: 'flow' },
       element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(), this.grid,
-      element('p', { class: 'soft line-where' }, 'Each thumbnail has a colour scale of its own.' +
-        (heads.some((head) => figureChosen().star?.(head)) ? ' * of the weight that is not on the first key.' : ''))), this.side));
+      element('p', { class: 'soft line-where' }, 'Each thumbnail has its own colour scale.' +
+        (heads.some((head) => figureChosen().star?.(head)) ? ' * share of the weight that is not on the first ' +
+          'key.' : ''))), this.side));
     this.layOut();
   },
   matrix() {

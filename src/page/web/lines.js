@@ -13,7 +13,7 @@ function headLegend(list) {
   return element('ul', { class: 'line-heads', 'aria-label': 'Heads drawn' }, list.map((n, index) =>
     element('li', { 'data-head': n, onpointerenter: () => list.length > 1 && point({ only: n }), onpointerleave: () => point(null) },
       swatch(index), element('span', {}, headName(n)), heads[n] && element('span', { class: 'soft' }, heads[n].name),
-      list.length > 1 && element('button', { type: 'button', class: 'copy', 'aria-label': `Take away ${headName(n)}`,
+      list.length > 1 && element('button', { type: 'button', class: 'copy', 'aria-label': `Remove ${headName(n)}`,
         onfocus: () => point({ only: n }), onblur: () => point(null),
         onclick: () => lineHeads(list.filter((other) => other !== n)) }, '×'))));
 }
@@ -33,7 +33,7 @@ function lineLegend() {
   return element('span', { class: 'legend' }, samples.flatMap((weight) => [
     drawn('svg', { width: 34, height: 12, 'aria-hidden': 'true' }, drawn('path', { d: 'M0 6H34', stroke: headColour(0),
       'stroke-width': lineWidth(weight), 'stroke-opacity': lineStrength(weight) })), element('span', {}, String(weight))]),
-  element('span', { class: 'unit' }, `weight; under ${LEAST_LINED} nothing is drawn`));
+  element('span', { class: 'unit' }, `weight; weights under ${LEAST_LINED} are not drawn`));
 }
 
 // The weights of the lit word, heaviest first, as [place, [weight per head]].
@@ -137,7 +137,7 @@ const linesView = {
       toggle.setAttribute('aria-expanded', String(!slot.hidden));
     } }, 'Table');
     const button = (text, act) => element('button', { type: 'button', onclick: act }, text);
-    return [element('div', { class: 'actions', role: 'group', 'aria-label': 'Lines: take them along' }, toggle,
+    return [element('div', { class: 'actions', role: 'group', 'aria-label': 'Lines: copy or save' }, toggle,
       button('CSV', () => downloadCsv(name(), table())),
       button('SVG', () => download(name() + '.svg', 'image/svg+xml', svgText(this.picture))),
       button('PNG', () => downloadSvgAsPng(name(), this.picture))), slot];

@@ -149,7 +149,8 @@ const pairView = {
     const to = (view, text) => element('button', { type: 'button', onclick: () => choose({ head: n, view, row, key, pin: 'row', with: '' }) }, text);
     this.lines.replaceChildren(element('header', {}, element('h3', {}, headName(n)), element('span', { class: 'soft' }, heads[n].name),
       element('span', { class: 'choice', role: 'group', 'aria-label': 'Show it' }, to('map', 'Map'), to('lines', 'Lines'))),
-    element('p', { class: 'soft line-where' }, 'Click a word on the left to ask from it, on the right to ask to it.'),
+    element('p', { class: 'soft line-where' }, 'Click a word on the left to ask what it attends to, on the right to ' +
+      'ask what attends to it.'),
     element('div', { class: 'figures' }, this.picture.node), element('footer', {}, lineLegend()));
     this.picture.layOut(this.lines.clientWidth - 30);
   },

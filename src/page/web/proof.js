@@ -26,11 +26,11 @@ function proofDetails(proof) {
   const compared = [counted(proof.rows, 'row'), proof.keys && counted(proof.keys, 'key'),
     proof.bins && counted(proof.bins, 'bin') + ' of the map'].filter(Boolean).join(', ');
   const apart = [proof.nan_rows && `${counted(proof.nan_rows, 'row')} of NaN`,
-    proof.lost_rows && `${counted(proof.lost_rows, 'row')} whose scores are so large that rounding leaves nothing`]
+    proof.lost_rows && `${counted(proof.lost_rows, 'row')} with scores too large to compare after rounding`]
     .filter(Boolean).join(' and ');
   return element('div', { class: 'proof-details' },
     element('p', {}, `${compared} were computed again in f64 from the formulas, one score at a time, without the kernels or ` +
-      `their sums. A deviation is relative to the size of what is compared.`),
+      `their sums. A deviation is relative to the size of the compared value.`),
     apart && element('p', {}, `Not compared: ${apart}.`),
     proof.bare_heads.length > 0 && element('p', {}, `Without a row that could be compared: ${proof.bare_heads
       .map(([entry, head]) => headName(entry * report.heads + head)).join('; ')}.`),

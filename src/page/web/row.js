@@ -18,7 +18,7 @@ function topTable(now) {
     keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),
     element('td', { 'data-top': key }, written(weight, rounded)), element('td', {}, bar(weight))));
   const rest = weightsOf(state.head, now.row) ? '' : ` of ${spelled(page.key_count)}; ` +
-    (isServed() ? 'the others are on their way' : 'the page holds no more of this row');
+    (isServed() ? 'the others are loading' : 'the page has no more of this row');
   return [element('table', { class: 'shares' }, element('tbody', {}, rows)),
     rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];
 }
@@ -68,12 +68,13 @@ function patternChips(head) {
       `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
-    chips.some(([second]) => second) && element('p', { class: 'soft' }, '* of the weight that is not on the first key')].filter(Boolean);
+    chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +
+      'first key')].filter(Boolean);
 }
 
 // "previous-token 0.94, then local 0.82"
 function namesOf(head) {
-  const said = ({ name, score, rest }) => `${name} ${score.toFixed(2)}${rest ? ' of what is not on the first key' : ''}`;
+  const said = ({ name, score, rest }) => `${name} ${score.toFixed(2)}${rest ? ' of the weight that is not on the first key' : ''}`;
   if (!head.names?.length) return '';
   const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
   return [...head.names, ...next].map(said).join(', then ');

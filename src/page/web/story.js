@@ -31,40 +31,43 @@ function tellShares({ row, raw, scaled }) {
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
   const spreads = ['scores', 'scaled'].map((name) => exact(spread(finite(stepMatrix(name).values))));
-  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the scores of the ` +
-    `head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are scaled and spread by ${spreads[1]}. `;
+  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the ` +
+    `scores of the head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are ` +
+    `scaled and spread by ${spreads[1]}. `;
   const here = sharesOf(now.row);
   if (here.lost >= TELLING) return [begin, ...tellShares(here)];
   const most = queryWords.map((_, row) => sharesOf(row)).reduce((best, one) => (one.lost > best.lost ? one : best));
   const little = ['For ', queryWord(now.row), ` it changes little: one word gets ${exact(here.raw)} without the division, ${
     exact(here.scaled)} with it. `];
   return [begin, ...little, ...(most.lost >= TELLING ? tellShares(most)
-    : ['So it is in every row of this head: with these weights the division changes no share by more than ', exact(most.lost), '.'])];
+    : ['The same holds for every row of this head: with these weights the division changes no share by more than ',
+      exact(most.lost), '.'])];
 }
 
 function tellMask(now) {
   const later = page.key_count - 1 - now.row;
   return [queryWord(now.row), later > 0 ? ` may not see the ${later === 1 ? 'word' : later + ' words'} after it: the mask sets ` +
     `their scores to −∞, and e to that power is 0. ` : ' is the last word: nothing is forbidden. ',
-    'So a model that is to say the next word cannot look at it.'];
+    'So a model that predicts the next word cannot look at it.'];
 }
 
 const thoughts = () => [
   ['Words become vectors', ['embeddings', 'context_embeddings'], [],
     () => ['Each word has a number, and each number a vector, its embedding. Words that are the same have the same vector. A ' +
-      'whole model would add the position here; this single layer knows none, so order counts only through a mask.']],
+      'whole model would add the position here; this single layer has no positions, so order counts only through a mask.']],
   ['Three matrices make three vectors', ['query', 'key', 'value'], ['query', 'key', 'value'],
-    (now) => ['Of the embedding of ', queryWord(now.row), ' the matrix ', formula('W_q'), ' makes a query: what it looks for. ',
+    (now) => ['From the embedding of ', queryWord(now.row), ', the matrix ', formula('W_q'), ' makes a query: what ' +
+      'the word looks for. ',
       formula('W_k'), ' makes the key that it is found by, ', formula('W_v'),
       ' the value that it hands over. All words share the matrices of a head.']],
   ['A query meets every key', ['scores'], ['scores'],
     (now) => ['The score of ', queryWord(now.row), ' and ', keyWord(now.key),
-      ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row holds what one ` +
-      `word finds in all the others.`]],
+      ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row shows ` +
+        `how well one word fits all the others.`]],
   ['Why √d', ['scaled'], ['scaled', 'scores'], tellRoot],
   steps.masked && ['The mask hides what comes later', ['masked'], ['masked', 'weights'], tellMask],
   ['Scores become shares', ['weights'], ['weights', 'masked'],
-    (now) => ['The softmax makes weights of a row of scores: all above 0, and 1 in sum. ', queryWord(now.row), ' gives ',
+    (now) => ['The softmax turns a row of scores into weights that are above 0 and sum to 1. ', queryWord(now.row), ' gives ',
       keyWord(now.key), ` ${exact(at(stepMatrix('weights'), now.row, now.key))}.`]],
   ['What flows where', ['flows', 'context'], ['context', 'weights'],
     (now) => ['The values flow to ', queryWord(now.row), ' in these shares. Their sum is its context: a mixture of what the ' +
@@ -72,8 +75,8 @@ const thoughts = () => [
   ['What each word becomes', ['merged', 'output'], ['output'],
     () => [headCount() > 1 ? 'The contexts of all heads stand side by side; the output projection mixes them. '
       : 'The output projection brings the context back to the size of a word’s vector. ',
-      'A whole model adds the output to the residual stream of its place, and goes on with the next layer; at the end it says ' +
-        'the next word. ',
+      'A whole model adds the output to the residual stream of its place and continues with the next layer; at the ' +
+        'end it predicts the next word. ',
       'heed explain --model induction --html life.html writes such a model into a page.']],
 ].filter((thought) => thought && thought[1].some((name) => steps[name]));
 

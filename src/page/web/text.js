@@ -1,7 +1,7 @@
 // The words, shaded by the weights of the chosen word, the weights on it, or the weight that each word received.
 const SHADES = {
-  to: 'what it attends to',
-  ...(page.tensors['received-0'] && { received: 'what words received' }),
+  to: 'weights that it gives',
+  ...(page.tensors['received-0'] && { received: 'weights that words received' }),
 };
 const MOST_WORDS = 3000;
 
@@ -77,7 +77,8 @@ const textView = {
     }
     const partly = state.shade === 'to' && !weightsOf(state.head, now.row);
     this.legend.replaceChildren(legend(scale, state.shade === 'received' ? 'weight received, in rows'
-      : 'share of the row' + (partly ? `; only the ${report.top_k} keys attended to most are held` : ''), shares.some(isMasked)));
+      : 'share of the row' + (partly ? `; only the ${report.top_k} keys attended to most are ` +
+        `stored` : ''), shares.some(isMasked)));
     wantRow(state.head, now.row);
     showRow(this.panel, now);
   },

@@ -94,7 +94,7 @@ function peakStop(peak, n, peaks, level) {
   const rows = rangeText(binEdges(peak.r, level.rowStep, page.query_count));
   const keys = rangeText(binEdges(peak.c, level.keyStep, page.key_count));
   const alike = n > 0 && !page.cross && Math.abs(distanceOf(peak) - distanceOf(peaks[0])) <= 2 * level.keyStep;
-  const why = n === 0 ? 'Away from the diagonal and the first key nothing stands out more'
+  const why = n === 0 ? 'Apart from the diagonal and the first key, this stands out most'
     : alike ? 'It is as far back as the first: both may lie on one line beside the diagonal' : 'Next to that, this stands out most';
   return { row: Math.floor(peak.row), key: Math.floor(peak.key),
     seen: around(peak.row, peak.key, REGION_BINS * level.rowStep, REGION_BINS * level.keyStep),
@@ -118,7 +118,7 @@ async function stopsOf(head) {
     const cell = await strongestIn(head, peak, level);
     if (cell) stops.push(cellStop(cell));
   }
-  if (!peaks.length) stops[0].text += ' Nothing stands out beside the diagonal and the first key.';
+  if (!peaks.length) stops[0].text += ' Nothing else stands out from the diagonal and the first key.';
   stops.push({ seen: wholeMap(), text: 'The whole map again. Plus and minus zoom, dragging moves, a click chooses a place, and ' +
     'the address of the page keeps it.' });
   return stops;

@@ -41,7 +41,7 @@ struct BpeSettings {
 std::pair<std::string, std::string> merge_from(const JsonPart& part, const json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
-  if (!merge.is_string()) part.fail("whose merges has what is neither text nor two texts");
+  if (!merge.is_string()) part.fail("whose merges has an entry that is neither a string nor two strings");
   const auto text = merge.get<std::string>();
   const std::size_t space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
@@ -51,7 +51,7 @@ std::pair<std::string, std::string> merge_from(const JsonPart& part, const json&
 
 BpeMerges merges_from(const JsonPart& part, const TokenTable& table, std::size_t prefix) {
   const json& list = part.at("merges");
-  if (!list.is_array()) part.fail("whose merges is no list");
+  if (!list.is_array()) part.fail("whose merges is not a list");
   const auto id_of = [&](const std::string& token) {
     const auto id = table.id(token);
     if (!id) part.fail("whose merges has " + io::detail::printable(token) + ", which is not in its vocab");

@@ -10,7 +10,7 @@ namespace heed::detail {
 
 TokenIds::TokenIds(const JsonPart& part) {
   const nlohmann::json& vocabulary = part.at("vocab");
-  if (!vocabulary.is_object()) part.fail("whose vocab is no object of JSON");
+  if (!vocabulary.is_object()) part.fail("whose vocab is not a JSON object");
   for (const auto& [token, value] : vocabulary.items()) {
     const bool whole = value.is_number_unsigned();
     if (!whole || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
@@ -37,7 +37,7 @@ std::vector<std::int32_t> byte_tokens(const TokenTable& table) {
 void TableModel::fail_unknown(std::string_view word) {
   throw Error(ErrorCode::invalid_argument,
               "text has " + io::detail::printable(word) +
-                  ", which is no token, and the tokenizer has none for the unknown");
+                  ", which is not a token, and the tokenizer has no unknown token");
 }
 
 namespace {

@@ -16,11 +16,11 @@ constexpr double kUnknownPenalty = 10;
 struct ScoredTokens {
   explicit ScoredTokens(const JsonPart& part) {
     const nlohmann::json& list = part.at("vocab");
-    if (!list.is_array()) part.fail("whose vocab is no list");
+    if (!list.is_array()) part.fail("whose vocab is not a list");
     if (list.size() > kMostTokenIds) part.fail("with more than 16777216 tokens");
     for (const nlohmann::json& one : list) {
       if (!one.is_array() || one.size() != 2 || !one[0].is_string() || !one[1].is_number())
-        part.fail("whose vocab has what is no token and score");
+        part.fail("whose vocab has an entry that is not a token and a score");
       ids.push_back(static_cast<std::int32_t>(tokens.size()));
       tokens.push_back(one[0].get<std::string>());
       scores.push_back(one[1].get<double>());

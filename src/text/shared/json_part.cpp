@@ -11,7 +11,7 @@ using nlohmann::json;
 
 JsonPart::JsonPart(const json& value, std::string file, const std::string& part)
     : object_(&value), file_(std::move(file)), part_(part) {
-  if (!value.is_object()) io::detail::fail(file_, "has " + part + " that is no object of JSON");
+  if (!value.is_object()) io::detail::fail(file_, "has " + part + " that is not a JSON object");
   if (const auto found = value.find("type"); found != value.end() && found->is_string())
     type_ = found->get<std::string>();
 }
@@ -39,7 +39,7 @@ const json& JsonPart::at(const char* member) const {
 
 std::string JsonPart::text(const char* member) const {
   const json& value = at(member);
-  if (!value.is_string()) fail(std::string("whose ") + member + " is no text");
+  if (!value.is_string()) fail(std::string("whose ") + member + " is not a string");
   return value.get<std::string>();
 }
 
@@ -61,7 +61,7 @@ std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int6
   const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
   const auto number = value.is_number_integer() && !vast ? value.get<std::int64_t>() : 0;
   if (!value.is_number_integer() || vast || number < least || number > most)
-    fail(std::string("whose ") + member + " is no whole number of " + std::to_string(least) + " to " +
+    fail(std::string("whose ") + member + " is not a whole number from " + std::to_string(least) + " to " +
          std::to_string(most));
   return number;
 }
@@ -73,7 +73,7 @@ std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int6
 
 std::vector<JsonPart> JsonPart::parts(const char* member) const {
   const json& list = at(member);
-  if (!list.is_array()) fail(std::string("whose ") + member + " is no list");
+  if (!list.is_array()) fail(std::string("whose ") + member + " is not a list");
   std::vector<JsonPart> all;
   for (const json& one : list) all.emplace_back(one, file_, part_);
   return all;

@@ -12,8 +12,8 @@ function slider(name, label, title) {
 }
 
 const controls = {
-  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: below 1 ' +
-    'heads are surer, above 1 they spread'),
+  temperature: slider('temperature', 'Temperature of attention', 'Scaled scores are divided by it before the softmax: ' +
+    'below 1 heads are more certain, above 1 they spread'),
   answer: slider('answer', 'Temperature of the prediction', 'Logits are divided by it before the softmax'),
 };
 const causal = element('input', { type: 'checkbox', role: 'switch', onchange: () => change({ causal: causal.checked }) });
@@ -76,7 +76,7 @@ function showNewWord(host) {
 function showExpected() {
   const host = byId('expected');
   if (!now.found) return host.replaceChildren(element('p', { class: 'soft' },
-    `Type a ${unit}, and the model says what it expects next.`));
+    `Type a ${unit}, and the model predicts what comes next.`));
   if (isNew(now.row)) return showNewWord(host);
   const expected = expectedAfter(now.found, now.row, state.answer).slice(0, SHOWN_EXPECTED);
   host.replaceChildren(element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
@@ -84,7 +84,7 @@ function showExpected() {
       style: `--share: ${probability}` },
       element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},
         percent(probability))))),
-    isSymbols && element('p', { class: 'soft' }, '#17 and its like are symbols that no word has taken.'));
+    isSymbols && element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.'));
   tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
 }
 

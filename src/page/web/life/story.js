@@ -25,7 +25,7 @@ function tellPrevious() {
   if (now.row === 0) return ['The first word has none before it. Choose a later one.'];
   return ['Whatever the words are, it attends to the place before. At ', wordAt(now.row), ' it gives ',
     number(exact(at(weightsOf(previous), now.row, now.row - 1))), ' of its attention to ', wordAt(now.row - 1),
-    '. So behind this layer every place holds two things: its own word, and the word before it.'];
+    '. So after this layer every place holds two things: its own word and the word before it.'];
 }
 
 function tellInduction() {
@@ -39,7 +39,7 @@ function tellInduction() {
       '. The query of one layer meets the key that the other made possible.'] : '.'];
 }
 
-const tellNew = () => [wordAt(now.row), ' is new: nothing was said that could be copied, so what the model expects means nothing. ' +
+const tellNew = () => [wordAt(now.row), ' is new: there is nothing to copy, so the prediction means nothing. ' +
   'Choose a word that came before.'];
 
 function tellCopy() {
@@ -69,17 +69,17 @@ function tellProof() {
 }
 
 const THE_STORY = [
-  { title: 'Words are only signs', shown: all, text: () => [
-    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so all that it can ` +
-      `tell is which words are the same. It learned one thing, from random symbols: what came next the last time?`] },
+  { title: 'Words are only symbols', shown: all, text: () => [
+    `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so it can ` +
+      `only tell which words are the same. It learned one thing from random symbols: what came next the last time?`] },
   { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }),
     text: tellPrevious },
   { title: () => `Head ${induction.name} finds what followed`, shown: all, text: tellInduction },
   { title: 'It copies what it finds', shown: all, text: tellCopy },
-  { title: 'Take a head away', shown: all, text: tellProof },
+  { title: 'Switch a head off', shown: all, text: tellProof },
 ];
 const ANY_STORY = [
-  { title: `Each ${unit} becomes a vector`, shown: all, text: () => ['What it is and where it stands are added: ',
+  { title: `Each ${unit} becomes a vector`, shown: all, text: () => ['Its token and its position are added: ',
     page.model_dim, ` numbers, the residual stream of its place. All layers read them and add to them.`] },
   { title: 'Heads fetch from earlier places', shown: all, text: () => ['At ', wordAt(now.row),
     ` each of the ${page.heads * page.layers} heads chooses where to look, and adds what it finds. The lines show one head a ` +

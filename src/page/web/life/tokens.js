@@ -17,7 +17,7 @@ function tokensOf(text) {
       continue;
     }
     if (tokens.length === page.context) {
-      said = `The model reads ${page.context} ${unit}s at most; what follows is left out.`;
+      said = `The model reads at most ${page.context} ${unit}s; the rest is left out.`;
       break;
     }
     if (!numbers.has(token) && numbers.size === page.tokenizer.symbols) {

@@ -22,7 +22,7 @@ function weightsTable(weights) {
 function weightsMap(weights) {
   if (weights.rows <= MOST_TABLED) return weightsTable(weights);
   const canvas = element('canvas', { class: 'weights-map', role: 'img', 'aria-label': `Weights of ${weights.rows} rows and ` +
-    `keys; the table beside has the chosen row`,
+    `keys; the table next to it has the chosen row`,
     onclick: (event) => {
       const box = canvas.getBoundingClientRect();
       chooseWord(within(Math.floor(((event.clientY - box.top) / box.height) * weights.rows), 0, weights.rows - 1));
@@ -88,24 +88,25 @@ function walkSteps(layer, head) {
   const word = () => element('b', { class: 'query' }, now.labels[now.row]);
   const query = row(block.attention.query).subarray(head * d, (head + 1) * d);
   return [
-    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row of the ` +
-      `table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
+    [[`The ${unit} becomes a vector: `, word(), `, ${isSymbols ? 'symbol' : 'number'} ${now.ids[now.row]}, has a row ` +
+      `of the table of embeddings, place ${now.row} one of positions. Their sum enters the residual stream.`],
       strip('embedding', row(embedded.token)), strip('position', row(embedded.position)), strip('sum', row(embedded.sum))],
     layer > 0 && [[layer > 1 ? `Layers 0 to ${layer - 1} have added to it.` : 'Layer 0 has added to it.'], strip('x',
       row(block.x))],
     [['A norm sets its mean to 0 and its size to √D, with a learned gain and shift.'], strip('n', row(block.norm))],
-    [['The head makes a query of it, ', formula('q = W_q n + b'), `: what `, word(), ' looks for.'], strip('q', query)],
-    [['Every place has a key, made in the same way. The dot product says how well it fits. Division by ', formula('√d'),
-      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it of the size of its factors; the softmax makes shares of 1.`],
+    [['The head makes a query from it, ', formula('q = W_q n + b'), `: what `, word(), ' looks for.'], strip('q', query)],
+    [['Every place has a key, made in the same way. The dot product tells how well it fits. Division by ', formula('√d'),
+      ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it at the size of its factors; the softmax turns the ` +
+        `scores into shares of 1.`],
         keysTable(layer, head)],
     [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`)
-      ? '. The head is off: nothing.' : '.'],
+      ? '. The head is off and adds nothing.' : '.'],
       strip('z', row(block.attention.heads[head].context))],
     [['The output projection turns it into what this head adds to the stream.'], strip('added', handedOver(layer, head))],
     !page.attention_only && [['An MLP adds its part, place by place.'], strip('MLP', row(block.mlp))],
-    [[`All heads of layer ${layer} together: the stream behind it.`], strip('x', row(block.output))],
-    [['Behind the last layer a last norm and the unembedding give each possible next ' + unit +
-      ' a logit; the softmax makes probabilities of them.', isNew(now.row) && ' After a new word they mean nothing: there ' +
+    [[`All heads of layer ${layer} together: the stream after it.`], strip('x', row(block.output))],
+    [['After the last layer, a final norm and the unembedding give each possible next ' + unit +
+      ' a logit; the softmax turns them into probabilities.', isNew(now.row) && ' After a new word they mean nothing: there ' +
       'is nothing to copy yet.'],
       strip('n', row(now.found.norm)), logitsTable()],
   ].filter(Boolean).map(([text, ...shown]) => element('li', {}, element('p', {}, text), shown));
@@ -118,7 +119,7 @@ function showWalk(host) {
   const { weights } = now.found.layers[layer].attention.heads[head];
   host.replaceChildren(element('div', { class: 'walk-map' },
     element('h2', {}, `Layer ${layer}, head ${head} `, element('span', { class: 'soft' }, headName(layer, head))),
-    element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. No colour is 0.'),
+    element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. Cells without colour are 0.'),
     element('div', { class: 'scrolled' }, weightsMap(weights))),
   element('div', { class: 'walk-steps' },
     element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, now.labels[now.row])), element('ol', {},
