@@ -15,6 +15,11 @@ constexpr std::size_t kMostText = 65536;  // bytes of a metadata value
 
 }  // namespace
 
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
+
 std::vector<std::string> captured_files(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -9,6 +9,9 @@
 
 namespace heed::cli {
 
+/// Whether a path is a folder.
+[[nodiscard]] bool is_folder(const std::string& path);
+
 /// The files NNNN-layer-LL.safetensors in call order. Throws Error (io) if there is none.
 std::vector<std::string> captured_files(const std::string& folder);
 

@@ -41,6 +41,8 @@ CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string
   return heed.add_subcommand(name, description);
 }
 
+void begin_group(CLI::App& app, const std::string& name) { app.option_defaults()->group(name); }
+
 const AddedOption& AddedOption::group(const std::string& name) const {
   option_->group(name);
   return *this;

@@ -33,6 +33,9 @@ namespace heed::cli {
 /// A subcommand of `heed`.
 CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string& description);
 
+/// Sets the help's heading of options that are added from now on.
+void begin_group(CLI::App& app, const std::string& name);
+
 /// An option that was just added; `->` sets further properties.
 class AddedOption {
  public:

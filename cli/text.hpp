@@ -25,6 +25,9 @@ namespace heed::cli {
 /// emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);
 
+/// A number with that many decimals; "-" for NaN.
+[[nodiscard]] std::string fixed(double value, int decimals);
+
 /// Replaces _ by -, as in option names.
 [[nodiscard]] std::string with_dashes(std::string_view name);
 

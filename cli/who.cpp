@@ -13,7 +13,6 @@
 #include "heed/error.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
-#include "look/tokens.hpp"
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"

@@ -1,17 +1,11 @@
-#include <algorithm>
-#include <array>
-#include <utility>
-
+// The options of causal questions.
 #include "command.hpp"
-#include "look/arguments.hpp"
 #include "look/cause.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
-
-constexpr std::array kCauses = {"--ablate", "--patch", "--attribute", "--lens", "--rollout"};
 
 // "5.1,6.9".
 std::vector<ModelHead> model_heads_in(const std::string& heads, const std::string& refusal) {
@@ -52,61 +46,28 @@ CauseQuestion patch_in(const std::string& text) {
   return question;
 }
 
-std::string given_cause(const CLI::App& app) {
-  std::string found;
-  for (const char* name : kCauses) {
-    if (!given(app, name)) continue;
-    if (!found.empty())
-      throw UsageError(found + " and " + name + " are both given; one question at a time is expected");
-    found = name;
-  }
-  return found;
-}
-
 }  // namespace
 
-void add_cause_options(CLI::App& app, LookArguments& arguments) {
-  const char* group = "Causes (with --model; at the last token, or --row)";
+void add_cause_options(CLI::App& app, CauseQuestion& question) {
   add_text_option(
-      app, "--ablate", "HEADS", [&](const std::string& text) { arguments.cause = ablation_in(text); },
+      app, "--ablate", "HEADS", [&](const std::string& text) { question = ablation_in(text); },
       "what comes next, and the loss over the text, with these heads set to zero (5.1,6.9), or to their mean "
-      "over the text (5.1,6.9=mean)")
-      ->group(group);
+      "over the text (5.1,6.9=mean)");
   add_text_option(
-      app, "--patch", "TEXT:HEADS", [&](const std::string& text) { arguments.cause = patch_in(text); },
-      "the same with these heads' outputs taken from a run on another text, of as many tokens")
-      ->group(group);
+      app, "--patch", "TEXT:HEADS", [&](const std::string& text) { question = patch_in(text); },
+      "the same with these heads' outputs taken from a run on another text, of as many tokens");
   add_optional_text(
       app, "--attribute", "[TOKEN]",
       [&](const std::string& text) {
-        arguments.cause = {CauseKind::attribute, {}, Ablation::zero, text};
+        question = {CauseKind::attribute, {}, Ablation::zero, text};
       },
-      "each head's direct share in the logit of this token (the likeliest next one)")
-      ->group(group);
+      "each head's direct share in the logit of this token (the likeliest next one)");
   add_flag(
-      app, "--lens", [&] { arguments.cause = {CauseKind::lens}; },
-      "what the stream behind each layer would predict")
-      ->group(group);
+      app, "--lens", [&] { question = {CauseKind::lens}; },
+      "what the stream behind each layer would predict");
   add_flag(
-      app, "--rollout", [&] { arguments.cause = {CauseKind::rollout}; },
-      "which tokens the last one, or those of --row, come from through all layers: attention rollout")
-      ->group(group);
-}
-
-void complete_cause_arguments(const CLI::App& app, LookArguments& arguments) {
-  constexpr std::array kBeside = {"--model", "--text", "--row", "--top-k", "--json", "--threads"};
-  const std::string cause = given_cause(app);
-  if (arguments.model.empty()) throw UsageError(cause + " is given without --model DIR, which it asks about");
-  for (const GivenOption& option : given_options(app))
-    if (!option.positional && option.name != cause &&
-        std::find(kBeside.begin(), kBeside.end(), option.name) == kBeside.end())
-      throw UsageError(option.name + " is given beside " + cause +
-                       ", beside which --text, --row, --top-k, --json and --threads alone can be");
-  const bool has_words = !arguments.document.empty();
-  if (has_words == !arguments.texts.empty() || arguments.texts.size() > 1)
-    throw UsageError("WORDS or one --text FILE is expected for " + cause + " to read");
-  arguments.text = std::exchange(arguments.document, {});
-  for (const std::string& word : arguments.words) arguments.text += " " + word;
+      app, "--rollout", [&] { question = {CauseKind::rollout}; },
+      "which tokens the last one, or those of --row, come from through all layers: attention rollout");
 }
 
 }  // namespace heed::cli

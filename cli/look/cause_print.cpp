@@ -20,18 +20,13 @@ namespace {
 constexpr int kTokenColumns = 20;
 constexpr int kNumberColumns = 10;
 
-std::string figure_text(double value, const char* format = "%.4f") {
-  if (std::isnan(value)) return "-";
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 std::string shown_token(const CauseText& text, std::int64_t id) {
   return shortened(token_text(text.token_of(id)), kTokenColumns);
 }
 
-std::string share_text(double value) { return figure_text(value, "%+.4f"); }
+std::string share_text(double value) {
+  return (std::isnan(value) || std::signbit(value) ? "" : "+") + fixed(value, 4);
+}
 
 void print_columns(const TextOutput& output, const std::string& name, const std::vector<std::string>& columns,
                    bool heading = false) {
@@ -113,23 +108,22 @@ void print_effect(const TextOutput& output, const CauseText& text, const Effect&
     for (const TokenShift& shift : effect.tokens) {
       std::string name = shown_token(text, shift.token);
       if (alike[name] > 1) name += " #" + std::to_string(shift.token);
-      print_columns(output, name, {figure_text(shift.before), figure_text(shift.after)});
+      print_columns(output, name, {fixed(shift.before, 4), fixed(shift.after, 4)});
     }
     output.stream << '\n';
-    print_columns(output, "mean loss, nats",
-                  {figure_text(effect.loss_before), figure_text(effect.loss_after)});
+    print_columns(output, "mean loss, nats", {fixed(effect.loss_before, 4), fixed(effect.loss_after, 4)});
     print_wrapped(output, "  KL divergence behind " + word_with_place(text.tokens, effect.row) + ": " +
-                              figure_text(effect.divergence) + " nats");
+                              fixed(effect.divergence, 4) + " nats");
   }
-  print_wrapped(output, "  hidden states move by " + figure_text(100 * effect.moved, "%.1f") +
-                            " % of their size, on average");
+  print_wrapped(output,
+                "  hidden states move by " + fixed(100 * effect.moved, 1) + " % of their size, on average");
 }
 
 void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& made) {
   const auto shares = made.heads.values<double>();
   const auto sum = [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
   print_wrapped(output, "logit of " + shown_token(text, made.token) + " behind " +
-                            word_with_place(text.tokens, made.row) + ": " + figure_text(made.logit) +
+                            word_with_place(text.tokens, made.row) + ": " + fixed(made.logit, 4) +
                             ", which is the sum of");
   print_columns(output, "embedding", {share_text(made.embedding)});
   print_columns(output, "heads", {share_text(sum(shares))});
@@ -150,11 +144,11 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
   for (std::size_t n = 0; n < lens.layers.size(); ++n) {
     const LensLayer& layer = lens.layers[n];
     std::string line = "  " + left_aligned(n == 0 ? "embedding" : "layer " + std::to_string(n - 1), 11);
-    line += right_aligned(figure_text(layer.probability), kTokenColumns);
+    line += right_aligned(fixed(layer.probability, 4), kTokenColumns);
     line += right_aligned(std::to_string(layer.rank), 8) + " ";
     for (std::size_t i = 0; i < layer.top.size(); ++i) {
       const std::string more = std::string(i == 0 ? " " : " · ") + shown_token(text, layer.top[i].token) +
-                               " " + figure_text(layer.top[i].probability, "%.3f");
+                               " " + fixed(layer.top[i].probability, 3);
       if (i > 0 && display_width(line + more) > output.width) break;
       line += more;
     }
@@ -171,7 +165,7 @@ void print_rollout(const TextOutput& output, const CauseText& text, const std::v
     const auto row = static_cast<std::int64_t>(i);
     const auto share = [&](std::int64_t j) { return static_cast<double>(flow.at<float>(row, j)); };
     for (const std::int64_t j : largest_places(flow.size(1), text.top_k, share))
-      print_columns(output, word_with_place(text.tokens, j), {figure_text(share(j))});
+      print_columns(output, word_with_place(text.tokens, j), {fixed(share(j), 4)});
   }
 }
 

@@ -38,14 +38,22 @@ void print_check(const TextOutput& output, const Document& document, const Docum
   }
 }
 
-nlohmann::ordered_json checks_json(const DocumentCheck& check) {
-  auto list = nlohmann::ordered_json::array();
+Json checks_json(const DocumentCheck& check) {
+  Json list = Json::array();
   for (const CheckLine& line : check.lines)
     list.push_back({{"what", line.what},
                     {"deviation", line.deviation},
                     {"allowed", line.allowed},
                     {"holds", line.holds()}});
   return list;
+}
+
+Json checked_json(const DocumentCheck& check) {
+  return {{"rows", check.rows},
+          {"nan_rows", check.nan_rows},
+          {"lost_rows", check.lost_rows},
+          {"keys", check.keys},
+          {"bins", check.bins}};
 }
 
 void require_that_it_holds(const DocumentCheck& check, const std::string& option) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -16,13 +15,12 @@
 #include "draw/palette.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
-#include "options.hpp"
+#include "look/print.hpp"
+#include "look/tables.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Per-row results. Their means characterise a head.
 constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
@@ -123,27 +121,22 @@ Json call_json(const Call& call) {
 
 }  // namespace
 
-bool is_folder(const std::string& path) {
-  std::error_code none;
-  return std::filesystem::is_directory(path, none);
-}
-
-void look_at_run(const TextOutput& output, const LookArguments& arguments) {
+void answer_run(const LookSource& source, bool json) {
   Json calls = Json::array();
   std::size_t number = 0;
-  const std::vector<std::string> files = captured_files(arguments.document);
-  if (!arguments.json)
-    output.stream << arguments.document << ": what capture(to=…) wrote, layers counted from 0\n";
+  const std::vector<std::string> files = captured_files(source.document);
+  const TextOutput output = standard_output();
+  if (!json) output.stream << source.document << ": what capture(to=…) wrote, layers counted from 0\n";
   for (const std::string& file : files) {
     const Call call = read_call(file);
     const std::size_t here = number++;
-    if (std::to_string(call.layer) != arguments.layer.value_or(std::to_string(call.layer))) continue;
-    if (arguments.json)
+    if (source.layer && std::to_string(call.layer) != *source.layer) continue;
+    if (json)
       calls.push_back(call_json(call));
     else
       print_run_call(output, call, here);
   }
-  if (arguments.json) output.stream << Json{{"calls", calls}}.dump() << '\n';
+  if (json) output.stream << Json{{"calls", calls}}.dump() << '\n';
 }
 
 }  // namespace heed::cli
