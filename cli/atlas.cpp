@@ -208,30 +208,22 @@ Command add_atlas(CLI::App& heed) {
                "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
-  const char* group = "Model";
+  begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
            "induction, which "
-           "comes with heed")
-      ->group(group);
+           "comes with heed");
   add_texts_option(
-      *app, "--text", "FILE",
-      [arguments](const std::vector<std::string>& files) { arguments->text_files = files; },
-      "another text for it to read; may be given several times: scores and entropies are means over all")
-      ->group(group);
-  group = "Questions";
+      *app, "--text", "FILE", arguments->text_files,
+      "another text for it to read; may be given several times: scores and entropies are means over all");
+  begin_group(*app, "Questions");
   add_text(*app, "--difference", "OTHER", arguments->difference,
            "how heads changed since OTHER, an earlier model (or document): those whose scores changed most "
-           "first, OTHER's map on the left")
-      ->group(group);
-  add_integer(
-      *app, "--batch", {0}, [arguments](std::int64_t n) { arguments->batch = n; },
-      "of this batch entry of DOC, counted from 0 (0)")
-      ->group(group);
-  group = "Results";
-  add_text(*app, "--out", "FILE", arguments->out, "the picture: .png, .svg or .pdf")->group(group);
-  add_text(*app, "--title", "TEXT", arguments->title, "its title, in place of the file's or model's name")
-      ->group(group);
+           "first, OTHER's map on the left");
+  add_integer(*app, "--batch", {0}, arguments->batch, "of this batch entry of DOC, counted from 0 (0)");
+  begin_group(*app, "Results");
+  add_text(*app, "--out", "FILE", arguments->out, "the picture: .png, .svg or .pdf");
+  add_text(*app, "--title", "TEXT", arguments->title, "its title, in place of the file's or model's name");
   finish_help(*app, {"DOC --out FILE [options]", "--model DIR WORDS --out FILE [options]"}, kAtlasExamples);
   return {app, [app, arguments] { run_atlas(*app, *arguments); }};
 }

@@ -44,69 +44,49 @@ constexpr const char* kResultsGroup = "Results, each to a .npy file";
 }
 
 void add_inputs(CLI::App& app, Arguments& arguments) {
-  const char* group = "Inputs (query, key and value are needed)";
-  add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]")->group(group);
-  add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv")
-      ->group(group);
-  add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
+  begin_group(app, "Inputs (query, key and value are needed)");
+  add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]");
+  add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv");
+  add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]");
   add_choice(
       app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
-      "how query, key, value and the output lie: [B, H, L, D] (the default) or [B, L, H, D]")
-      ->group(group);
+      "how query, key, value and the output lie: [B, H, L, D] (the default) or [B, L, H, D]");
   add_choice(
       app, "--dtype", {"f64", "f32", "bf16", "f16"},
       [&](std::size_t i) {
         arguments.dtype = std::array{DType::f64, DType::f32, DType::bf16, DType::f16}[i];
       },
-      "convert query, key and value to it before anything is computed; the query's own by default")
-      ->group(group);
+      "convert query, key and value to it before anything is computed; the query's own by default");
 }
 
 void add_scores(CLI::App& app, Arguments& arguments) {
-  const char* group = "Scores";
+  begin_group(app, "Scores");
   AttentionOptions& options = arguments.options;
-  add_real(
-      app, "--scale", [&](double x) { options.scale = x; }, "score = X * <q, k>; 1 / sqrt(D) by default")
-      ->group(group);
-  add_real(
-      app, "--softcap", [&](double x) { options.softcap = x; },
-      "then score = X * tanh(score / X); 0 is off, and the default")
-      ->group(group);
-  add_score_expression(app, arguments.masks, group);
+  add_real(app, "--scale", options.scale, "score = X * <q, k>; 1 / sqrt(D) by default");
+  add_real(app, "--softcap", options.softcap, "then score = X * tanh(score / X); 0 is off, and the default");
+  add_score_expression(app, arguments.masks);
   add_text(app, "--bias", kTensor, arguments.bias,
-           "then added to the scores: broadcasts to [B, H, Lq, Lk]; -inf forbids")
-      ->group(group);
+           "then added to the scores: broadcasts to [B, H, Lq, Lk]; -inf forbids");
   add_text(app, "--alibi", kTensor, arguments.alibi_slopes,
-           "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j")
-      ->group(group);
+           "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j");
   add_text(app, "--sinks", kTensor, arguments.sinks,
-           "[H]: one more logit a head, in the softmax denominator only")
-      ->group(group);
-  add_real(
-      app, "--dropout", [&](double x) { options.dropout.probability = x; },
-      "probability, from 0 to below 1, that a weight is dropped from the output")
-      ->group(group)
+           "[H]: one more logit a head, in the softmax denominator only");
+  add_real(app, "--dropout", options.dropout.probability,
+           "probability, from 0 to below 1, that a weight is dropped from the output")
       ->type_name("P");
-  add_integer(
-      app, "--dropout-seed", {0},
-      [&](std::int64_t n) { options.dropout.seed = static_cast<std::uint64_t>(n); },
-      "which weights are dropped; 0 by default")
-      ->group(group);
+  add_integer(app, "--dropout-seed", {0}, options.dropout.seed, "which weights are dropped; 0 by default");
 }
 
 void add_masks(CLI::App& app, Arguments& arguments) {
-  const char* group = "Masks (a key must be allowed by all of them; query i stands at position p)";
+  begin_group(app, "Masks (a key must be allowed by all of them; query i stands at position p)");
   AttentionOptions& options = arguments.options;
-  add_flag(app, "--causal", options.causal, "allow keys j <= p")->group(group);
+  add_flag(app, "--causal", options.causal, "allow keys j <= p");
   add_choice(
       app, "--align", {"top-left", "bottom-right"},
       [&](std::size_t i) { options.align = i == 0 ? Align::top_left : Align::bottom_right; },
-      "p = i (the default), or p = i + keys - queries, so that the last query stands at the last key")
-      ->group(group);
-  add_integer(
-      app, "--query-offset", {}, [&](std::int64_t n) { options.query_offset = n; },
-      "p = i + N, whatever --align says; may be negative")
-      ->group(group);
+      "p = i (the default), or p = i + keys - queries, so that the last query stands at the last key");
+  add_integer(app, "--query-offset", {}, options.query_offset,
+              "p = i + N, whatever --align says; may be negative");
   add_text_option(
       app, "--window", "LEFT,RIGHT",
       [&](const std::string& text) {
@@ -114,27 +94,23 @@ void add_masks(CLI::App& app, Arguments& arguments) {
             integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
         options.window = {left, right};
       },
-      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
-      ->group(group);
-  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]")
-      ->group(group);
+      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded");
+  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]");
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
-           "[B], i64 or i32: how many keys each batch entry has; those beyond are forbidden")
-      ->group(group);
+           "[B], i64 or i32: how many keys each batch entry has; those beyond are forbidden");
   add_text(app, "--segments-q", kTensor, arguments.query_segments,
-           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S sequences packed side by side (B = 1)")
-      ->group(group);
+           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S sequences packed side by side (B = 1)");
   add_text(app, "--segments-k", kTensor, arguments.key_segments,
-           "the same from 0 to Lk; queries of a sequence see its own keys only")
-      ->group(group);
-  add_mask_options(app, arguments.masks, "Masks without a matrix (i and j count in the tensors)");
+           "the same from 0 to Lk; queries of a sequence see its own keys only");
+  begin_group(app, "Masks without a matrix (i and j count in the tensors)");
+  add_mask_options(app, arguments.masks);
 }
 
 void add_row_results(CLI::App& app, Arguments& arguments) {
-  const char* group = kResultsGroup;
+  begin_group(app, kResultsGroup);
   AttentionOptions& options = arguments.options;
   const auto add = [&](const char* name, std::string& path, const char* help) {
-    add_text(app, name, kFile, path, help)->group(group);
+    add_text(app, name, kFile, path, help);
   };
   add("--out", arguments.results.output, "the output [B, H, Lq, Dv]");
   add("--weights", arguments.results.weights, "the attention weights [B, H, Lq, Lk]");
@@ -144,8 +120,7 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
       [&](std::size_t i) {
         options.scores_stage = std::array{ScoresStage::raw, ScoresStage::softcap, ScoresStage::bias}[i];
       },
-      "which of them: scaled, after --softcap, or after bias, ALiBi and masks (the default)")
-      ->group(group);
+      "which of them: scaled, after --softcap, or after bias, ALiBi and masks (the default)");
   add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
   add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
   add("--entropy", arguments.results.entropy, "of the weights of each row, in nats [B, H, Lq]");
@@ -155,12 +130,11 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
 }
 
 void add_summaries(CLI::App& app, Arguments& arguments) {
-  const char* group = kResultsGroup;
+  begin_group(app, kResultsGroup);
   AttentionOptions& options = arguments.options;
   add_integer(
-      app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
+      app, "--top-k", {1}, options.top_k,
       "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 where there are fewer")
-      ->group(group)
       ->type_name("K");
   add_text_option(
       app, "--top-k-out", "INDEX,WEIGHT",
@@ -171,37 +145,31 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
         arguments.results.top_k_index = files[0];
         arguments.results.top_k_weight = files[1];
       },
-      "where their indices (i64) and weights go: two files with a comma between")
-      ->group(group);
+      "where their indices (i64) and weights go: two files with a comma between");
   add_text(app, "--received", kFile, arguments.results.received,
-           "the sum of the weights that each key received [B, H, Lk]")
-      ->group(group);
-  add_integer(
-      app, "--received-last", {1}, [&](std::int64_t n) { options.received_last = n; },
-      "have --received sum over the last W queries (of each sequence) only")
-      ->group(group)
+           "the sum of the weights that each key received [B, H, Lk]");
+  add_integer(app, "--received-last", {1}, options.received_last,
+              "have --received sum over the last W queries (of each sequence) only")
       ->type_name("W");
   add_text(app, "--received-last-out", kFile, arguments.results.received_last,
-           "where the sum of --received-last goes if --received is to hold the whole one")
-      ->group(group);
+           "where the sum of --received-last goes if --received is to hold the whole one");
   add_text_option(
       app, "--map", "RxC",
       [&](const std::string& text) {
         const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
         options.map = {rows, columns};
       },
-      "the weights summed into R x C bins of queries and keys [B, H, R, C]")
-      ->group(group);
-  add_text(app, "--map-out", kFile, arguments.results.map, "where the map goes")->group(group);
+      "the weights summed into R x C bins of queries and keys [B, H, R, C]");
+  add_text(app, "--map-out", kFile, arguments.results.map, "where the map goes");
 }
 
 void add_gradients(CLI::App& app, Arguments& arguments) {
-  const char* group = "Gradients of a loss (by results: read; by inputs: each to a .npy file)";
+  begin_group(app, "Gradients of a loss (by results: read; by inputs: each to a .npy file)");
   const auto read = [&](const char* name, std::string& text, const char* help) {
-    add_text(app, name, kTensor, text, help)->group(group);
+    add_text(app, name, kTensor, text, help);
   };
   const auto write = [&](const char* name, std::string& path, const char* help) {
-    add_text(app, name, kFile, path, help)->group(group);
+    add_text(app, name, kFile, path, help);
   };
   read("--grad-out", arguments.by_output, "by the output [B, H, Lq, Dv]; the others are computed from it");
   read("--grad-lse", arguments.by_lse, "by --lse [B, H, Lq], where the loss reads that too");
@@ -216,37 +184,28 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
 constexpr const char* kComputing = "Computing";
 
 void add_kernel(CLI::App& app, Arguments& arguments) {
-  const char* group = kComputing;
+  begin_group(app, kComputing);
   AttentionOptions& options = arguments.options;
   add_choice(
       app, "--kernel", {"auto", "reference", "fused"},
       [&](std::size_t i) {
         options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
       },
-      "which implementation computes; auto takes the fastest that can")
-      ->group(group);
-  add_integer(
-      app, "--threads", {0, std::numeric_limits<std::int16_t>::max()},
-      [&](std::int64_t n) { options.threads = static_cast<int>(n); },
-      "at most N; 0, the default, takes what the machine has")
-      ->group(group);
+      "which implementation computes; auto takes the fastest that can");
+  add_integer(app, "--threads", {0, std::numeric_limits<std::int16_t>::max()}, options.threads,
+              "at most N; 0, the default, takes what the machine has");
 }
 
 void add_timing(CLI::App& app, Arguments& arguments) {
-  const char* group = kComputing;
+  begin_group(app, kComputing);
   add_flag(app, "--json", arguments.json,
            "print one object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
            "seconds, gflops; and the last six of the backward pass. recomputed_rows: rows that f32 "
-           "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64")
-      ->group(group);
+           "cannot hold (NaN, infinities, scores beyond 2^19), which are computed in f64");
   add_flag(app, "--plan", arguments.plan,
            "print how the call would run, why, what it would hold and cost; compute and write nothing. With "
-           "--json, one object")
-      ->group(group);
-  add_integer(
-      app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
-      "compute N times; seconds is then the median")
-      ->group(group);
+           "--json, one object");
+  add_integer(app, "--repeat", {1}, arguments.repeat, "compute N times; seconds is then the median");
 }
 
 void require_beside(const CLI::App& app, const std::string& option, const std::string& other,

@@ -233,35 +233,31 @@ void bench(const BenchArguments& arguments) {
 }
 
 void add_calls(CLI::App& app, BenchChoice& choice) {
-  const char* group = "Calls (those of docs/performance.md without --shape)";
+  begin_group(app, "Calls (those of docs/performance.md without --shape)");
   add_texts_option(
       app, "--shape", "SHAPE",
       [&choice](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
       },
-      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once")
-      ->group(group);
+      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be given more than once");
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
-      "of query, key, value and output; f32 with --shape")
-      ->group(group);
+      "of query, key, value and output; f32 with --shape");
   add_optional_text(
       app, "--cache", "NAMES",
       [&choice](const std::string& text) { choice.caches = parse_bench_caches(text); },
       "read KV caches: of the formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
       "ring) "
-      "named, commas between; several sequences are ragged, b of B holds Lk (b + 1) / B keys")
-      ->group(group);
-  add_flag(app, "--causal", choice.causal, "allow keys up to the query's position")->group(group);
+      "named, commas between; several sequences are ragged, b of B holds Lk (b + 1) / B keys");
+  add_flag(app, "--causal", choice.causal, "allow keys up to the query's position");
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
       "also ask for lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
-      "or scores; commas between")
-      ->group(group);
+      "or scores; commas between");
 }
 
 void add_computing(CLI::App& app, BenchArguments& arguments) {
-  const char* group = "Computing";
+  begin_group(app, "Computing");
   add_text_option(
       app, "--threads", "N",
       [&arguments](const std::string& text) {
@@ -273,15 +269,11 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
           arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
         }
       },
-      "at most N, or each of N,M,…; 0 is what the machine has; 1 and that by default")
-      ->group(group);
-  add_integer(
-      app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
-      "compute N times; by default what half a second holds, and at least 3 times")
-      ->group(group);
-  add_flag(app, "--all", arguments.all, "each call on every target that this machine has (heed info)")
-      ->group(group);
-  add_flag(app, "--json", arguments.json, "print a list of objects instead, one a row")->group(group);
+      "at most N, or each of N,M,…; 0 is what the machine has; 1 and that by default");
+  add_integer(app, "--repeat", {1}, arguments.repeat,
+              "compute N times; by default what half a second holds, and at least 3 times");
+  add_flag(app, "--all", arguments.all, "each call on every target that this machine has (heed info)");
+  add_flag(app, "--json", arguments.json, "print a list of objects instead, one a row");
 }
 
 }  // namespace

@@ -244,82 +244,67 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
 }
 
 void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Sentence";
   add_argument(app, "SENTENCE", arguments.sentence,
                "words to explain, with white space or commas between; - is standard input");
   add_argument(app, "WORDS", arguments.words, "more of them: quotes may be left out");
+  begin_group(app, "Sentence");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
-           "attend to the words of this one instead (cross-attention)")
-      ->group(group);
-  add_flag(app, "--causal", arguments.causal, "no word attends to a later one")->group(group);
+           "attend to the words of this one instead (cross-attention)");
+  add_flag(app, "--causal", arguments.causal, "no word attends to a later one");
   add_text(app, "--word", "W", arguments.word,
-           "follow this one query word only, through every step; W:2 is its second occurrence")
-      ->group(group);
+           "follow this one query word only, through every step; W:2 is its second occurrence");
 }
 
 void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Layer";
+  begin_group(app, "Layer");
   ModelSizes& sizes = arguments.sizes;
   const auto add_size = [&](const char* name, std::optional<std::int64_t>& size, const char* help) {
-    add_integer(
-        app, name, {1}, [&size](std::int64_t n) { size = n; }, help)
-        ->group(group);
+    add_integer(app, name, {1}, size, help);
   };
   add_size("--heads", sizes.heads, "attention heads (1)");
   add_size("--dim", sizes.dim, "numbers in a word's vector (16)");
   add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (24)");
   add_size("--value-dim", sizes.value_dim, "numbers in a head's value (28)");
-  const auto set_seed = [&](std::int64_t n) { arguments.seed = static_cast<std::uint64_t>(n); };
-  add_integer(app, "--seed", {0}, set_seed, "of the random numbers, which are PyTorch's (123)")->group(group);
+  add_integer(app, "--seed", {0}, arguments.seed, "of the random numbers, which are PyTorch's (123)");
   const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
   add_choice(
       app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,
       "draw the weights evenly from 0 to 1, from N(0, 1), as torch.nn.MultiheadAttention does, or from "
-      "N(0, 1/D) (uniform for one head, lecun for more)")
-      ->group(group);
+      "N(0, 1/D) (uniform for one head, lecun for more)");
   const auto set_layout = [&](std::size_t i) { arguments.layout = static_cast<WeightLayout>(i); };
   add_choice(app, "--layout", {"per-head", "in-proj", "fused-qkv"}, set_layout,
              "how the weights of the heads lie in the files of --params and --save (see below; what --params "
-             "has, else per-head)")
-      ->group(group);
+             "has, else per-head)");
   add_text(app, "--params", "FILE.safetensors", arguments.params,
-           "take the parameters from there; --heads says what the file does not")
-      ->group(group);
+           "take the parameters from there; --heads says what the file does not");
 }
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Trained model";
+  begin_group(app, "Trained model");
   add_text(app, "--model", "DIR", arguments.model,
            "read the words with this model: one that heed train made, one of transformers, or induction or "
            "stories, "
-           "which come with heed; with --word, follow it through the layers")
-      ->group(group);
-  add_text_option(
-      app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },
-      "draw the heads of this layer, counted from 0 (those that fit a pattern best)")
-      ->group(group);
+           "which come with heed; with --word, follow it through the layers");
+  add_text_option(app, "--layer", "N", arguments.choice.layer,
+                  "draw the heads of this layer, counted from 0 (those that fit a pattern best)");
   add_text_option(
       app, "--head", "HEADS",
       [&](const std::string& text) {
         for (const std::string& head : split(text, ',')) arguments.choice.heads.push_back(head);
       },
       "draw these heads only: 1.3 (layer 1, head 3), or several with commas between, as heed look counts "
-      "them")
-      ->group(group);
+      "them");
 }
 
 void add_result_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Results";
+  begin_group(app, "Results");
   add_text(app, "--save", "FILE.safetensors", arguments.save,
-           "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
-      ->group(group);
+           "write every step as a named tensor (query, key, …, weights, context, output) and the parameters");
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw every step on a page for a browser, where words and numbers can be followed; with --model, "
            "a page "
-           "that holds the model: what one types there is computed at each letter")
-      ->group(group);
-  add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)")
-      ->group(group);
+           "that holds the model: what one types there is computed at each letter");
+  add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)");
 }
 
 }  // namespace

@@ -190,9 +190,8 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "what to go on from (nothing: the model's first character, or the token that begins its texts)")
       ->type_name("TEXT");
-  add_integer(
-      *app, "--tokens", {1, kMostTokens}, [arguments](std::int64_t n) { arguments->options.tokens = n; },
-      "how many to write at most (200)");
+  add_integer(*app, "--tokens", {1, kMostTokens}, arguments->options.tokens,
+              "how many to write at most (200)");
   add_real(
       *app, "--temperature",
       [arguments](double x) {
@@ -202,9 +201,7 @@ Command add_generate(CLI::App& heed) {
         arguments->options.temperature = x;
       },
       "1 draws as the model expects, less is more cautious, 0 takes the likeliest (1)");
-  add_integer(
-      *app, "--top-k", {1}, [arguments](std::int64_t n) { arguments->options.top_k = n; },
-      "draw among the K likeliest only (all)")
+  add_integer(*app, "--top-k", {1}, arguments->options.top_k, "draw among the K likeliest only (all)")
       ->type_name("K");
   add_real(
       *app, "--top-p",
@@ -215,20 +212,14 @@ Command add_generate(CLI::App& heed) {
         arguments->options.top_p = x;
       },
       "draw among the fewest likeliest that have this share of the probability together (1)");
-  add_integer(
-      *app, "--seed", {0, 0xffffffff},
-      [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },
-      "of the random numbers (1)");
+  add_integer(*app, "--seed", {0, 0xffffffff}, arguments->options.seed, "of the random numbers (1)");
   add_choice(
       *app, "--cache", {"f32", "bf16", "f16", "int8", "int4", "fp8"},
       [arguments](std::size_t i) { arguments->options.cache = static_cast<CacheFormat>(i); },
       "what keys and values are kept as while it writes (f32)");
   add_flag(*app, "--watch", arguments->watch, "print what heads attended to with each token");
   add_text(*app, "--head", "L.H", arguments->head, "with --watch: what this head attended to, as 1.3");
-  add_integer(
-      *app, "--threads", {1, 4096},
-      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "use at most this many (all)");
+  add_integer(*app, "--threads", {1, 4096}, arguments->options.threads, "use at most this many (all)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};

@@ -131,9 +131,9 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
 
 }  // namespace
 
-void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+void add_mask_options(CLI::App& app, MaskArguments& arguments) {
   const auto add = [&](const char* name, const char* value, std::string& target, const char* help) {
-    add_text(app, name, value, target, help)->group(group);
+    add_text(app, name, value, target, help);
   };
   add("--mask-rows", "TENSOR", arguments.rows,
       "[Lq, N, 2], i64 or i32: row i sees keys [begin, end) of any of its intervals; [B, H] may come before");
@@ -150,16 +150,14 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
       [&](const std::string& text) {
         arguments.block_size = integer_pair("--block-size", text, ',', 1, "QUERIES,KEYS (1 or more each)");
       },
-      "of --mask-blocks; 64,64 by default")
-      ->group(group);
+      "of --mask-blocks; 64,64 by default");
   add_text_option(
       app, "--mask-pattern", "NAME=NUMBERS",
       [&](const std::string& text) {
         (void)parsed_pattern(text);
         arguments.pattern = text;
       },
-      ("one of " + all_patterns()).c_str())
-      ->group(group);
+      ("one of " + all_patterns()).c_str());
   add("--mask-expression", "TEXT", arguments.expression,
       "a condition on b, h, i and j, such as 'j <= i && doc[i] == doc[j]' (docs/masks.md)");
   add_texts_option(
@@ -172,14 +170,12 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
           arguments.arrays.emplace_back(text.substr(0, equals), text.substr(equals + 1));
         }
       },
-      "[N]: what an expression reads as NAME[…]; may be given several times")
-      ->group(group);
+      "[N]: what an expression reads as NAME[…]; may be given several times");
 }
 
-void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+void add_score_expression(CLI::App& app, MaskArguments& arguments) {
   add_text(app, "--score-expression", "TEXT", arguments.score_expression,
-           "then a number of s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)")
-      ->group(group);
+           "then a number of s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)");
 }
 
 void check_mask_options(const CLI::App& app) {

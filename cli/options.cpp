@@ -43,11 +43,6 @@ CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string
 
 void begin_group(CLI::App& app, const std::string& name) { app.option_defaults()->group(name); }
 
-const AddedOption& AddedOption::group(const std::string& name) const {
-  option_->group(name);
-  return *this;
-}
-
 const AddedOption& AddedOption::type_name(const std::string& name) const {
   option_->type_name(name);
   return *this;

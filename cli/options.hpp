@@ -3,6 +3,7 @@
 // CLI11 parses the command line. Its headers are slow to compile, so sources include this header instead.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,8 +42,6 @@ class AddedOption {
  public:
   explicit AddedOption(CLI::Option* option) : option_(option) {}
 
-  /// Sets the option's heading in the help.
-  const AddedOption& group(const std::string& name) const;
   /// Sets the placeholder of its value in the help.
   const AddedOption& type_name(const std::string& name) const;
   const AddedOption* operator->() const { return this; }
@@ -61,9 +60,22 @@ struct IntegerRange {
 AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange range,
                         std::function<void(std::int64_t)> store, const std::string& help);
 
+template <class Target>
+requires std::assignable_from<Target&, std::int64_t> AddedOption add_integer(
+    CLI::App& app, const std::string& name, IntegerRange range, Target& target, const std::string& help) {
+  return add_integer(
+      app, name, range, [&target](std::int64_t n) { target = static_cast<Target>(n); }, help);
+}
+
 /// Adds `name X`: a finite number.
 AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
                      const std::string& help);
+template <class Target>
+requires std::assignable_from<Target&, double> AddedOption add_real(CLI::App& app, const std::string& name,
+                                                                    Target& target, const std::string& help) {
+  return add_real(
+      app, name, [&target](double x) { target = x; }, help);
+}
 
 /// Adds `name A|B|…`: `store` gets the index of the word chosen.
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
@@ -77,10 +89,28 @@ AddedOption add_text(CLI::App& app, const std::string& name, const std::string& 
 AddedOption add_text_option(CLI::App& app, const std::string& name, const std::string& value,
                             std::function<void(const std::string&)> parse, const std::string& help);
 
+/// The same without a check.
+template <class Target>
+requires std::assignable_from<Target&, std::string> AddedOption add_text_option(CLI::App& app,
+                                                                                const std::string& name,
+                                                                                const std::string& value,
+                                                                                Target& target,
+                                                                                const std::string& help) {
+  return add_text_option(
+      app, name, value, [&target](const std::string& text) { target = text; }, help);
+}
+
 /// The same for an option that may be repeated, and for one whose value is optional (then empty).
 AddedOption add_texts_option(CLI::App& app, const std::string& name, const std::string& value,
                              std::function<void(const std::vector<std::string>&)> parse,
                              const std::string& help);
+template <class Target>
+requires std::assignable_from<Target&, std::vector<std::string>> AddedOption
+add_texts_option(CLI::App& app, const std::string& name, const std::string& value, Target& target,
+                 const std::string& help) {
+  return add_texts_option(
+      app, name, value, [&target](const std::vector<std::string>& texts) { target = texts; }, help);
+}
 AddedOption add_optional_text(CLI::App& app, const std::string& name, const std::string& value,
                               std::function<void(const std::string&)> parse, const std::string& help);
 

@@ -38,20 +38,18 @@ Kind kind_of(const RankOptions& options, bool causal) {
 }  // namespace
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
+  begin_group(app, kRankGroup);
   add_text_option(
       app, "--sharding", "HOW", [&options](const std::string& text) { parse_sharding(text, options); },
       "which rank holds which queries and keys: contiguous, zigzag (the default where --causal), striped or "
-      "striped:N (runs of N positions in turn, 192)")
-      ->group(kRankGroup);
+      "striped:N (runs of N positions in turn, 192)");
   add_choice(
       app, "--scheme", {"automatic", "ring", "gather", "ulysses", "decode"},
       [&options](std::size_t i) { options.scheme = static_cast<distributed::Scheme>(i); },
-      "how they compute (docs/distributed.md); automatic takes the fastest by the cost model")
-      ->group(kRankGroup);
+      "how they compute (docs/distributed.md); automatic takes the fastest by the cost model");
   add_flag(app, "--deterministic", options.deterministic,
            "refuse what need not have the bits of one process: ranks with different instruction sets, "
-           "gradients by bias and sinks")
-      ->group(kRankGroup);
+           "gradients by bias and sinks");
 }
 
 void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names) {

@@ -225,18 +225,17 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
         name == "layers" || name == "heads" || name == "model_dim" || name == "context" || name == "symbols";
     return size ? "Model" : "Learning";
   };
+  begin_group(app, "Model");
   add_choice(
       app, "--task", {"text", "induction"},
       [&settings](std::size_t i) { settings.task = static_cast<Task>(i); },
-      "learn from TEXT.txt, or from random symbols that repeat (text)")
-      ->group("Model");
-  for (const IntegerSetting& one : integer_settings())
-    add_integer(
-        app, option_of(one.name), {one.least, one.most},
-        [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, help_of(one, settings))
-        ->group(group_of(one.name));
-  add_flag(app, "--attention-only", settings.attention_only, "blocks of attention alone, without an MLP")
-      ->group("Model");
+      "learn from TEXT.txt, or from random symbols that repeat (text)");
+  for (const IntegerSetting& one : integer_settings()) {
+    begin_group(app, group_of(one.name));
+    add_integer(app, option_of(one.name), {one.least, one.most}, settings.*one.value, help_of(one, settings));
+  }
+  begin_group(app, "Model");
+  add_flag(app, "--attention-only", settings.attention_only, "blocks of attention alone, without an MLP");
   for (const RealSetting& one : real_settings()) {
     const std::string option = option_of(one.name);
     const auto store = [&settings, one, option](double x) {
@@ -245,7 +244,8 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
                          (one.zero_allowed ? "of at least 0" : "above 0") + " is expected");
       settings.*one.value = x;
     };
-    add_real(app, option, store, help_of(one, settings))->group(group_of(one.name));
+    begin_group(app, group_of(one.name));
+    add_real(app, option, store, help_of(one, settings));
   }
 }
 
@@ -257,31 +257,23 @@ Command add_train_with(CLI::App& heed, const TrainedBy& by) {
   CLI::App* app = add_command(heed, "train", kTrainDescription);
   const auto arguments = std::make_shared<TrainArguments>();
   add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text whose characters to learn");
-  add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint")
-      ->group("Training");
-  add_flag(*app, "--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings")
-      ->group("Training");
-  add_integer(
-      *app, "--checkpoint-every", {1},
-      [arguments](std::int64_t n) { arguments->options.checkpoint_every = n; },
-      "save all each N steps, and at the end (100)")
-      ->group("Training");
-  add_integer(
-      *app, "--stop-at", {1}, [arguments](std::int64_t n) { arguments->options.stop_at = n; },
-      "save and stop after step N of --steps")
-      ->group("Training");
+  begin_group(*app, "Training");
+  add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint");
+  add_flag(*app, "--resume", arguments->resume, "go on from the checkpoint in DIR, with its settings");
+  add_integer(*app, "--checkpoint-every", {1}, arguments->options.checkpoint_every,
+              "save all each N steps, and at the end (100)");
+  add_integer(*app, "--stop-at", {1}, arguments->options.stop_at, "save and stop after step N of --steps");
   add_settings(*app, arguments->settings);
+  begin_group(*app, "Running");
   add_integer(
-      *app, "--threads", {1, 4096},
-      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "at most this many, up to 8 are of use (what the machine has); the result is the same for any number")
-      ->group("Running");
-  add_flag(*app, "--json", arguments->json, "print one JSON object in the end")->group("Running");
+      *app, "--threads", {1, 4096}, arguments->options.threads,
+      "at most this many, up to 8 are of use (what the machine has); the result is the same for any number");
+  add_flag(*app, "--json", arguments->json, "print one JSON object in the end");
+  begin_group(*app, kRankGroup);
   add_choice(
       *app, "--over", {"batch", "sequence"},
       [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
-      "what ranks share out: the sequences of a batch, or the positions of each of them (batch)")
-      ->group(kRankGroup);
+      "what ranks share out: the sequences of a batch, or the positions of each of them (batch)");
   finish_help(
       *app,
       {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},

@@ -125,30 +125,22 @@ Command add_who(CLI::App& heed) {
                "of heed.transformers.capture(weights=True, to=…)");
   add_argument(*app, "WORDS", arguments->words,
                "with --model: the words to read, DOC being the first of them");
-  const char* group = "Model";
+  begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
            "induction, "
-           "which comes with heed")
-      ->group(group);
+           "which comes with heed");
   add_text(*app, "--against", "TEXT", arguments->against,
-           "ask the same of this text, too, and show what changes: one word exchanged, for example")
-      ->group(group);
-  group = "Words";
+           "ask the same of this text, too, and show what changes: one word exchanged, for example");
+  begin_group(*app, "Words");
   add_text(*app, "--tokens", "FILE", arguments->tokens,
-           "a line a token of DOC, which may have none: a folder of capture() has none")
-      ->group(group);
-  group = "Results";
-  add_integer(
-      *app, "--heads", {1}, [arguments](std::int64_t n) { arguments->printing.heads = n; },
-      "list so many heads, the best first (10)")
-      ->group(group);
-  add_integer(
-      *app, "--top-k", {1, 1024}, [arguments](std::int64_t n) { arguments->printing.top_k = n; },
-      "name so many keys of a row that is too long to be drawn whole, and of each with --json (12)")
-      ->group(group)
+           "a line a token of DOC, which may have none: a folder of capture() has none");
+  begin_group(*app, "Results");
+  add_integer(*app, "--heads", {1}, arguments->printing.heads, "list so many heads, the best first (10)");
+  add_integer(*app, "--top-k", {1, 1024}, arguments->printing.top_k,
+              "name so many keys of a row that is too long to be drawn whole, and of each with --json (12)")
       ->type_name("K");
-  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads")->group(group);
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads");
   finish_help(*app, {"ROW KEY DOC [options]", "ROW KEY --model DIR WORDS [options]"}, kWhoExamples);
   return {app, [app, arguments] { run_who(*app, *arguments); }};
 }

@@ -230,7 +230,7 @@ void add_evict_options(CLI::App& app, EvictQuestion& question) {
       "which keys a KV cache with this policy would have thrown away, and what share of its weights each row "
       "lost: streaming:SINKS+WINDOW, h2o:HEAVY+RECENT, snapkv:VOTED+WINDOW; may be given several times");
   add_integer(
-      app, "--prompt", {0}, [&](std::int64_t n) { question.prompt = n; },
+      app, "--prompt", {0}, question.prompt,
       "with --evict: the first N rows are a prompt, read whole before anything is thrown away (0; snapkv: "
       "half "
       "of the rows)");

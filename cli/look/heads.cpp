@@ -153,9 +153,8 @@ void add_heads_options(CLI::App& app, HeadsQuestion& question) {
       app, "--needle", "WORDS", question.needle,
       "with --model: the heads that find these words of the text again, by the weight that the last token "
       "gives them");
-  add_integer(
-      app, "--top", {1}, [&](std::int64_t n) { question.top = n; },
-      "so many heads of the summary only (all; with --find or --needle 10)");
+  add_integer(app, "--top", {1}, question.top,
+              "so many heads of the summary only (all; with --find or --needle 10)");
   add_flag(app, "--brief", question.brief, "one line a head, the best fit of its name first");
   add_text_option(
       app, "--map", "RxC",

@@ -94,9 +94,7 @@ void add_page_options(CLI::App& app, PageOptions& options) {
       app, "--serve", options.serve,
       "show the page in a browser on this machine, until Ctrl-C: every row and cell is computed as it is "
       "asked for");
-  add_integer(
-      app, "--port", {0, 65535}, [&](std::int64_t n) { options.port = n; },
-      "with --serve: on this port (0: any that is free)");
+  add_integer(app, "--port", {0, 65535}, options.port, "with --serve: on this port (0: any that is free)");
 }
 
 void check_page_options(const PageOptions& options) {

@@ -162,14 +162,12 @@ void print_rows(const TextOutput& output, const Document& document, const std::v
 
 void add_row_option(CLI::App& app, RowsQuestion& question) {
   add_text_option(
-      app, "--row", "ROWS", [&](const std::string& text) { question.row = text; },
+      app, "--row", "ROWS", question.row,
       "what these queries attend to: 5, 5:10 (5 to 9), 5,7, or a word, of which or:2 is the second one");
 }
 
 void add_token_option(CLI::App& app, RowsQuestion& question) {
-  add_text_option(
-      app, "--token", "WORD", [&](const std::string& text) { question.word = text; },
-      "what every query that is this word attends to");
+  add_text_option(app, "--token", "WORD", question.word, "what every query that is this word attends to");
 }
 
 void answer_rows(Subject subject, const RowsQuestion& question) {

@@ -80,16 +80,15 @@ void add_source_options(CLI::App& app, LookSource& source) {
       app, "--model", "DIR", source.model,
       "look at a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "
       "induction or stories, which come with heed");
-  add_texts_option(
-      app, "--text", "FILE", [&](const std::vector<std::string>& files) { source.texts = files; },
-      "a text for it to read; of several texts the summary is that of all rows of all of them");
+  add_texts_option(app, "--text", "FILE", source.texts,
+                   "a text for it to read; of several texts the summary is that of all rows of all of them");
   add_choice(
       app, "--by", {"attention", "norm"},
       [&](std::size_t i) { source.by = i == 0 ? WeighedBy::attention : WeighedBy::norm; },
       "what weights are: those of attention, or each row's shares of what it moves, weight times size of the "
       "value behind the output projection");
   add_text_option(
-      app, "--layer", "N", [&](const std::string& text) { source.layer = text; },
+      app, "--layer", "N", source.layer,
       "the heads of this layer only, counted from 0: of a model, a document that has layers, or a folder "
       "that capture wrote");
   add_call_options(app, source.call);

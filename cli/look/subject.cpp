@@ -83,12 +83,8 @@ void add_choice_options(CLI::App& app, SharedOptions& shared) {
       },
       "of these heads only: 3, 1.3 (layer 1, head 3), or several with commas between; a number alone counts "
       "through all layers, or within --layer");
-  add_integer(
-      app, "--batch", {0}, [&](std::int64_t n) { shared.batch = n; },
-      "of this batch entry only, counted from 0");
-  add_integer(
-      app, "--top-k", {1, 1024}, [&](std::int64_t n) { shared.top_k = n; },
-      "name K keys, or with --evict K rows (5)")
+  add_integer(app, "--batch", {0}, shared.batch, "of this batch entry only, counted from 0");
+  add_integer(app, "--top-k", {1, 1024}, shared.top_k, "name K keys, or with --evict K rows (5)")
       ->type_name("K");
 }
 
