@@ -1,5 +1,4 @@
 // heed explain: attention on a sentence, step by step.
-#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -32,7 +31,6 @@ namespace heed::cli {
 namespace {
 
 constexpr std::uint64_t kSeed = 123;  // as in the notebook
-constexpr int kLeastWidth = 60;
 
 constexpr const char* kExplainDescription =
     "walk through attention on a sentence, step by step\n"
@@ -155,8 +153,7 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
 
 void print_for_people(const Model& model, const Explanation& explanation,
                       std::optional<std::int64_t> query_word) {
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output = standard_output();
   if (query_word)
     print_word(output, model, explanation, *query_word);
   else
@@ -192,8 +189,7 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
   if (arguments.json)
     return row ? explain_walk_json(std::cout, reading, *row)
                : explain_trained_json(std::cout, reading, arguments.choice);
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output = standard_output();
   if (row)
     explain_walk(output, reading, *row);
   else

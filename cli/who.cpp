@@ -1,5 +1,4 @@
 // heed who: heads that make one word attend to another.
-#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -22,8 +21,6 @@
 
 namespace heed::cli {
 namespace {
-
-constexpr int kLeastWidth = 60;
 
 constexpr const char* kWhoDescription =
     "which heads make one word attend to another\n"
@@ -109,8 +106,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
         << '\n';
     return;
   }
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  print_pair({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, answer, other, printing);
+  print_pair(standard_output(), answer, other, printing);
 }
 
 }  // namespace

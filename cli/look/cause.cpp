@@ -1,5 +1,6 @@
 #include "look/cause.hpp"
 
+#include <array>
 #include <iostream>
 
 #include "command.hpp"
@@ -15,21 +16,49 @@
 namespace heed::cli {
 namespace {
 
-const char* option_of(CauseKind kind) {
-  switch (kind) {
-    case CauseKind::ablate:
-      return "--ablate";
-    case CauseKind::patch:
-      return "--patch";
-    case CauseKind::attribute:
-      return "--attribute";
-    case CauseKind::lens:
-      return "--lens";
-    case CauseKind::rollout:
-      break;
+// "5.1,6.9".
+std::vector<ModelHead> model_heads_in(const std::string& heads, const std::string& refusal) {
+  std::vector<ModelHead> all;
+  for (const std::string& name : split(heads, ',')) {
+    const std::vector<std::string> parts = split(name, '.');
+    const std::int64_t layer = whole_number(parts[0]).value_or(-1);
+    const std::int64_t head = whole_number(parts.back()).value_or(-1);
+    if (parts.size() != 2 || layer < 0 || head < 0) throw UsageError(refusal);
+    all.push_back({layer, head});
   }
-  return "--rollout";
+  return all;
 }
+
+// "5.1,6.9=mean".
+CauseQuestion ablation_in(const std::string& text) {
+  const std::string refusal = "--ablate is '" + text +
+                              "'; heads such as 5.1,6.9 (layer 5, head 1 and layer 6, head 9), with =mean "
+                              "behind them for their mean, are expected";
+  CauseQuestion question{CauseKind::ablate};
+  const std::size_t sign = text.find('=');
+  const std::string to = sign == std::string::npos ? "zero" : text.substr(sign + 1);
+  if (to != "zero" && to != "mean") throw UsageError(refusal);
+  question.to = to == "mean" ? Ablation::mean : Ablation::zero;
+  question.heads = model_heads_in(text.substr(0, sign), refusal);
+  return question;
+}
+
+// "another text:5.1,6.9".
+CauseQuestion patch_in(const std::string& text) {
+  const std::string refusal =
+      "--patch is '" + text + "'; OTHER_TEXT:HEADS, such as 'an apple:5.1,6.9', is expected";
+  CauseQuestion question{CauseKind::patch};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) throw UsageError(refusal);
+  question.text = text.substr(0, colon);
+  question.heads = model_heads_in(text.substr(colon + 1), refusal);
+  return question;
+}
+
+// In the order of CauseKind.
+constexpr std::array kNames = {"ablate", "patch", "attribute", "lens", "rollout"};
+
+const char* name_of(CauseKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
 TensorView view_of(const std::vector<std::int64_t>& ids) {
   return {ids.data(), {static_cast<std::int64_t>(ids.size())}};
@@ -59,7 +88,7 @@ std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked,
 void check_cause_heads(const CauseQuestion& question, const ModelInfo& info) {
   for (const ModelHead& head : question.heads)
     if (head.layer >= info.layers || head.head >= info.heads)
-      throw UsageError(std::string(option_of(question.kind)) + " has the head " + heads_text({head}) +
+      throw UsageError(std::string("--") + name_of(question.kind) + " has the head " + heads_text({head}) +
                        "; the model has the layers 0 to " + std::to_string(info.layers - 1) +
                        " with the heads 0 to " + std::to_string(info.heads - 1));
 }
@@ -118,12 +147,13 @@ Json lens_json(const CauseText& text, const Lens& lens) {
   return object;
 }
 
-Json rollout_json(const std::vector<std::int64_t>& rows, const Tensor& flow) {
+Json rollout_json(const CauseText&, const Rollout& rollout) {
   Json list = Json::array();
-  const auto length = static_cast<std::size_t>(flow.size(1));
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    list.push_back({{"row", rows[i]}, {"from", flow.values<float>().subspan(i * length, length)}});
-  return list;
+  const auto length = static_cast<std::size_t>(rollout.flow.size(1));
+  for (std::size_t i = 0; i < rollout.rows.size(); ++i)
+    list.push_back(
+        {{"row", rollout.rows[i]}, {"from", rollout.flow.values<float>().subspan(i * length, length)}});
+  return {{"rows", list}};
 }
 
 // The most likely token displayed as the given text; for "#58", the token with this id.
@@ -152,39 +182,54 @@ Effect effect_of(const Model& model, const CauseQuestion& question, const ModelT
   return patch(model, ids, view_of(other), question.heads, options);
 }
 
-// Answers the question, as text or into `object`.
-void answer_one(const Model& model, const ModelTokens& tokens, const CauseText& text,
-                const std::vector<std::int64_t>& rows, CauseOptions options, Json* object) {
+// Prints the answer, or returns it for --json.
+Json answer_one(const Model& model, const ModelTokens& tokens, const CauseText& text,
+                const std::vector<std::int64_t>& rows, CauseOptions options, bool json) {
   const TextOutput output = standard_output();
   const TensorView ids = view_of(tokens.ids);
+  const auto told = [&](const auto& made, const auto& as_json, const auto& print) {
+    if (json) return as_json(text, made);
+    print(output, text, made);
+    return Json();
+  };
   switch (text.question.kind) {
     case CauseKind::ablate:
-    case CauseKind::patch: {
-      const Effect effect = effect_of(model, text.question, tokens, options);
-      return object != nullptr ? object->update(effect_json(text, effect))
-                               : print_effect(output, text, effect);
-    }
-    case CauseKind::attribute: {
+    case CauseKind::patch:
+      return told(effect_of(model, text.question, tokens, options), effect_json, print_effect);
+    case CauseKind::attribute:
       if (!text.question.text.empty()) options.token = token_named(model, tokens, text, options);
-      const Attribution made = attribute(model, ids, options);
-      return object != nullptr ? object->update(attribution_json(text, made))
-                               : print_attribution(output, text, made);
-    }
-    case CauseKind::lens: {
-      const Lens made = lens(model, ids, options);
-      return object != nullptr ? object->update(lens_json(text, made)) : print_lens(output, text, made);
-    }
-    case CauseKind::rollout: {
-      const Tensor flow = rollout(model, ids, rows, options.threads);
-      if (object != nullptr)
-        (*object)["rows"] = rollout_json(rows, flow);
-      else
-        print_rollout(output, text, rows, flow);
-    }
+      return told(attribute(model, ids, options), attribution_json, print_attribution);
+    case CauseKind::lens:
+      return told(lens(model, ids, options), lens_json, print_lens);
+    case CauseKind::rollout:
+      return told(Rollout{rows, rollout(model, ids, rows, options.threads)}, rollout_json, print_rollout);
   }
+  return {};
 }
 
 }  // namespace
+
+void add_cause_options(CLI::App& app, CauseQuestion& question) {
+  add_text_option(
+      app, "--ablate", "HEADS", [&](const std::string& text) { question = ablation_in(text); },
+      "what comes next, and the loss over the text, with these heads set to zero (5.1,6.9), or to their mean "
+      "over the text (5.1,6.9=mean)");
+  add_text_option(
+      app, "--patch", "TEXT:HEADS", [&](const std::string& text) { question = patch_in(text); },
+      "the same with these heads' outputs taken from a run on another text, of as many tokens");
+  add_optional_text(
+      app, "--attribute", "[TOKEN]",
+      [&](const std::string& text) {
+        question = {CauseKind::attribute, {}, Ablation::zero, text};
+      },
+      "each head's direct share in the logit of this token (the likeliest next one)");
+  add_flag(
+      app, "--lens", [&] { question = {CauseKind::lens}; },
+      "what the stream behind each layer would predict");
+  add_flag(
+      app, "--rollout", [&] { question = {CauseKind::rollout}; },
+      "which tokens the last one, or those of --row, come from through all layers: attention rollout");
+}
 
 void answer_cause(const LookSource& source, const SharedOptions& shared, const CauseQuestion& question,
                   const std::optional<std::string>& row) {
@@ -201,10 +246,9 @@ void answer_cause(const LookSource& source, const SharedOptions& shared, const C
   const CauseText text{question, model.info(), tokens.shown, token_of, shared.top_k};
   const std::vector<std::int64_t> rows = rows_of_cause(row, question.kind, tokens);
   const CauseOptions options{rows.front(), {}, shared.top_k, source.call.options.threads};
-  Json answer = Json::object();
-  answer_one(model, tokens, text, rows, options, shared.json ? &answer : nullptr);
+  const Json answer = answer_one(model, tokens, text, rows, options, shared.json);
   if (shared.json)
-    std::cout << Json({{"tokens", tokens.shown}, {option_of(question.kind) + 2, answer}}).dump() << '\n';
+    std::cout << Json({{"tokens", tokens.shown}, {name_of(question.kind), answer}}).dump() << '\n';
 }
 
 }  // namespace heed::cli

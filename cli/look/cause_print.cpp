@@ -11,6 +11,7 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "draw/table.hpp"
+#include "look/print.hpp"
 #include "text.hpp"
 #include "word_places.hpp"
 
@@ -33,10 +34,6 @@ void print_columns(const TextOutput& output, const std::string& name, const std:
   std::string line = "  " + left_aligned(name, kTokenColumns + 2);
   for (const std::string& column : columns) line += right_aligned(column, kNumberColumns);
   output.stream << (heading ? bold(line, output.color) : line) << '\n';
-}
-
-void print_wrapped(const TextOutput& output, const std::string& line) {
-  output.stream << wrap(line, output.width, 4) << '\n';
 }
 
 std::string changed_text(const CauseQuestion& question) {
@@ -99,7 +96,7 @@ std::string heads_text(const std::vector<ModelHead>& heads) {
 }
 
 void print_effect(const TextOutput& output, const CauseText& text, const Effect& effect) {
-  print_wrapped(output, changed_text(text.question));
+  print_line(output, changed_text(text.question));
   output.stream << '\n';
   if (effect.predicts) {
     print_columns(output, "behind " + word_with_place(text.tokens, effect.row), {"before", "after"}, true);
@@ -112,19 +109,19 @@ void print_effect(const TextOutput& output, const CauseText& text, const Effect&
     }
     output.stream << '\n';
     print_columns(output, "mean loss, nats", {fixed(effect.loss_before, 4), fixed(effect.loss_after, 4)});
-    print_wrapped(output, "  KL divergence behind " + word_with_place(text.tokens, effect.row) + ": " +
-                              fixed(effect.divergence, 4) + " nats");
+    print_line(output, "  KL divergence behind " + word_with_place(text.tokens, effect.row) + ": " +
+                           fixed(effect.divergence, 4) + " nats");
   }
-  print_wrapped(output,
-                "  hidden states move by " + fixed(100 * effect.moved, 1) + " % of their size, on average");
+  print_line(output,
+             "  hidden states move by " + fixed(100 * effect.moved, 1) + " % of their size, on average");
 }
 
 void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& made) {
   const auto shares = made.heads.values<double>();
   const auto sum = [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  print_wrapped(output, "logit of " + shown_token(text, made.token) + " behind " +
-                            word_with_place(text.tokens, made.row) + ": " + fixed(made.logit, 4) +
-                            ", which is the sum of");
+  print_line(output, "logit of " + shown_token(text, made.token) + " behind " +
+                         word_with_place(text.tokens, made.row) + ": " + fixed(made.logit, 4) +
+                         ", which is the sum of");
   print_columns(output, "embedding", {share_text(made.embedding)});
   print_columns(output, "heads", {share_text(sum(shares))});
   print_columns(output, "biases of W_O", {share_text(sum(made.biases))});
@@ -135,17 +132,15 @@ void print_attribution(const TextOutput& output, const CauseText& text, const At
 }
 
 void print_lens(const TextOutput& output, const CauseText& text, const Lens& lens) {
-  print_wrapped(output, "what each layer would predict behind " + word_with_place(text.tokens, lens.row));
-  output.stream << '\n';
-  const std::string heading = "  " + left_aligned("behind", 11) +
-                              right_aligned(shown_token(text, lens.token), kTokenColumns) +
-                              right_aligned("rank", 8) + "  likeliest";
-  output.stream << bold(heading, output.color) << '\n';
+  print_line(output, "what each layer would predict behind " + word_with_place(text.tokens, lens.row));
+  const std::vector<int> widths = {-13, kTokenColumns, 8};
+  print_heading(output,
+                in_columns({"  behind", shown_token(text, lens.token), "rank"}, widths) + "  likeliest");
   for (std::size_t n = 0; n < lens.layers.size(); ++n) {
     const LensLayer& layer = lens.layers[n];
-    std::string line = "  " + left_aligned(n == 0 ? "embedding" : "layer " + std::to_string(n - 1), 11);
-    line += right_aligned(fixed(layer.probability, 4), kTokenColumns);
-    line += right_aligned(std::to_string(layer.rank), 8) + " ";
+    const std::string name = n == 0 ? "  embedding" : "  layer " + std::to_string(n - 1);
+    std::string line =
+        in_columns({name, fixed(layer.probability, 4), std::to_string(layer.rank)}, widths) + " ";
     for (std::size_t i = 0; i < layer.top.size(); ++i) {
       const std::string more = std::string(i == 0 ? " " : " · ") + shown_token(text, layer.top[i].token) +
                                " " + fixed(layer.top[i].probability, 3);
@@ -156,12 +151,12 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
   }
 }
 
-void print_rollout(const TextOutput& output, const CauseText& text, const std::vector<std::int64_t>& rows,
-                   const Tensor& flow) {
-  print_wrapped(output, "what tokens come from through all " + std::to_string(text.info.layers) +
-                            " layers (attention rollout)");
+void print_rollout(const TextOutput& output, const CauseText& text, const Rollout& rollout) {
+  const auto& [rows, flow] = rollout;
+  print_line(output, "what tokens come from through all " + std::to_string(text.info.layers) +
+                         " layers (attention rollout)");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    output.stream << '\n' << bold(word_with_place(text.tokens, rows[i]), output.color) << '\n';
+    print_heading(output, word_with_place(text.tokens, rows[i]));
     const auto row = static_cast<std::int64_t>(i);
     const auto share = [&](std::int64_t j) { return static_cast<double>(flow.at<float>(row, j)); };
     for (const std::int64_t j : largest_places(flow.size(1), text.top_k, share))

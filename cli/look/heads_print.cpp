@@ -18,15 +18,7 @@ namespace {
 
 constexpr int kName = 17;
 constexpr int kLeastPlace = 6;
-constexpr std::array<std::pair<const char*, int>, 7> kHeadColumns = {{{"score", 7},
-                                                                      {"entropy", 9},
-                                                                      {"sink", 7},
-                                                                      {"distance", 10},
-                                                                      {"self", 7},
-                                                                      {"previous", 10},
-                                                                      {"next", 7}}};
 constexpr std::size_t kMostWithKeys = 32;  // most heads whose summary includes the most attended keys
-constexpr int kCostName = 34;
 
 // "too few rows (1)" if there are too few rows to name the head.
 std::string name_text(const HeadSummary& head) {
@@ -87,21 +79,23 @@ std::string title_of_needle(const std::string& words, const Needle& needle) {
 
 void print_ranking(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
                    const HeadsQuestion& question, const Needle& needle) {
-  constexpr int kPlace = 8, kNumber = 14, kLooks = 20;
+  const std::vector<int> widths = {-8, 14, 14, 2, -20};
   const std::optional<HeadPattern> find = question.find;
   const std::string title = find ? "heads nearest to " + std::string(name_of(*find)) + ", named from " +
                                        fixed(threshold_of(*find), 3) + " on"
                                  : title_of_needle(question.needle, needle);
   output.stream << '\n' << wrap(title, output.width, 4) << '\n';
-  print_heading(output, left_aligned("head", kPlace) + right_aligned(find ? "score" : "last row", kNumber) +
-                            right_aligned(find ? "beside first" : "mean", kNumber) + "  looks like");
+  print_heading(output,
+                in_columns({"head", find ? "score" : "last row", find ? "beside first" : "mean"}, widths) +
+                    "  looks like");
   for (const HeadSummary& head : heads) {
     const auto [first, second] =
         find ? std::pair(score_of_pattern(head, *find).score, score_of_pattern(head, *find).rest_score)
              : std::pair(needle.by(head).last, needle.by(head).mean);
-    output.stream << left_aligned(printable(head_label(document.report, head.batch, head.head)), kPlace)
-                  << right_aligned(fixed(first, 3), kNumber) << right_aligned(fixed(second, 3), kNumber)
-                  << "  " << left_aligned(name_text(head), kLooks) << score_text(head) << '\n';
+    output.stream << in_columns({printable(head_label(document.report, head.batch, head.head)),
+                                 fixed(first, 3), fixed(second, 3), "", name_text(head)},
+                                widths)
+                  << score_text(head) << '\n';
   }
 }
 
@@ -120,25 +114,24 @@ void print_heads(const TextOutput& output, const Document& document, const std::
   };
   int places = kLeastPlace;
   for (const HeadSummary& head : heads) places = std::max(places, display_width(place_of_head(head)) + 2);
-  std::string heading = left_aligned("head", places) + left_aligned("looks like", kName);
-  for (const auto& [name, width] : kHeadColumns) heading += right_aligned(name, width);
-  print_heading(output, heading);
+  const std::vector<int> widths = {-places, -kName, 7, 9, 7, 10, 7, 10, 7};
+  print_heading(output, in_columns({"head", "looks like", "score", "entropy", "sink", "distance", "self",
+                                    "previous", "next"},
+                                   widths));
   bool tells_of_rest = false;
   for (const HeadSummary& head : heads) {
-    const std::array<std::string, kHeadColumns.size()> numbers = {
-        score_text(head),    four_digits(head.entropy), fixed(head.first, 3), four_digits(head.distance),
-        fixed(head.self, 3), fixed(head.previous, 3),   fixed(head.next, 3)};
-    std::string line = left_aligned(place_of_head(head), places) + left_aligned(name_text(head), kName);
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      line += right_aligned(numbers[i], kHeadColumns[i].second);
-    output.stream << line << '\n';
+    output.stream << in_columns({place_of_head(head), name_text(head), score_text(head),
+                                 four_digits(head.entropy), fixed(head.first, 3), four_digits(head.distance),
+                                 fixed(head.self, 3), fixed(head.previous, 3), fixed(head.next, 3)},
+                                widths)
+                  << '\n';
     if (head.nan_rows > 0)
       output.stream << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows")
                     << " of NaN left out\n";
     const std::string next = runner_up_text(head);
     if (with_keys && !next.empty()) output.stream << faint("    " + next, output.color) << '\n';
     if (with_keys) print_head_keys(output, document, head);
-    tells_of_rest = tells_of_rest || (numbers[0] + next).find('*') != std::string::npos;
+    tells_of_rest = tells_of_rest || (score_text(head) + next).find('*') != std::string::npos;
   }
   if (tells_of_rest)
     output.stream << faint("* of the weight that is not on the first key", output.color) << '\n';
@@ -167,14 +160,13 @@ void print_most_received(const TextOutput& output, const Document& document,
 }
 void print_cost(const TextOutput& output, const std::vector<CostLine>& cost) {
   if (cost.empty()) return;
-  print_heading(output, left_aligned("cost", kCostName) + right_aligned("time", 12) +
-                            right_aligned("plain = 1", 11) + right_aligned("memory", 12));
+  const std::vector<int> widths = {-34, 12, 11, 12};
+  print_heading(output, in_columns({"cost", "time", "plain = 1", "memory"}, widths));
   bool estimated = false, untold = false;
   double seconds = 0, bytes = 0;
   const auto print = [&](const std::string& what, const std::string& time, const std::string& times,
                          double memory) {
-    output.stream << left_aligned(what, kCostName) << right_aligned(time, 12) << right_aligned(times, 11)
-                  << right_aligned(memory > 0 ? size_text(memory) : "", 12) << '\n';
+    output.stream << in_columns({what, time, times, memory > 0 ? size_text(memory) : ""}, widths) << '\n';
   };
   for (const CostLine& line : cost) {
     const std::string sign = &line == &cost.front() ? "" : "+";

@@ -8,6 +8,8 @@
 
 #include "heed/inspect/page.hpp"
 #include "look/subject.hpp"
+#include "look/tables.hpp"
+#include "terminal.hpp"
 
 namespace heed::cli {
 
@@ -39,6 +41,15 @@ void check_page(const Document& document, const PageOptions& options);
 
 /// The result of --check or --proof; none without them.
 [[nodiscard]] std::optional<DocumentCheck> check_of(const Subject& subject, const PageOptions& options);
+
+/// Prints how much was compared, and the largest deviation of each property beside its bound.
+void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check);
+[[nodiscard]] Json checks_json(const DocumentCheck& check);
+/// How much was compared.
+[[nodiscard]] Json checked_json(const DocumentCheck& check);
+
+/// Throws Error (internal) for a mismatch, or if nothing could be compared.
+void require_that_it_holds(const DocumentCheck& check, const std::string& option);
 
 /// The page of a document. Adds the page's weights to the document's report: all of them if a head has at
 /// most kFullWeightsCells cells (fewer for a model with many heads), else tiles of 256 rows and keys around

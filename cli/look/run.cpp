@@ -25,19 +25,6 @@ namespace {
 // Per-row results. Their means characterise a head.
 constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
 
-struct Call {
-  std::string file;
-  std::int64_t layer = 0;
-  std::string module;
-  std::vector<std::int64_t> heads;                                 // head numbers; empty: all
-  std::vector<std::pair<std::string, Dims>> tensors;               // names and shapes
-  std::vector<std::pair<std::string, std::vector<double>>> means;  // per head
-};
-
-[[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::io, path + " " + what);
-}
-
 std::vector<double> means_of(const Tensor& rows) {
   const Tensor copy = Tensor::copy_of(rows, DType::f64);
   std::vector<double> means;
@@ -56,25 +43,32 @@ std::vector<double> means_of(const Tensor& rows) {
   return means;
 }
 
-Call read_call(const std::string& path) {
+// {"file", "layer", "module", "shapes", "means" of each head, "heads" if not all are kept}.
+Json read_call(const std::string& path) {
   const io::SafetensorsReader file(path);
   require_captured_call(path, file);
-  Call call;
-  call.file = std::filesystem::path(path).filename().string();
-  const Json layer = captured_value(file, "layer"), module = captured_value(file, "module");
+  Json call = {{"file", std::filesystem::path(path).filename().string()},
+               {"layer", captured_value(file, "layer")},
+               {"module", captured_value(file, "module")},
+               {"shapes", Json::object()},
+               {"means", Json::object()}};
+  if (!call["layer"].is_number_integer() || !call["module"].is_string())
+    throw Error(ErrorCode::io, path + " has no layer (a whole number) or module (a text) in its metadata");
+  for (const std::string& name : file.names()) {
+    const Dims shape = file.shape(name);
+    call["shapes"][name] = std::vector<std::int64_t>(shape.begin(), shape.end());
+  }
+  for (const char* name : kRowResults)
+    if (file.contains(name) && file.shape(name).size() == 3) call["means"][name] = means_of(file.read(name));
   const Json heads = captured_value(file, "heads");
-  if (!layer.is_number_integer() || !module.is_string())
-    refuse_file(path, "has no layer (a whole number) or module (a text) in its metadata");
-  call.layer = layer.get<std::int64_t>();
-  call.module = module.get<std::string>();
   if (heads.is_array())
     for (const Json& head : heads)
-      if (head.is_number_integer()) call.heads.push_back(head.get<std::int64_t>());
-  for (const std::string& name : file.names()) call.tensors.emplace_back(name, file.shape(name));
-  for (const char* name : kRowResults)
-    if (file.contains(name) && file.shape(name).size() == 3)
-      call.means.emplace_back(name, means_of(file.read(name)));
+      if (head.is_number_integer()) call["heads"].push_back(head);
   return call;
+}
+
+std::string shape_text(const Json& shape) {
+  return to_string(Dims(std::span<const std::int64_t>(shape.get<std::vector<std::int64_t>>())));
 }
 
 std::string number_text(double value) {
@@ -83,40 +77,27 @@ std::string number_text(double value) {
   return std::isnan(value) ? "         -" : text;
 }
 
-void print_run_call(const TextOutput& output, const Call& call, std::size_t number) {
+void print_call(const TextOutput& output, const Json& call, std::size_t number) {
   output.stream << '\n'
-                << bold("call " + std::to_string(number) + ", layer " + std::to_string(call.layer),
-                        output.color)
-                << ", " << token_text(call.module) << '\n';
+                << bold("call " + std::to_string(number) + ", layer " + call["layer"].dump(), output.color)
+                << ", " << token_text(call["module"].get<std::string>()) << '\n';
   std::string held;
-  for (const auto& [name, shape] : call.tensors)
-    held += (held.empty() ? "  holds " : ", ") + token_text(name) + " " + to_string(shape);
+  for (const auto& [name, shape] : call["shapes"].items())
+    held += (held.empty() ? "  holds " : ", ") + token_text(name) + " " + shape_text(shape);
   output.stream << held << '\n';
-  if (call.means.empty()) return;
+  const Json& means = call["means"];
+  if (means.empty()) return;
   output.stream << "  mean of  ";
-  for (const auto& [name, means] : call.means) output.stream << right_aligned(name, 10);
+  for (const auto& [name, of_heads] : means.items()) output.stream << right_aligned(name, 10);
   output.stream << '\n';
-  for (std::size_t h = 0; h < call.means.front().second.size(); ++h) {
-    const std::int64_t head = h < call.heads.size() ? call.heads[h] : static_cast<std::int64_t>(h);
-    output.stream << "  " << left_aligned("head " + std::to_string(head), 9);
-    for (const auto& [name, means] : call.means)
-      output.stream << number_text(h < means.size() ? means[h] : std::nan(""));
+  for (std::size_t h = 0; h < means.front().size(); ++h) {
+    const bool is_named = call.contains("heads") && h < call["heads"].size();
+    const std::string head = is_named ? call["heads"][h].dump() : std::to_string(h);
+    output.stream << "  " << left_aligned("head " + head, 9);
+    for (const Json& of_heads : means)
+      output.stream << number_text(h < of_heads.size() ? of_heads[h].get<double>() : std::nan(""));
     output.stream << '\n';
   }
-}
-
-Json call_json(const Call& call) {
-  Json shapes = Json::object(), means = Json::object();
-  for (const auto& [name, shape] : call.tensors)
-    shapes[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
-  for (const auto& [name, of_heads] : call.means) means[name] = of_heads;  // NaN becomes null
-  Json object = {{"file", call.file},
-                 {"layer", call.layer},
-                 {"module", call.module},
-                 {"shapes", shapes},
-                 {"means", means}};
-  if (!call.heads.empty()) object["heads"] = call.heads;
-  return object;
 }
 
 }  // namespace
@@ -128,13 +109,13 @@ void answer_run(const LookSource& source, bool json) {
   const TextOutput output = standard_output();
   if (!json) output.stream << source.document << ": what capture(to=…) wrote, layers counted from 0\n";
   for (const std::string& file : files) {
-    const Call call = read_call(file);
+    Json call = read_call(file);
     const std::size_t here = number++;
-    if (source.layer && std::to_string(call.layer) != *source.layer) continue;
+    if (source.layer && call["layer"].dump() != *source.layer) continue;
     if (json)
-      calls.push_back(call_json(call));
+      calls.push_back(std::move(call));
     else
-      print_run_call(output, call, here);
+      print_call(output, call, here);
   }
   if (json) output.stream << Json{{"calls", calls}}.dump() << '\n';
 }

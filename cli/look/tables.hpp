@@ -26,6 +26,7 @@ void add_names(const HeadSummary& head, Json& json);
 [[nodiscard]] std::string csv_field(const std::string& text);
 /// Enough digits to recover the same f32.
 [[nodiscard]] std::string csv_number(double value);
+/// Texts are written as they are.
 [[nodiscard]] std::string csv_line(const std::vector<std::string>& fields);
 
 }  // namespace heed::cli
