@@ -61,8 +61,7 @@ struct NamedText {
 
 std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
-  std::string text = arguments.document;
-  for (const std::string& word : arguments.words) text += " " + word;
+  const std::string text = joined_words(arguments.document, arguments.words);
   if (!text.empty()) texts.push_back({"WORDS", text});
   for (const std::string& path : arguments.text_files) texts.push_back({path, file_text(path)});
   return texts;
@@ -88,9 +87,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("there is nothing to look at: DOC.safetensors, or --model DIR and WORDS, is expected");
-    check_document_name(arguments.document);
-    if (!arguments.words.empty())
-      throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
+    check_document("atlas", arguments.document, arguments.words);
     if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");
     inputs.push_back({"DOC", arguments.document});
     if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
@@ -106,10 +103,6 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
 std::string name_of_source(const std::string& source) {
   const std::filesystem::path path(source);
   return token_text((path.has_filename() ? path : path.parent_path()).filename().string());
-}
-
-std::string counted(std::int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 // The text, or the numbers of rows and keys if there is none.

@@ -1,6 +1,5 @@
 // heed bench: the speed of attention on this machine, beside what the hardware allows.
 #include <array>
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -71,17 +70,11 @@ const char* short_name(Limit limit) {
   return "";
 }
 
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
-
 // Three significant digits: "1.23 ms".
 std::string time_text(double seconds) {
   const double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
   const char* unit = seconds < 1e-3 ? " µs" : seconds < 1 ? " ms" : " s ";
-  return with_decimals(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
+  return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
 }
 
 // The table, with columns as wide as the widest shape and needs.
@@ -96,21 +89,21 @@ class BenchTable {
       needs.push_back(to_string(what.needs));
       caches.push_back(to_string(what.cache));
     }
-    shape_width_ = widest(shapes);
-    need_width_ = widest(needs);
-    if (!cases.empty() && cases[0].cache) cache_width_ = widest(caches);
+    const bool has_caches = !cases.empty() && cases[0].cache;
+    widths_ = {-widest(shapes), -5, has_caches ? -widest(caches) : 0, -6, -widest(needs), -10, 7, 8, 8, 5};
   }
 
   [[nodiscard]] std::string header() const {
-    return line(kShapeTitle, "dtype", kCacheTitle, "causal", kNeedTitle, "target", "threads", "time  ",
-                "GFLOP/s", "share of");
+    return line({kShapeTitle, "dtype", kCacheTitle, "causal", kNeedTitle, "target", "threads", "time  ",
+                 "GFLOP/s", "share"}) +
+           " of";
   }
   [[nodiscard]] std::string row(const BenchCase& what, const Measured& m) const {
     const std::string_view kept = what.cache ? heed::name_of(what.cache->format) : heed::name_of(what.dtype);
-    return line(to_string(what.shape), std::string(kept), to_string(what.cache), what.causal ? "yes" : "",
-                to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
-                with_decimals(m.gflops(), 1),
-                with_decimals(100 * m.share(), 0) + " % " + short_name(m.limit));
+    return line({to_string(what.shape), std::string(kept), to_string(what.cache), what.causal ? "yes" : "",
+                 to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
+                 fixed(m.gflops(), 1), fixed(100 * m.share(), 0)}) +
+           " % " + short_name(m.limit);
   }
 
  private:
@@ -118,22 +111,15 @@ class BenchTable {
   static constexpr const char* kNeedTitle = "need";
   static constexpr const char* kCacheTitle = "cache";
 
-  [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype, const std::string& cache,
-                                 const std::string& causal, const std::string& need,
-                                 const std::string& target, const std::string& threads,
-                                 const std::string& time, const std::string& gflops,
-                                 const std::string& share) const {
-    const std::size_t number_end = share.find(' ');
-    const std::string rows = cache_width_ > 0 ? left_aligned(cache, cache_width_) + " " : "";
-    return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + rows +
-           left_aligned(causal, 6) + " " + left_aligned(need, need_width_) + " " + left_aligned(target, 10) +
-           " " + right_aligned(threads, 7) + " " + right_aligned(time, 8) + " " + right_aligned(gflops, 8) +
-           " " + right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
+  // Cells with a space between.
+  [[nodiscard]] std::string line(const std::vector<std::string>& cells) const {
+    std::string text;
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      if (widths_[i] != 0) text += (text.empty() ? "" : " ") + in_columns({cells[i]}, {widths_[i]});
+    return text;
   }
 
-  int shape_width_ = 0;
-  int need_width_ = 0;
-  int cache_width_ = 0;  // 0: no case reads a cache
+  std::vector<int> widths_;  // as in_columns() takes them; 0: no case reads a cache
 };
 
 // The ceilings that rows were compared with, each at its best rate, in order of appearance: "f32 FMA (avx512)
@@ -154,7 +140,7 @@ class SeenCeilings {
       const bool memory = one.limit == Limit::memory_read || one.limit == Limit::memory_write;
       std::cout << "  " << left_aligned(short_name(one.limit), 5) << "  "
                 << left_aligned(name_of(one.limit, one.isa), 22)
-                << right_aligned(with_decimals(one.rate / 1e9, memory ? 1 : 0), 6)
+                << right_aligned(fixed(one.rate / 1e9, memory ? 1 : 0), 6)
                 << (memory ? " GB/s   " : " GFLOP/s") << " on " << one.threads
                 << (one.threads == 1 ? " thread\n" : " threads\n");
     }

@@ -1,6 +1,5 @@
 // heed explain: attention on a sentence, step by step.
 
-#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <memory>

@@ -1,6 +1,4 @@
 // heed generate: text written by a model, and the tokens it attended to while writing.
-#include <array>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -55,12 +53,6 @@ struct GenerateArguments {
   bool json = false;
 };
 
-std::string share_text(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
-  return text.data();
-}
-
 std::string label_of(const ModelHead& head) {
   return std::to_string(head.layer) + "." + std::to_string(head.head);
 }
@@ -96,14 +88,14 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
 // "or [2] 97.1 % 1.3".
 std::string pair_text(const WatchedPair& pair, bool with_head) {
   std::string text = token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
-  text += share_text(pair.weight);
+  text += fixed(100 * pair.weight, 1) + " %";
   return with_head ? text + " " + label_of(pair.head) : text;
 }
 
 // "or            98.0 %  or [2] 97.1 % 1.3, be [5] 60.0 % 0.1".
 void print_watched(const GeneratedToken& token, bool with_head) {
   std::cout << left_aligned(token_text(token.text), kTokenColumns) << ' '
-            << right_aligned(share_text(token.probability), 7) << "  ";
+            << right_aligned(fixed(100 * token.probability, 1) + " %", 7) << "  ";
   const char* before = "";
   for (const WatchedPair& pair : token.watched)
     std::cout << std::exchange(before, ", ") << pair_text(pair, with_head);

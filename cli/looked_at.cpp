@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "captured_run.hpp"
-#include "captured_weights.hpp"
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/model/look.hpp"

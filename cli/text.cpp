@@ -173,6 +173,16 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
+std::string counted(std::int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+std::string joined_words(const std::string& first, const std::vector<std::string>& more) {
+  std::string text = first;
+  for (const std::string& word : more) text += " " + word;
+  return text;
+}
+
 std::string with_dashes(std::string_view name) {
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');

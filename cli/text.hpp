@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,12 @@ namespace heed::cli {
 
 /// A number with that many decimals; "-" for NaN.
 [[nodiscard]] std::string fixed(double value, int decimals);
+
+/// "1 head", "2 heads".
+[[nodiscard]] std::string counted(std::int64_t count, const std::string& thing);
+
+/// Words with spaces between.
+[[nodiscard]] std::string joined_words(const std::string& first, const std::vector<std::string>& more);
 
 /// Replaces _ by -, as in option names.
 [[nodiscard]] std::string with_dashes(std::string_view name);

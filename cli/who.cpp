@@ -1,11 +1,9 @@
 // heed who: heads that make one word attend to another.
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "command.hpp"
@@ -17,6 +15,7 @@
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
+#include "text.hpp"
 #include "who/answer.hpp"
 
 namespace heed::cli {
@@ -47,12 +46,6 @@ struct WhoArguments {
   bool json = false;
 };
 
-std::string given_text(const WhoArguments& arguments) {
-  std::string text = arguments.document;
-  for (const std::string& word : arguments.words) text += " " + word;
-  return text;
-}
-
 void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
@@ -64,9 +57,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   if (!arguments.model.empty() && !arguments.tokens.empty())
     throw UsageError("--tokens is given beside --model, whose words are its tokens");
   if (!arguments.model.empty()) return;
-  check_document_name(arguments.document);
-  if (!arguments.words.empty())
-    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
+  check_document("who", arguments.document, arguments.words);
   if (given(app, "--against"))
     throw UsageError("--against is given without --model, which would read the other text");
 }
@@ -93,7 +84,8 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model);
-    answer = answer_pair(read_with_model(model, given_text(arguments), "WORDS"), printing.row, printing.key);
+    answer = answer_pair(read_with_model(model, joined_words(arguments.document, arguments.words), "WORDS"),
+                         printing.row, printing.key);
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,
                             printing.key, " for --against");

@@ -2,6 +2,7 @@
 // --rollout.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 

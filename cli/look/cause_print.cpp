@@ -1,9 +1,7 @@
 #include "look/cause_print.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <numeric>
 #include <ostream>

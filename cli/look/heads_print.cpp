@@ -1,7 +1,6 @@
 #include "look/heads_print.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <ostream>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <utility>
 
 #include "command.hpp"
 #include "draw/lettering.hpp"
@@ -72,10 +71,6 @@ std::int64_t rows_to_check(const std::string& text) {
   return rows;
 }
 
-std::string count_text(std::int64_t count, const char* one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 void add_page_options(CLI::App& app, PageOptions& options) {
@@ -129,13 +124,13 @@ std::optional<DocumentCheck> check_of(const Subject& subject, const PageOptions&
 }
 
 void print_check(const TextOutput& output, const Document& document, const DocumentCheck& check) {
-  std::string counts = "checked in f64: " + count_text(check.rows, "row");
-  if (check.keys > 0) counts += ", " + count_text(check.keys, "key");
-  if (check.bins > 0) counts += ", " + count_text(check.bins, "bin") + " of the map";
+  std::string counts = "checked in f64: " + counted(check.rows, "row");
+  if (check.keys > 0) counts += ", " + counted(check.keys, "key");
+  if (check.bins > 0) counts += ", " + counted(check.bins, "bin") + " of the map";
   output.stream << '\n' << counts << '\n';
-  if (check.nan_rows > 0) output.stream << count_text(check.nan_rows, "row") << " of NaN, not compared\n";
+  if (check.nan_rows > 0) output.stream << counted(check.nan_rows, "row") << " of NaN, not compared\n";
   if (check.lost_rows > 0)
-    output.stream << count_text(check.lost_rows, "row")
+    output.stream << counted(check.lost_rows, "row")
                   << " not compared: rounding leaves nothing of such scores\n";
   for (const auto& [batch, head] : check.bare_heads)
     output.stream << plane_text(document, batch, head) << ": no row could be compared\n";

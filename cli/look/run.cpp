@@ -1,11 +1,9 @@
 #include "look/run.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 #include <ostream>
 #include <utility>
 #include <vector>

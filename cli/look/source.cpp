@@ -30,8 +30,7 @@ void complete_model(const CLI::App& app, LookSource& source) {
   refuse_call_options(app, "--model");
   if (source.document.empty() && source.texts.empty())
     throw UsageError("there is nothing to read: WORDS or --text FILE behind --model DIR is expected");
-  source.text = std::exchange(source.document, {});
-  for (const std::string& word : source.words) source.text += " " + word;
+  source.text = joined_words(std::exchange(source.document, {}), source.words);
 }
 
 void check_tensors(const CLI::App& app, const LookSource& source) {
@@ -100,9 +99,7 @@ void add_source_options(CLI::App& app, LookSource& source) {
 
 void complete_source(const CLI::App& app, LookSource& source) {
   if (!source.model.empty()) return complete_model(app, source);
-  check_document_name(source.document);
-  if (!source.words.empty())
-    throw UsageError("'" + source.words[0] + "' is one argument too many (see heed look --help)");
+  check_document("look", source.document, source.words);
   if (!source.texts.empty()) throw UsageError("--text is given without --model, which would read it");
   if (source.is_run()) return;
   if (source.document.empty()) return check_tensors(app, source);

@@ -8,7 +8,6 @@
 
 #include "heed/inspect/document.hpp"
 #include "look/source.hpp"
-#include "terminal.hpp"
 
 namespace heed::cli {
 

@@ -1,8 +1,6 @@
 // heed look --tile: a piece of the weights.
 #pragma once
 
-#include <optional>
-
 #include "look/subject.hpp"
 
 namespace heed::cli {
