@@ -196,11 +196,7 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
 Command add_atlas(CLI::App& heed) {
   CLI::App* app = add_command(heed, "atlas", kAtlasDescription);
   const auto arguments = std::make_shared<AtlasArguments>();
-  add_argument(*app, "DOC", arguments->document,
-               "a file that heed look --save or heed explain --save wrote, or a folder "
-               "of heed.transformers.capture(weights=True, to=…)");
-  add_argument(*app, "WORDS", arguments->words,
-               "with --model: the words to read, DOC being the first of them");
+  add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "

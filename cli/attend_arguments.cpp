@@ -87,14 +87,7 @@ void add_masks(CLI::App& app, Arguments& arguments) {
       "p = i (the default), or p = i + keys - queries, so that the last query stands at the last key");
   add_integer(app, "--query-offset", {}, options.query_offset,
               "p = i + N, whatever --align says; may be negative");
-  add_text_option(
-      app, "--window", "LEFT,RIGHT",
-      [&](const std::string& text) {
-        const auto [left, right] =
-            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
-        options.window = {left, right};
-      },
-      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded");
+  add_window_option(app, options.window);
   add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows: broadcasts to [B, H, Lq, Lk]");
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
            "[B], i64 or i32: how many keys each batch entry has; those beyond are forbidden");
@@ -153,13 +146,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
       ->type_name("W");
   add_text(app, "--received-last-out", kFile, arguments.results.received_last,
            "where the sum of --received-last goes if --received is to hold the whole one");
-  add_text_option(
-      app, "--map", "RxC",
-      [&](const std::string& text) {
-        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
-        options.map = {rows, columns};
-      },
-      "the weights summed into R x C bins of queries and keys [B, H, R, C]");
+  add_map_option(app, options.map, "the weights summed into R x C bins of queries and keys [B, H, R, C]");
   add_text(app, "--map-out", kFile, arguments.results.map, "where the map goes");
 }
 
@@ -256,6 +243,27 @@ std::string result_option(const ResultEntry& entry) {
   }
 }
 std::span<const GradientFile> gradient_files() { return kGradientFiles; }
+
+void add_map_option(CLI::App& app, MapSize& map, const std::string& help) {
+  add_text_option(
+      app, "--map", "RxC",
+      [&map](const std::string& text) {
+        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
+        map = {rows, columns};
+      },
+      help);
+}
+
+void add_window_option(CLI::App& app, Window& window) {
+  add_text_option(
+      app, "--window", "LEFT,RIGHT",
+      [&window](const std::string& text) {
+        const auto [left, right] =
+            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
+        window = {left, right};
+      },
+      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded");
+}
 
 void add_call_options(CLI::App& app, AttendArguments& arguments) {
   add_inputs(app, arguments);

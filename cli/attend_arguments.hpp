@@ -72,6 +72,10 @@ struct GradientFile {
 };
 [[nodiscard]] std::span<const GradientFile> gradient_files();
 
+/// --map RxC and --window LEFT,RIGHT, which other commands have, too.
+void add_map_option(CLI::App& app, MapSize& map, const std::string& help);
+void add_window_option(CLI::App& app, Window& window);
+
 /// Options that define the call, shared with other commands: inputs, scores and masks. add_kernel_options()
 /// adds kernel and threads.
 void add_call_options(CLI::App& app, AttendArguments& arguments);

@@ -12,9 +12,17 @@
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/model/look.hpp"
+#include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
+
+void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std::string>& words) {
+  add_argument(app, "DOC", document,
+               "a file that heed look --save or heed explain --save wrote, or a folder "
+               "of heed.transformers.capture(weights=True, to=…)");
+  add_argument(app, "WORDS", words, "with --model: the words to read, DOC being the first of them");
+}
 
 Document open_looked_at(const std::string& path) {
   if (is_folder(path)) return open_captured_weights(path);

@@ -9,7 +9,14 @@
 #include "heed/inspect/document.hpp"
 #include "heed/model/model.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace heed::cli {
+
+/// Adds DOC and WORDS.
+void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std::string>& words);
 
 /// Opens a document with its report; for a file from `heed explain --save`, computes the report. For a folder
 /// from heed.transformers.capture(weights=True, to=…), opens its first pass.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend_arguments.hpp"
 #include "bench/cases.hpp"
 #include "bench/measure.hpp"
 #include "command.hpp"
@@ -265,14 +266,7 @@ void add_call(CLI::App& app, PlanArguments& arguments) {
       app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kPlannedDTypes[i]; },
       "of query, key, value and output; f32 by default");
   add_flag(app, "--causal", call.causal, "allow keys up to the query's position");
-  add_text_option(
-      app, "--window", "LEFT,RIGHT",
-      [&call](const std::string& text) {
-        const auto [left, right] =
-            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
-        call.window = {left, right};
-      },
-      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded");
+  add_window_option(app, call.window);
   add_flag(app, "--gradients", call.gradients, "the backward pass, too");
   add_choice(
       app, "--results", {"rows", "weights", "sums"},

@@ -108,11 +108,7 @@ Command add_who(CLI::App& heed) {
   const auto arguments = std::make_shared<WhoArguments>();
   add_argument(*app, "ROW", arguments->printing.row, "the word that attends");
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
-  add_argument(*app, "DOC", arguments->document,
-               "a file that heed look --save or heed explain --save wrote, or a folder "
-               "of heed.transformers.capture(weights=True, to=…)");
-  add_argument(*app, "WORDS", arguments->words,
-               "with --model: the words to read, DOC being the first of them");
+  add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "ask a model while it reads WORDS: a folder of Hugging Face's or of heed train, a GGUF file, or "

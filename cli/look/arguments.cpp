@@ -9,7 +9,7 @@
 namespace heed::cli {
 namespace {
 
-// Options that ask a question. The first one given decides.
+// The options that ask a question. The first one given decides it.
 struct Asking {
   const char* option;
   LookQuestion question;
@@ -26,7 +26,7 @@ constexpr Asking kAsking[] = {{"--ablate", LookQuestion::cause},    {"--patch", 
                               {"--html", LookQuestion::heads},      {"--png", LookQuestion::heads},
                               {"--serve", LookQuestion::heads}};
 
-// Questions beside which only these options can be given.
+// A question that allows these options only, and the end of the sentence that refuses others.
 struct Alone {
   LookQuestion question;
   std::vector<std::string_view> options;
@@ -47,13 +47,13 @@ const std::vector<Alone>& questions_alone() {
   return questions;
 }
 
-// An option that needs one of others, or that cannot stand beside any of them.
+// An option that needs one of the others, or excludes all of them.
 struct Rule {
   const char* option;
   enum Kind { needs, excludes } kind;
   std::vector<const char*> others;
-  const char* why;  // empty: they are two questions
-  const char* unless = nullptr;
+  const char* why;               // empty: they are two questions
+  const char* unless = nullptr;  // the rule does not hold beside this option
 };
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
@@ -104,11 +104,14 @@ void check_alone(const CLI::App& app, LookQuestion question, const Asking* asked
   }
 }
 
-// The summary's options can stand beside each other, those of other questions beside none.
+// Options of the summary may be given together. An option of another question asks alone. check_alone() has a
+// better sentence for a cause.
 void check_one_question(const CLI::App& app, const Asking& asked) {
   if (asked.question == LookQuestion::heads) return;
-  for (const Asking* other = &asked + 1; other != std::end(kAsking); ++other)
+  for (const Asking* other = &asked + 1; other != std::end(kAsking); ++other) {
+    if (asked.question == LookQuestion::cause && other->question != LookQuestion::cause) return;
     if (given(app, other->option)) refuse_second(asked.option, other->option);
+  }
 }
 
 void check_rules(const CLI::App& app) {
@@ -125,8 +128,7 @@ void check_rules(const CLI::App& app) {
 }
 
 void check_cause(const CLI::App& app, const Asking& asked, const LookSource& source) {
-  for (const Asking* other = &asked + 1; other->question == LookQuestion::cause; ++other)
-    if (given(app, other->option)) refuse_second(asked.option, other->option);
+  check_one_question(app, asked);
   if (source.model.empty())
     throw UsageError(std::string(asked.option) + " is given without --model DIR, which it asks about");
   check_alone(app, LookQuestion::cause, &asked);

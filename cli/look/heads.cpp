@@ -244,13 +244,7 @@ void add_heads_options(CLI::App& app, HeadsQuestion& question) {
   add_integer(app, "--top", {1}, question.top,
               "so many heads of the summary only (all; with --find or --needle 10)");
   add_flag(app, "--brief", question.brief, "one line a head, the best fit of its name first");
-  add_text_option(
-      app, "--map", "RxC",
-      [&](const std::string& text) {
-        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
-        question.map = {rows, columns};
-      },
-      "also draw the weights of each head, summed into R x C bins");
+  add_map_option(app, question.map, "also draw the weights of each head, summed into R x C bins");
   add_flag(app, "--draw-mask", question.draw_mask,
            "also draw what the masks allow, apart from the weights, and how much of the square is computed");
   add_flag(app, "--price", question.price,

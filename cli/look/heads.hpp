@@ -22,7 +22,7 @@ struct HeadsQuestion {
   PageOptions page;
 };
 
-/// The options of the question, except those of its page.
+/// Adds all options but those of the page.
 void add_heads_options(CLI::App& app, HeadsQuestion& question);
 
 /// `command` is question_command(). Throws UsageError, before any work, if the call cannot answer an option.

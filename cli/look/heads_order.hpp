@@ -1,4 +1,4 @@
-// Which heads the summary lists, and in which order.
+// The selection and the order of the heads in the summary.
 #pragma once
 
 #include <string>

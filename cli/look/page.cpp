@@ -48,7 +48,7 @@ void add_weights(Subject& subject, const PageOptions& options) {
   for (const Place& place : options.tiles_around) report.tiles.push_back(piece(tile_around(place, report)));
 }
 
-// What stands above the picture.
+// The title above the picture.
 std::string title_of(const LookSource& source) {
   if (!source.model.empty())
     return source.model + ": " + (source.texts.empty() ? source.text : source.texts.front());

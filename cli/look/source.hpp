@@ -1,4 +1,4 @@
-// What `heed look` looks at: the tensors of a call, a file, a folder of captured calls, or a model that reads
+// The input of `heed look`: the tensors of a call, a file, a folder of captured calls, or a model that reads
 // a text.
 #pragma once
 

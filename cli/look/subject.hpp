@@ -76,8 +76,8 @@ struct Subject {
   std::vector<std::int64_t> heads;  ///< selected, as ascending indices of the head axis; empty: all
 };
 
-/// What a question about single rows needs of the report: these rows, ascending. All rows if there are so
-/// many that computing all takes no longer: in blocks, a row costs a fraction of a single one.
+/// Report options for a question about these rows, in ascending order. If they are many, all rows are
+/// computed: in blocks, a row costs a fraction of a single one.
 [[nodiscard]] ReportOptions report_of_rows(const Document& document, std::vector<std::int64_t> rows);
 
 /// Concatenates contiguous tensors along `axis`; their other axes agree.
