@@ -39,10 +39,6 @@ constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
 constexpr const char* kResultsGroup = "Results, each to a .npy file";
 
-[[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
-  throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
-}
-
 void add_inputs(CLI::App& app, Arguments& arguments) {
   begin_group(app, "Inputs (query, key and value are needed)");
   add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]");
@@ -134,7 +130,7 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
       [&](const std::string& text) {
         const std::vector<std::string> files = split(text, ',');
         if (files.size() != 2 || files[0].empty() || files[1].empty())
-          refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
+          refuse_value("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
         arguments.results.top_k_index = files[0];
         arguments.results.top_k_weight = files[1];
       },
@@ -195,20 +191,10 @@ void add_timing(CLI::App& app, Arguments& arguments) {
   add_integer(app, "--repeat", {1}, arguments.repeat, "compute N times; seconds is then the median");
 }
 
-void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
-                    const std::string& value) {
-  if (given(app, option) && !given(app, other)) {
-    throw UsageError(option + " is given without " + other + " " + value);
-  }
-}
-
 void check_file_names(const Arguments& arguments) {
-  const auto check = [](const std::string& option, const std::string& path) {
-    if (!path.empty() && !path.ends_with(".npy")) refuse(option, path, "a file whose name ends in .npy");
-  };
   for (const auto& [entry, path] : kResults<std::string>)
-    check(result_option(entry), arguments.results.*path);
-  for (const GradientFile& file : gradient_files()) check(file.option, arguments.*file.path);
+    require_ending(result_option(entry), arguments.results.*path, ".npy");
+  for (const GradientFile& file : gradient_files()) require_ending(file.option, arguments.*file.path, ".npy");
 }
 
 void check_gradients(const CLI::App& app) {

@@ -250,8 +250,7 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
         for (const std::string& part : split(text, ',')) {
           const std::optional<std::int64_t> count = whole_number(part);
           if (!count || *count < 0 || *count > std::numeric_limits<std::int16_t>::max())
-            throw UsageError("--threads is '" + text +
-                             "'; a whole number from 0 to 32767, or some with commas between, is expected");
+            refuse_value("--threads", text, "a whole number from 0 to 32767, or some with commas between,");
           arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
         }
       },

@@ -163,9 +163,7 @@ void check_files(const ExplainArguments& arguments) {
   std::vector<NamedFile> inputs;
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
-  if (!arguments.params.empty() && !arguments.params.ends_with(".safetensors"))
-    throw UsageError("--params is '" + arguments.params +
-                     "'; a file whose name ends in .safetensors is expected");
+  require_ending("--params", arguments.params, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);

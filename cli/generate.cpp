@@ -76,7 +76,7 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
   const auto layer = whole_number(parts[0]);
   const auto head = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
   if (!layer || !head || *layer < 0 || *head < 0)
-    throw UsageError("--head is '" + text + "'; a head as 1.3 (layer 1, head 3) is expected");
+    refuse_value("--head", text, "a head as 1.3 (layer 1, head 3)");
   if (*layer >= info.layers)
     throw UsageError("--head is '" + text + "'; the layers are 0 to " + std::to_string(info.layers - 1));
   if (*head >= info.heads)

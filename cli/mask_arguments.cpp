@@ -57,9 +57,7 @@ std::string all_patterns() {
 
 // Parses the pattern and its numbers. Throws UsageError.
 std::pair<const Pattern*, Numbers> parsed_pattern(const std::string& text) {
-  const auto refuse = [&](const std::string& expected) {
-    throw UsageError("--mask-pattern is '" + text + "'; " + expected + " is expected");
-  };
+  const auto refuse = [&](const std::string& expected) { refuse_value("--mask-pattern", text, expected); };
   const std::size_t equals = text.find('=');
   for (const Pattern& pattern : kPatterns) {
     if (text.substr(0, equals) != pattern.name) continue;
@@ -166,7 +164,7 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments) {
         for (const std::string& text : texts) {
           const std::size_t equals = text.find('=');
           if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-            throw UsageError("--array is '" + text + "'; NAME=TENSOR is expected");
+            refuse_value("--array", text, "NAME=TENSOR");
           arguments.arrays.emplace_back(text.substr(0, equals), text.substr(equals + 1));
         }
       },
@@ -179,8 +177,7 @@ void add_score_expression(CLI::App& app, MaskArguments& arguments) {
 }
 
 void check_mask_options(const CLI::App& app) {
-  if (given(app, "--block-size") && !given(app, "--mask-blocks"))
-    throw UsageError("--block-size is given without --mask-blocks TENSOR");
+  require_beside(app, "--block-size", "--mask-blocks", "TENSOR");
   if (given(app, "--array") && !given(app, "--mask-expression") && !given(app, "--score-expression"))
     throw UsageError("--array is given without --mask-expression or --score-expression TEXT");
 }

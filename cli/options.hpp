@@ -138,6 +138,17 @@ struct GivenOption {
 /// The options on the command line, in the order of the help.
 [[nodiscard]] std::vector<GivenOption> given_options(const CLI::App& app);
 
+/// Throws UsageError: "OPTION is 'TEXT'; EXPECTED is expected".
+[[noreturn]] void refuse_value(const std::string& option, const std::string& text,
+                               const std::string& expected);
+
+/// Throws UsageError if the file's name does not end in `end`. An empty path is an option not given.
+void require_ending(const std::string& option, const std::string& path, const std::string& end);
+
+/// Throws UsageError if the option is given without the other one. `value` is the other's placeholder.
+void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
+                    const std::string& value);
+
 /// Throws UsageError if the option was not given. `meaning` says what it is for.
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning);
 

@@ -25,8 +25,7 @@ void parse_sharding(const std::string& text, RankOptions& options) {
     options.sharding = Kind::striped;
     options.stripe = *stripe;
   } else {
-    throw UsageError("--sharding is '" + text +
-                     "'; contiguous, zigzag, striped or striped:N (N positions, 1 or more) is expected");
+    refuse_value("--sharding", text, "contiguous, zigzag, striped or striped:N (N positions, 1 or more)");
   }
 }
 

@@ -44,9 +44,8 @@ EvictionChoice eviction_in(const std::string& text) {
   const std::int64_t chosen = whole_number(rows[0]).value_or(-1);
   const std::int64_t recent = whole_number(rows.back()).value_or(-1);
   if (parts.size() != 2 || rows.size() != 2 || !kind || chosen < 0 || recent < 1)
-    throw UsageError("--evict is '" + text +
-                     "'; streaming:SINKS+WINDOW, h2o:HEAVY+RECENT or snapkv:VOTED+WINDOW, such as "
-                     "streaming:4+64, is expected");
+    refuse_value("--evict", text,
+                 "streaming:SINKS+WINDOW, h2o:HEAVY+RECENT or snapkv:VOTED+WINDOW, such as streaming:4+64,");
   return {text, {.kind = *kind, .chosen = chosen, .recent = recent}};
 }
 

@@ -1,5 +1,6 @@
 #include "look/heads.hpp"
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -69,14 +70,6 @@ void check_heads(const Subject& subject, const HeadsQuestion& question) {
     throw UsageError("--sort is 'received', which DOC does not hold: it was saved with --no-received");
 }
 
-// A pattern name as part of a column name: "first_token_sink".
-std::string column_of(HeadPattern pattern) {
-  std::string name(name_of(pattern));
-  for (char& c : name)
-    if (c == '-' || c == ' ') c = '_';
-  return name;
-}
-
 Json heads_json(const Document& document, const std::vector<HeadSummary>& heads, const Needle& needle) {
   Json list = Json::array();
   for (const HeadSummary& head : heads) {
@@ -133,8 +126,11 @@ std::string heads_csv(const Document& document, const std::vector<HeadSummary>& 
                                       "nan_rows",   "choices",   "entropy",        "max_weight", "distance",
                                       "sink",       "self",      "previous",       "next",       "induction",
                                       "name_score", "runner_up", "runner_up_score"};
-  for (const char* look : {"score_", "rest_score_"})
-    for (int i = 0; i < kHeadPatterns; ++i) columns.push_back(look + column_of(static_cast<HeadPattern>(i)));
+  for (const char* score : {"score_", "rest_score_"})
+    for (std::string column : pattern_columns()) {
+      std::replace(column.begin(), column.end(), '-', '_');
+      columns.push_back(score + column);
+    }
   std::string text = csv_line(columns);
   for (const HeadSummary& head : heads) {
     std::vector<std::string> fields = {std::to_string(head.batch), std::to_string(head.head),

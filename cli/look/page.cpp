@@ -67,7 +67,7 @@ std::string title_of_head(const Document& document, const HeadSummary& head) {
 
 std::int64_t rows_to_check(const std::string& text) {
   const auto rows = text.empty() ? kRowsToCheck : whole_number(text).value_or(0);
-  if (rows < 1) throw UsageError("--check is '" + text + "'; a whole number of at least 1 is expected");
+  if (rows < 1) refuse_value("--check", text, "a whole number of at least 1");
   return rows;
 }
 

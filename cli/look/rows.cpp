@@ -42,7 +42,7 @@ class RowChoice {
 
  private:
   [[noreturn]] static void refuse(const std::string& part, const std::string& expected) {
-    throw UsageError("--row is '" + part + "'; " + expected + ", counted from 0, is expected");
+    refuse_value("--row", part, expected + ", counted from 0,");
   }
 
   void add_words(const std::string& option, const std::string& word) {

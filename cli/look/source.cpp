@@ -104,8 +104,7 @@ void complete_source(const CLI::App& app, LookSource& source) {
   if (source.is_run()) return;
   if (source.document.empty()) return check_tensors(app, source);
   refuse_call_options(app, "DOC");
-  if (!source.document.ends_with(".safetensors"))
-    throw UsageError("DOC is '" + source.document + "'; a file whose name ends in .safetensors is expected");
+  require_ending("DOC", source.document, ".safetensors");
 }
 
 std::vector<NamedFile> input_files(const LookSource& source) {

@@ -97,12 +97,8 @@ void add_result_options(CLI::App& app, SharedOptions& shared) {
 }
 
 void check_file_names(const SharedOptions& shared) {
-  const auto check = [](const std::string& option, const std::string& path, const std::string& end) {
-    if (!path.empty() && !path.ends_with(end))
-      throw UsageError(option + " is '" + path + "'; a file whose name ends in " + end + " is expected");
-  };
-  check("--npy", shared.npy, ".npy");
-  check("--save", shared.save, ".safetensors");
+  require_ending("--npy", shared.npy, ".npy");
+  require_ending("--save", shared.save, ".safetensors");
 }
 
 std::int64_t axis_size(const Document& document, int from_behind) {

@@ -22,8 +22,7 @@ std::pair<std::int64_t, std::int64_t> range_in(const std::string& whole, const s
   const auto begin = whole_number(ends[0]);
   const auto end = ends.size() == 2 ? whole_number(ends[1]) : std::nullopt;
   if (!begin || !end || *begin < 0 || *end <= *begin)
-    throw UsageError("--tile is '" + whole +
-                     "'; R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1) is expected");
+    refuse_value("--tile", whole, "R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1)");
   return {*begin, *end};
 }
 
