@@ -22,7 +22,7 @@ struct HeadsQuestion {
   PageOptions page;
 };
 
-/// Adds all options but those of the page.
+/// Adds the options of the question; add_page_options() adds the others.
 void add_heads_options(CLI::App& app, HeadsQuestion& question);
 
 /// `command` is question_command(). Throws UsageError, before any work, if the call cannot answer an option.
