@@ -60,8 +60,7 @@ struct NamedText {
 
 std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
-  std::string text = arguments.document;
-  for (const std::string& word : arguments.words) text += " " + word;
+  const std::string text = joined_words(arguments.document, arguments.words);
   if (!text.empty()) texts.push_back({"WORDS", text});
   for (const std::string& path : arguments.text_files) texts.push_back({path, file_text(path)});
   return texts;
@@ -87,9 +86,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
-    check_document_name(arguments.document);
-    if (!arguments.words.empty())
-      throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed atlas --help)");
+    check_document("atlas", arguments.document, arguments.words);
     if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");
     inputs.push_back({"DOC", arguments.document});
     if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
@@ -105,10 +102,6 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
 std::string name_of_source(const std::string& source) {
   const std::filesystem::path path(source);
   return token_text((path.has_filename() ? path : path.parent_path()).filename().string());
-}
-
-std::string counted(std::int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 // The text, or the numbers of rows and keys if there is none.
@@ -202,35 +195,24 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
 Command add_atlas(CLI::App& heed) {
   CLI::App* app = add_command(heed, "atlas", kAtlasDescription);
   const auto arguments = std::make_shared<AtlasArguments>();
-  add_argument(*app, "DOC", arguments->document,
-               "a file written by heed look --save or heed explain --save, or a folder written by "
-               "heed.transformers.capture(weights=True, to=…)");
-  add_argument(*app, "WORDS", arguments->words,
-               "with --model: the text to read; its first word takes the place of DOC");
-  const char* group = "Model";
+  add_subject_arguments(*app, arguments->document, arguments->words);
+  begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed")
-      ->group(group);
+           "which comes with heed");
   add_texts_option(
-      *app, "--text", "FILE",
-      [arguments](const std::vector<std::string>& files) { arguments->text_files = files; },
-      "a text file to read; may be repeated: scores and entropies are then means over all texts")
-      ->group(group);
-  group = "Questions";
+      *app, "--text", "FILE", arguments->text_files,
+      "a text file to read; may be repeated: scores and entropies are then means over all texts");
+  begin_group(*app, "Questions");
   add_text(*app, "--difference", "OTHER", arguments->difference,
            "compare with OTHER, an earlier model or document: the heads whose scores changed most come "
-           "first, each with OTHER's map on its left")
-      ->group(group);
-  add_integer(
-      *app, "--batch", {0}, [arguments](std::int64_t n) { arguments->batch = n; },
-      "draw this batch entry of DOC, counted from 0 (default 0)")
-      ->group(group);
-  group = "Results";
-  add_text(*app, "--out", "FILE", arguments->out, "the picture to write: .png, .svg or .pdf")->group(group);
+           "first, each with OTHER's map on its left");
+  add_integer(*app, "--batch", {0}, arguments->batch,
+              "draw this batch entry of DOC, counted from 0 (default 0)");
+  begin_group(*app, "Results");
+  add_text(*app, "--out", "FILE", arguments->out, "the picture to write: .png, .svg or .pdf");
   add_text(*app, "--title", "TEXT", arguments->title,
-           "title of the poster (default: the file's or model's name)")
-      ->group(group);
+           "title of the poster (default: the file's or model's name)");
   finish_help(*app, {"DOC --out FILE [options]", "--model DIR WORDS --out FILE [options]"}, kAtlasExamples);
   return {app, [app, arguments] { run_atlas(*app, *arguments); }};
 }

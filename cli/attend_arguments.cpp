@@ -39,103 +39,69 @@ constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
 constexpr const char* kResultsGroup = "Results (each written to a .npy file)";
 
-[[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& expected) {
-  throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
-}
-
 void add_inputs(CLI::App& app, Arguments& arguments) {
-  const char* group = "Inputs (query, key and value are required)";
-  add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]")->group(group);
-  add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv")
-      ->group(group);
-  add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]")->group(group);
+  begin_group(app, "Inputs (query, key and value are required)");
+  add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]");
+  add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv");
+  add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]");
   add_choice(
       app, "--layout", {"bhld", "blhd"}, [&](std::size_t i) { arguments.length_first = i == 1; },
-      "axes of query, key, value and output: [B, H, L, D] (default) or [B, L, H, D]")
-      ->group(group);
+      "axes of query, key, value and output: [B, H, L, D] (default) or [B, L, H, D]");
   add_choice(
       app, "--dtype", {"f64", "f32", "bf16", "f16"},
       [&](std::size_t i) {
         arguments.dtype = std::array{DType::f64, DType::f32, DType::bf16, DType::f16}[i];
       },
-      "convert query, key and value to this dtype first (default: the query's dtype)")
-      ->group(group);
+      "convert query, key and value to this dtype first (default: the query's dtype)");
 }
 
 void add_scores(CLI::App& app, Arguments& arguments) {
-  const char* group = "Scores";
+  begin_group(app, "Scores");
   AttentionOptions& options = arguments.options;
-  add_real(
-      app, "--scale", [&](double x) { options.scale = x; }, "score = X * <q, k> (default 1 / sqrt(D))")
-      ->group(group);
-  add_real(
-      app, "--softcap", [&](double x) { options.softcap = x; },
-      "then score = X * tanh(score / X) (default 0: off)")
-      ->group(group);
-  add_score_expression(app, arguments.masks, group);
+  add_real(app, "--scale", options.scale, "score = X * <q, k> (default 1 / sqrt(D))");
+  add_real(app, "--softcap", options.softcap, "then score = X * tanh(score / X) (default 0: off)");
+  add_score_expression(app, arguments.masks);
   add_text(app, "--bias", kTensor, arguments.bias,
-           "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key")
-      ->group(group);
+           "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key");
   add_text(app, "--alibi", kTensor, arguments.alibi_slopes,
-           "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j")
-      ->group(group);
+           "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j");
   add_text(app, "--sinks", kTensor, arguments.sinks,
-           "[H]: one extra logit per head, in the softmax denominator only")
-      ->group(group);
-  add_real(
-      app, "--dropout", [&](double x) { options.dropout.probability = x; },
-      "probability of dropping a weight from the output, at least 0 and below 1 (default 0)")
-      ->group(group)
+           "[H]: one extra logit per head, in the softmax denominator only");
+  add_real(app, "--dropout", options.dropout.probability,
+           "probability of dropping a weight from the output, at least 0 and below 1 (default 0)")
       ->type_name("P");
-  add_integer(
-      app, "--dropout-seed", {0},
-      [&](std::int64_t n) { options.dropout.seed = static_cast<std::uint64_t>(n); },
-      "seed that chooses the dropped weights (default 0)")
-      ->group(group);
+  add_integer(app, "--dropout-seed", {0}, options.dropout.seed,
+              "seed that chooses the dropped weights (default 0)");
 }
 
 void add_masks(CLI::App& app, Arguments& arguments) {
-  const char* group = "Masks (a key must be allowed by all of them; query i is at position p)";
+  begin_group(app, "Masks (a key must be allowed by all of them; query i is at position p)");
   AttentionOptions& options = arguments.options;
-  add_flag(app, "--causal", options.causal, "allow keys j <= p")->group(group);
+  add_flag(app, "--causal", options.causal, "allow keys j <= p");
   add_choice(
       app, "--align", {"top-left", "bottom-right"},
       [&](std::size_t i) { options.align = i == 0 ? Align::top_left : Align::bottom_right; },
       "top-left: p = i (default); bottom-right: p = i + keys - queries, so that the last query is at the "
-      "last key")
-      ->group(group);
-  add_integer(
-      app, "--query-offset", {}, [&](std::int64_t n) { options.query_offset = n; },
-      "p = i + N, regardless of --align; N may be negative")
-      ->group(group);
-  add_text_option(
-      app, "--window", "LEFT,RIGHT",
-      [&](const std::string& text) {
-        const auto [left, right] =
-            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
-        options.window = {left, right};
-      },
-      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
-      ->group(group);
-  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows a key; broadcasts to [B, H, Lq, Lk]")
-      ->group(group);
+      "last key");
+  add_integer(app, "--query-offset", {}, options.query_offset,
+              "p = i + N, regardless of --align; N may be negative");
+  add_window_option(app, options.window);
+  add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows a key; broadcasts to [B, H, Lq, Lk]");
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
-           "[B], i64 or i32: the number of keys of each batch entry; later keys are forbidden")
-      ->group(group);
+           "[B], i64 or i32: the number of keys of each batch entry; later keys are forbidden");
   add_text(app, "--segments-q", kTensor, arguments.query_segments,
-           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S packed sequences (B = 1)")
-      ->group(group);
+           "[S + 1], i64 or i32: offsets, from 0 to Lq, of S packed sequences (B = 1)");
   add_text(app, "--segments-k", kTensor, arguments.key_segments,
-           "the same for keys, from 0 to Lk; queries see only keys of their own sequence")
-      ->group(group);
-  add_mask_options(app, arguments.masks, "Masks without a matrix (i and j are indices into the tensors)");
+           "the same for keys, from 0 to Lk; queries see only keys of their own sequence");
+  begin_group(app, "Masks without a matrix (i and j are indices into the tensors)");
+  add_mask_options(app, arguments.masks);
 }
 
 void add_row_results(CLI::App& app, Arguments& arguments) {
-  const char* group = kResultsGroup;
+  begin_group(app, kResultsGroup);
   AttentionOptions& options = arguments.options;
   const auto add = [&](const char* name, std::string& path, const char* help) {
-    add_text(app, name, kFile, path, help)->group(group);
+    add_text(app, name, kFile, path, help);
   };
   add("--out", arguments.results.output, "the output [B, H, Lq, Dv]");
   add("--weights", arguments.results.weights, "the attention weights [B, H, Lq, Lk]");
@@ -146,8 +112,7 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
         options.scores_stage = std::array{ScoresStage::raw, ScoresStage::softcap, ScoresStage::bias}[i];
       },
       "which scores: raw (scaled only), softcap (after --softcap), or bias (default: after bias, ALiBi and "
-      "masks)")
-      ->group(group);
+      "masks)");
   add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
   add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
   add("--entropy", arguments.results.entropy, "the entropy of each row's weights, in nats [B, H, Lq]");
@@ -157,53 +122,39 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
 }
 
 void add_summaries(CLI::App& app, Arguments& arguments) {
-  const char* group = kResultsGroup;
+  begin_group(app, kResultsGroup);
   AttentionOptions& options = arguments.options;
-  add_integer(
-      app, "--top-k", {1}, [&](std::int64_t n) { options.top_k = n; },
-      "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 if a row has fewer")
-      ->group(group)
+  add_integer(app, "--top-k", {1}, options.top_k,
+              "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 if a row has fewer")
       ->type_name("K");
   add_text_option(
       app, "--top-k-out", "INDEX,WEIGHT",
       [&](const std::string& text) {
         const std::vector<std::string> files = split(text, ',');
         if (files.size() != 2 || files[0].empty() || files[1].empty())
-          refuse("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
+          refuse_value("--top-k-out", text, "INDEX.npy,WEIGHT.npy");
         arguments.results.top_k_index = files[0];
         arguments.results.top_k_weight = files[1];
       },
-      "the two files for their indices (i64) and weights, separated by a comma")
-      ->group(group);
+      "the two files for their indices (i64) and weights, separated by a comma");
   add_text(app, "--received", kFile, arguments.results.received,
-           "the sum of the weights that each key received [B, H, Lk]")
-      ->group(group);
-  add_integer(
-      app, "--received-last", {1}, [&](std::int64_t n) { options.received_last = n; },
-      "sum --received over only the last W queries (of each sequence)")
-      ->group(group)
+           "the sum of the weights that each key received [B, H, Lk]");
+  add_integer(app, "--received-last", {1}, options.received_last,
+              "sum --received over only the last W queries (of each sequence)")
       ->type_name("W");
   add_text(app, "--received-last-out", kFile, arguments.results.received_last,
-           "file for the sum over the last W queries; --received then sums over all queries")
-      ->group(group);
-  add_text_option(
-      app, "--map", "RxC",
-      [&](const std::string& text) {
-        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
-        options.map = {rows, columns};
-      },
-      "the weights summed into R x C bins of queries and keys [B, H, R, C]")
-      ->group(group);
-  add_text(app, "--map-out", kFile, arguments.results.map, "file for the map")->group(group);
+           "file for the sum over the last W queries; --received then sums over all queries");
+  add_map_option(app, options.map, "the weights summed into R x C bins of queries and keys [B, H, R, C]");
+  add_text(app, "--map-out", kFile, arguments.results.map, "file for the map");
 }
 
 void add_gradients(CLI::App& app, Arguments& arguments) {
-  const char* group = "Gradients of a loss (of results: read; of inputs: each written to a .npy file)";
+  begin_group(app, "Gradients of a loss (of results: read; of inputs: each written to a .npy file)");
   const auto read = [&](const char* name, std::string& text, const char* help) {
-    add_text(app, name, kTensor, text, help)->group(group);
+    add_text(app, name, kTensor, text, help);
   };
   const auto write = [&](const char* name, std::string& path, const char* help) {
-    add_text(app, name, kFile, path, help)->group(group);
+    add_text(app, name, kFile, path, help);
   };
   read("--grad-out", arguments.by_output, "gradient of the output [B, H, Lq, Dv]; starts the backward pass");
   read("--grad-lse", arguments.by_lse, "gradient of --lse [B, H, Lq], if the loss uses it too");
@@ -219,53 +170,34 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
 constexpr const char* kComputing = "Computing";
 
 void add_kernel(CLI::App& app, Arguments& arguments) {
-  const char* group = kComputing;
+  begin_group(app, kComputing);
   AttentionOptions& options = arguments.options;
   add_choice(
       app, "--kernel", {"auto", "reference", "fused"},
       [&](std::size_t i) {
         options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
       },
-      "implementation; auto chooses the fastest one that supports the call (default auto)")
-      ->group(group);
-  add_integer(
-      app, "--threads", {0, std::numeric_limits<std::int16_t>::max()},
-      [&](std::int64_t n) { options.threads = static_cast<int>(n); },
-      "use at most N threads; 0 uses all of the machine (default 0)")
-      ->group(group);
+      "implementation; auto chooses the fastest one that supports the call (default auto)");
+  add_integer(app, "--threads", {0, std::numeric_limits<std::int16_t>::max()}, options.threads,
+              "use at most N threads; 0 uses all of the machine (default 0)");
 }
 
 void add_timing(CLI::App& app, Arguments& arguments) {
-  const char* group = kComputing;
+  begin_group(app, kComputing);
   add_flag(app, "--json", arguments.json,
            "print one JSON object: query, key, value (shapes), dtype, kernel, isa, threads, recomputed_rows, "
            "seconds, gflops, and the last six again for the backward pass. recomputed_rows counts rows "
-           "computed in f64 because f32 cannot hold them (NaN, infinities, scores beyond 2^19)")
-      ->group(group);
+           "computed in f64 because f32 cannot hold them (NaN, infinities, scores beyond 2^19)");
   add_flag(app, "--plan", arguments.plan,
            "print how the call would run, why, what it would hold and cost; compute and write nothing. With "
-           "--json, one object")
-      ->group(group);
-  add_integer(
-      app, "--repeat", {1}, [&](std::int64_t n) { arguments.repeat = n; },
-      "compute the call N times; seconds is the median")
-      ->group(group);
-}
-
-void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
-                    const std::string& value) {
-  if (given(app, option) && !given(app, other)) {
-    throw UsageError(option + " is given without " + other + " " + value);
-  }
+           "--json, one object");
+  add_integer(app, "--repeat", {1}, arguments.repeat, "compute the call N times; seconds is the median");
 }
 
 void check_file_names(const Arguments& arguments) {
-  const auto check = [](const std::string& option, const std::string& path) {
-    if (!path.empty() && !path.ends_with(".npy")) refuse(option, path, "a file whose name ends in .npy");
-  };
   for (const auto& [entry, path] : kResults<std::string>)
-    check(result_option(entry), arguments.results.*path);
-  for (const GradientFile& file : gradient_files()) check(file.option, arguments.*file.path);
+    require_ending(result_option(entry), arguments.results.*path, ".npy");
+  for (const GradientFile& file : gradient_files()) require_ending(file.option, arguments.*file.path, ".npy");
 }
 
 void check_gradients(const CLI::App& app) {
@@ -300,6 +232,27 @@ std::string result_option(const ResultEntry& entry) {
   }
 }
 std::span<const GradientFile> gradient_files() { return kGradientFiles; }
+
+void add_map_option(CLI::App& app, MapSize& map, const std::string& help) {
+  add_text_option(
+      app, "--map", "RxC",
+      [&map](const std::string& text) {
+        const auto [rows, columns] = integer_pair("--map", text, 'x', 1, "ROWSxCOLUMNS, such as 64x64,");
+        map = {rows, columns};
+      },
+      help);
+}
+
+void add_window_option(CLI::App& app, Window& window) {
+  add_text_option(
+      app, "--window", "LEFT,RIGHT",
+      [&window](const std::string& text) {
+        const auto [left, right] =
+            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
+        window = {left, right};
+      },
+      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded");
+}
 
 void add_call_options(CLI::App& app, AttendArguments& arguments) {
   add_inputs(app, arguments);

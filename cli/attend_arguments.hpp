@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 
-#include "along.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
 #include "mask_arguments.hpp"
@@ -17,6 +16,23 @@ class App;
 }
 
 namespace heed::cli {
+
+/// The axis of a tensor that counts positions, and the sequence that these belong to.
+struct Along {
+  enum Sequence { nothing, queries, keys } sequence = nothing;
+  int axis = -2;            ///< from the end
+  bool by_layout = false;   ///< --layout may put it before the heads
+  bool broadcasts = false;  ///< the axis may have size 1, or be missing
+  [[nodiscard]] int axis_of(int rank, bool length_first) const {
+    return by_layout && length_first && (rank == 3 || rank == 4) ? -3 : axis;
+  }
+};
+
+/// kAlongQueries: query and output. kAlongKeys: key and value. kAlongRows: tensors that broadcast to [B, H,
+/// Lq, Lk].
+inline constexpr Along kAlongQueries{.sequence = Along::queries, .by_layout = true};
+inline constexpr Along kAlongKeys{.sequence = Along::keys, .by_layout = true};
+inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true};
 
 struct AttendArguments {
   // Tensor arguments to read; empty if not given.
@@ -55,6 +71,10 @@ struct GradientFile {
   Along along;
 };
 [[nodiscard]] std::span<const GradientFile> gradient_files();
+
+/// --map RxC and --window LEFT,RIGHT, which other commands have, too.
+void add_map_option(CLI::App& app, MapSize& map, const std::string& help);
+void add_window_option(CLI::App& app, Window& window);
 
 /// Options that define the call, shared with other commands: inputs, scores and masks. add_kernel_options()
 /// adds kernel and threads.

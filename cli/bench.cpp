@@ -1,6 +1,5 @@
 // heed bench: the speed of attention on this machine, beside what the hardware allows.
 #include <array>
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -70,17 +69,11 @@ const char* short_name(Limit limit) {
   return "";
 }
 
-std::string with_decimals(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
-
 // Three significant digits: "1.23 ms".
 std::string time_text(double seconds) {
   const double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
   const char* unit = seconds < 1e-3 ? " µs" : seconds < 1 ? " ms" : " s ";
-  return with_decimals(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
+  return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0) + unit;
 }
 
 // The table, with columns as wide as the widest shape and needs.
@@ -95,21 +88,21 @@ class BenchTable {
       needs.push_back(to_string(what.needs));
       caches.push_back(to_string(what.cache));
     }
-    shape_width_ = widest(shapes);
-    need_width_ = widest(needs);
-    if (!cases.empty() && cases[0].cache) cache_width_ = widest(caches);
+    const bool has_caches = !cases.empty() && cases[0].cache;
+    widths_ = {-widest(shapes), -5, has_caches ? -widest(caches) : 0, -6, -widest(needs), -10, 7, 8, 8, 5};
   }
 
   [[nodiscard]] std::string header() const {
-    return line(kShapeTitle, "dtype", kCacheTitle, "causal", kNeedTitle, "target", "threads", "time  ",
-                "GFLOP/s", "share of");
+    return line({kShapeTitle, "dtype", kCacheTitle, "causal", kNeedTitle, "target", "threads", "time  ",
+                 "GFLOP/s", "share"}) +
+           " of";
   }
   [[nodiscard]] std::string row(const BenchCase& what, const Measured& m) const {
     const std::string_view kept = what.cache ? heed::name_of(what.cache->format) : heed::name_of(what.dtype);
-    return line(to_string(what.shape), std::string(kept), to_string(what.cache), what.causal ? "yes" : "",
-                to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
-                with_decimals(m.gflops(), 1),
-                with_decimals(100 * m.share(), 0) + " % " + short_name(m.limit));
+    return line({to_string(what.shape), std::string(kept), to_string(what.cache), what.causal ? "yes" : "",
+                 to_string(what.needs), m.isa, std::to_string(what.threads), time_text(m.seconds),
+                 fixed(m.gflops(), 1), fixed(100 * m.share(), 0)}) +
+           " % " + short_name(m.limit);
   }
 
  private:
@@ -117,22 +110,15 @@ class BenchTable {
   static constexpr const char* kNeedTitle = "need";
   static constexpr const char* kCacheTitle = "cache";
 
-  [[nodiscard]] std::string line(const std::string& shape, const std::string& dtype, const std::string& cache,
-                                 const std::string& causal, const std::string& need,
-                                 const std::string& target, const std::string& threads,
-                                 const std::string& time, const std::string& gflops,
-                                 const std::string& share) const {
-    const std::size_t number_end = share.find(' ');
-    const std::string rows = cache_width_ > 0 ? left_aligned(cache, cache_width_) + " " : "";
-    return left_aligned(shape, shape_width_) + " " + left_aligned(dtype, 5) + " " + rows +
-           left_aligned(causal, 6) + " " + left_aligned(need, need_width_) + " " + left_aligned(target, 10) +
-           " " + right_aligned(threads, 7) + " " + right_aligned(time, 8) + " " + right_aligned(gflops, 8) +
-           " " + right_aligned(share.substr(0, number_end), 5) + share.substr(number_end);
+  // Cells with a space between.
+  [[nodiscard]] std::string line(const std::vector<std::string>& cells) const {
+    std::string text;
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      if (widths_[i] != 0) text += (text.empty() ? "" : " ") + in_columns({cells[i]}, {widths_[i]});
+    return text;
   }
 
-  int shape_width_ = 0;
-  int need_width_ = 0;
-  int cache_width_ = 0;  // 0: no case reads a cache
+  std::vector<int> widths_;  // as in_columns() takes them; 0: no case reads a cache
 };
 
 // The ceilings that rows were compared with, each at its best rate, in order of appearance: "f32 FMA (avx512)
@@ -153,7 +139,7 @@ class SeenCeilings {
       const bool memory = one.limit == Limit::memory_read || one.limit == Limit::memory_write;
       std::cout << "  " << left_aligned(short_name(one.limit), 5) << "  "
                 << left_aligned(name_of(one.limit, one.isa), 22)
-                << right_aligned(with_decimals(one.rate / 1e9, memory ? 1 : 0), 6)
+                << right_aligned(fixed(one.rate / 1e9, memory ? 1 : 0), 6)
                 << (memory ? " GB/s   " : " GFLOP/s") << " on " << one.threads
                 << (one.threads == 1 ? " thread\n" : " threads\n");
     }
@@ -232,54 +218,45 @@ void bench(const BenchArguments& arguments) {
 }
 
 void add_calls(CLI::App& app, BenchChoice& choice) {
-  const char* group = "Calls (without --shape: those of docs/performance.md)";
+  begin_group(app, "Calls (without --shape: those of docs/performance.md)");
   add_texts_option(
       app, "--shape", "SHAPE",
       [&choice](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) choice.shapes.push_back(parse_bench_shape(text));
       },
-      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be repeated")
-      ->group(group);
+      "H,Lq,Lk,D or B,H,Hkv,Lq,Lk,D; may be repeated");
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&choice](std::size_t i) { choice.dtype = kDTypes[i]; },
-      "dtype of query, key, value and output (default f32 with --shape)")
-      ->group(group);
+      "dtype of query, key, value and output (default f32 with --shape)");
   add_optional_text(
       app, "--cache", "NAMES",
       [&choice](const std::string& text) { choice.caches = parse_bench_caches(text); },
       "read KV caches with these formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
-      "ring), separated by commas; sequence b of B, counted from 0, holds Lk (b + 1) / B keys")
-      ->group(group);
-  add_flag(app, "--causal", choice.causal, "allow keys up to the query's position")->group(group);
+      "ring), separated by commas; sequence b of B, counted from 0, holds Lk (b + 1) / B keys");
+  add_flag(app, "--causal", choice.causal, "allow keys up to the query's position");
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
       "also compute lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), weights "
-      "or scores, separated by commas")
-      ->group(group);
+      "or scores, separated by commas");
 }
 
 void add_computing(CLI::App& app, BenchArguments& arguments) {
-  const char* group = "Computing";
+  begin_group(app, "Computing");
   add_text_option(
       app, "--threads", "N",
       [&arguments](const std::string& text) {
         for (const std::string& part : split(text, ',')) {
           const std::optional<std::int64_t> count = whole_number(part);
           if (!count || *count < 0 || *count > std::numeric_limits<std::int16_t>::max())
-            throw UsageError("--threads is '" + text +
-                             "'; whole numbers from 0 to 32767, separated by commas, are expected");
+            refuse_value("--threads", text, "a list of whole numbers from 0 to 32767, separated by commas,");
           arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
         }
       },
-      "use at most N threads, or measure each of N,M,…; 0 is all of the machine (default 1,0)")
-      ->group(group);
-  add_integer(
-      app, "--repeat", {1}, [&arguments](std::int64_t n) { arguments.repeat = n; },
-      "time each call N times (default: for half a second, at least 3 times)")
-      ->group(group);
-  add_flag(app, "--all", arguments.all, "measure each call on every target of this machine (see heed info)")
-      ->group(group);
-  add_flag(app, "--json", arguments.json, "print a JSON list instead, one object per row")->group(group);
+      "use at most N threads, or measure each of N,M,…; 0 is all of the machine (default 1,0)");
+  add_integer(app, "--repeat", {1}, arguments.repeat,
+              "time each call N times (default: for half a second, at least 3 times)");
+  add_flag(app, "--all", arguments.all, "measure each call on every target of this machine (see heed info)");
+  add_flag(app, "--json", arguments.json, "print a JSON list instead, one object per row");
 }
 
 }  // namespace

@@ -9,11 +9,18 @@
 namespace heed::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr const char* kRunFormat = "heed-run-1";
 constexpr std::size_t kMostFiles = 1'000'000;
 constexpr std::size_t kMostText = 65536;  // bytes of a metadata value
 
 }  // namespace
+
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
 
 std::vector<std::string> captured_files(const std::string& folder) {
   std::vector<std::string> files;
@@ -43,6 +50,91 @@ nlohmann::ordered_json captured_value(const io::SafetensorsReader& file, const s
   const auto found = file.metadata().find(name);
   if (found == file.metadata().end() || found->second.size() > kMostText) return nullptr;
   return nlohmann::ordered_json::parse(found->second, nullptr, false);
+}
+
+namespace {
+
+struct Layer {
+  std::string kind;  // "encoder", "decoder", "cross", or none
+  std::string number;
+  Tensor weights;  // [B, H, Lq, Lk]
+};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::io, path + " " + what);
+}
+
+Layer read_layer(const std::string& path) {
+  const io::SafetensorsReader file(path);
+  require_captured_call(path, file);
+  const Json number = captured_value(file, "layer"), kind = captured_value(file, "kind"),
+             kind_number = captured_value(file, "kind_layer");
+  if (!number.is_number_integer()) refuse(path, "has no whole number 'layer' in its metadata");
+  if (!file.contains("weights"))
+    refuse(path, "has no weights; a folder of capture(weights=True, to=…) is expected");
+  for (const char* part : {"rows", "heads"})
+    if (!captured_value(file, part).is_null())
+      refuse(path, std::string("has only some of the ") + part + "; a capture of all of them is expected");
+  Layer layer{"", std::to_string(number.get<std::int64_t>()), file.read("weights")};
+  if (kind.is_string() && kind_number.is_number_integer()) {
+    layer.kind = kind.get<std::string>();
+    layer.number = std::to_string(kind_number.get<std::int64_t>());
+  }
+  if (layer.weights.rank() != 4 || layer.weights.count() == 0 || !is_floating(layer.weights.dtype()))
+    refuse(path, "has weights of dtype " + std::string(name_of(layer.weights.dtype())) + " and shape " +
+                     to_string(layer.weights.shape()) + "; floats [B, H, Lq, Lk] are expected");
+  return layer;
+}
+
+void check_alike(const std::string& path, const Tensor& one, const Tensor& first) {
+  const bool same =
+      one.size(0) == first.size(0) && one.size(2) == first.size(2) && one.size(3) == first.size(3);
+  if (!same || one.dtype() != first.dtype())
+    refuse(path, "has weights of shape " + to_string(one.shape()) +
+                     "; the rows and keys of the first call, " + to_string(first.shape()) +
+                     ", are expected in all layers");
+}
+
+// The layers of the first pass: it ends when a layer occurs again.
+std::vector<Layer> first_pass(const std::string& folder) {
+  std::vector<Layer> layers;
+  for (const std::string& path : captured_files(folder)) {
+    Layer layer = read_layer(path);
+    const bool again = std::any_of(layers.begin(), layers.end(), [&](const Layer& before) {
+      return before.kind == layer.kind && before.number == layer.number;
+    });
+    if (again) break;
+    if (!layers.empty()) check_alike(path, layer.weights, layers.front().weights);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace
+
+Document open_captured_weights(const std::string& folder) {
+  const std::vector<Layer> layers = first_pass(folder);
+  Dims shape = layers.front().weights.shape();
+  shape[1] = 0;
+  for (const Layer& layer : layers) shape[1] += layer.weights.size(1);
+  Tensor weights(shape, layers.front().weights.dtype());
+  std::vector<LayerHeads> heads;
+  const bool one_kind = std::all_of(layers.begin(), layers.end(),
+                                    [&](const Layer& layer) { return layer.kind == layers.front().kind; });
+  std::int64_t begin = 0;
+  for (const Layer& layer : layers) {
+    const std::int64_t count = layer.weights.size(1);
+    copy(layer.weights, weights.mutable_view().narrow(1, begin, count));
+    heads.push_back({one_kind || layer.kind.empty() ? layer.number : layer.kind + " " + layer.number, count});
+    begin += count;
+  }
+  try {
+    Document document = document_of_weights(weights);
+    document.report.layers = std::move(heads);
+    return document;
+  } catch (const Error& error) {
+    refuse(folder, "has no valid attention weights: " + std::string(error.what()));
+  }
 }
 
 }  // namespace heed::cli

@@ -1,7 +1,5 @@
 // heed explain: attention on a sentence, step by step.
-#include <unistd.h>
 
-#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -32,7 +30,6 @@ namespace heed::cli {
 namespace {
 
 constexpr std::uint64_t kSeed = 123;  // as in the notebook
-constexpr int kLeastWidth = 60;
 
 constexpr const char* kExplainDescription =
     "walk through attention on a sentence, step by step\n"
@@ -154,8 +151,7 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
 
 void print_for_people(const Model& model, const Explanation& explanation,
                       std::optional<std::int64_t> query_word) {
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output = standard_output();
   if (query_word)
     print_word(output, model, explanation, *query_word);
   else
@@ -166,9 +162,7 @@ void check_files(const ExplainArguments& arguments) {
   std::vector<NamedFile> inputs;
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
-  if (!arguments.params.empty() && !arguments.params.ends_with(".safetensors"))
-    throw UsageError("--params is '" + arguments.params +
-                     "'; a file whose name ends in .safetensors is expected");
+  require_ending("--params", arguments.params, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);
@@ -191,8 +185,7 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
   if (arguments.json)
     return row ? explain_walk_json(std::cout, reading, *row)
                : explain_trained_json(std::cout, reading, arguments.choice);
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const TextOutput output{std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
+  const TextOutput output = standard_output();
   if (row)
     explain_walk(output, reading, *row);
   else
@@ -243,83 +236,68 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
 }
 
 void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Sentence";
   add_argument(app, "SENTENCE", arguments.sentence,
                "words to explain, separated by spaces or commas; - reads standard input");
   add_argument(app, "WORDS", arguments.words, "more words: quotes may be left out");
+  begin_group(app, "Sentence");
   add_text(app, "--against", "OTHER_SENTENCE", arguments.against,
-           "attend to the words of this sentence instead (cross-attention)")
-      ->group(group);
-  add_flag(app, "--causal", arguments.causal, "no word attends to a later one")->group(group);
+           "attend to the words of this sentence instead (cross-attention)");
+  add_flag(app, "--causal", arguments.causal, "no word attends to a later one");
   add_text(app, "--word", "W", arguments.word,
-           "follow only this query word through every step; W:2 is its second occurrence")
-      ->group(group);
+           "follow only this query word through every step; W:2 is its second occurrence");
 }
 
 void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Layer";
+  begin_group(app, "Layer");
   ModelSizes& sizes = arguments.sizes;
   const auto add_size = [&](const char* name, std::optional<std::int64_t>& size, const char* help) {
-    add_integer(
-        app, name, {1}, [&size](std::int64_t n) { size = n; }, help)
-        ->group(group);
+    add_integer(app, name, {1}, size, help);
   };
   add_size("--heads", sizes.heads, "attention heads (default 1)");
   add_size("--dim", sizes.dim, "numbers in a word's vector (default 16)");
   add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (default 24)");
   add_size("--value-dim", sizes.value_dim, "numbers in a head's value (default 28)");
-  const auto set_seed = [&](std::int64_t n) { arguments.seed = static_cast<std::uint64_t>(n); };
-  add_integer(app, "--seed", {0}, set_seed,
-              "seed of the random numbers, which are the same as PyTorch's (default 123)")
-      ->group(group);
+  add_integer(app, "--seed", {0}, arguments.seed,
+              "seed of the random numbers, which are the same as PyTorch's (default 123)");
   const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
   add_choice(
       app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,
       "distribution of the weights: uniform from 0 to 1, normal N(0, 1), torch as in "
-      "torch.nn.MultiheadAttention, or lecun N(0, 1/D) (default: uniform for one head, lecun for more)")
-      ->group(group);
+      "torch.nn.MultiheadAttention, or lecun N(0, 1/D) (default: uniform for one head, lecun for more)");
   const auto set_layout = [&](std::size_t i) { arguments.layout = static_cast<WeightLayout>(i); };
   add_choice(app, "--layout", {"per-head", "in-proj", "fused-qkv"}, set_layout,
              "layout of the weights in the files of --params and --save, see below (default: that of "
-             "--params, else per-head)")
-      ->group(group);
+             "--params, else per-head)");
   add_text(
       app, "--params", "FILE.safetensors", arguments.params,
-      "read the parameters from this file; --heads is needed if the file does not tell the number of heads")
-      ->group(group);
+      "read the parameters from this file; --heads is needed if the file does not tell the number of heads");
 }
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Trained model";
+  begin_group(app, "Trained model");
   add_text(app, "--model", "DIR", arguments.model,
            "run this model on the words: a folder from heed train or transformers, or induction or stories, "
-           "which come with heed; --word then follows that word through the layers")
-      ->group(group);
+           "which come with heed; --word then follows that word through the layers");
   add_text_option(
-      app, "--layer", "N", [&](const std::string& text) { arguments.choice.layer = text; },
-      "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)")
-      ->group(group);
+      app, "--layer", "N", arguments.choice.layer,
+      "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)");
   add_text_option(
       app, "--head", "HEADS",
       [&](const std::string& text) {
         for (const std::string& head : split(text, ',')) arguments.choice.heads.push_back(head);
       },
       "draw only these heads: 1.3 (layer 1, head 3), or several separated by commas, numbered as in heed "
-      "look")
-      ->group(group);
+      "look");
 }
 
 void add_result_options(CLI::App& app, ExplainArguments& arguments) {
-  const char* group = "Results";
+  begin_group(app, "Results");
   add_text(app, "--save", "FILE.safetensors", arguments.save,
-           "write every step as a named tensor (query, key, …, weights, context, output) and the parameters")
-      ->group(group);
+           "write every step as a named tensor (query, key, …, weights, context, output) and the parameters");
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw every step on a page for a browser, where words and numbers can be followed; with --model, "
-           "the page contains the model and computes what you type")
-      ->group(group);
-  add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)")
-      ->group(group);
+           "the page contains the model and computes what you type");
+  add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)");
 }
 
 }  // namespace

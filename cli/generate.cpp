@@ -1,6 +1,4 @@
 // heed generate: text written by a model, and the tokens it attended to while writing.
-#include <array>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -56,12 +54,6 @@ struct GenerateArguments {
   bool json = false;
 };
 
-std::string share_text(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
-  return text.data();
-}
-
 std::string label_of(const ModelHead& head) {
   return std::to_string(head.layer) + "." + std::to_string(head.head);
 }
@@ -85,7 +77,7 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
   const auto layer = whole_number(parts[0]);
   const auto head = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
   if (!layer || !head || *layer < 0 || *head < 0)
-    throw UsageError("--head is '" + text + "'; a head such as 1.3 (layer 1, head 3) is expected");
+    refuse_value("--head", text, "a head such as 1.3 (layer 1, head 3)");
   if (*layer >= info.layers)
     throw UsageError("--head is '" + text + "'; the layers are 0 to " + std::to_string(info.layers - 1));
   if (*head >= info.heads)
@@ -97,14 +89,14 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
 // "or [2] 97.1 % 1.3".
 std::string pair_text(const WatchedPair& pair, bool with_head) {
   std::string text = token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
-  text += share_text(pair.weight);
+  text += fixed(100 * pair.weight, 1) + " %";
   return with_head ? text + " " + label_of(pair.head) : text;
 }
 
 // "or            98.0 %  or [2] 97.1 % 1.3, be [5] 60.0 % 0.1".
 void print_watched(const GeneratedToken& token, bool with_head) {
   std::cout << left_aligned(token_text(token.text), kTokenColumns) << ' '
-            << right_aligned(share_text(token.probability), 7) << "  ";
+            << right_aligned(fixed(100 * token.probability, 1) + " %", 7) << "  ";
   const char* before = "";
   for (const WatchedPair& pair : token.watched)
     std::cout << std::exchange(before, ", ") << pair_text(pair, with_head);
@@ -191,9 +183,8 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
-  add_integer(
-      *app, "--tokens", {1, kMostTokens}, [arguments](std::int64_t n) { arguments->options.tokens = n; },
-      "generate at most N tokens (default 200)");
+  add_integer(*app, "--tokens", {1, kMostTokens}, arguments->options.tokens,
+              "generate at most N tokens (default 200)");
   add_real(
       *app, "--temperature",
       [arguments](double x) {
@@ -204,9 +195,8 @@ Command add_generate(CLI::App& heed) {
       },
       "1 draws from the model's probabilities, less is more cautious, 0 takes the likeliest token (default "
       "1)");
-  add_integer(
-      *app, "--top-k", {1}, [arguments](std::int64_t n) { arguments->options.top_k = n; },
-      "draw only from the K likeliest tokens (default: all)")
+  add_integer(*app, "--top-k", {1}, arguments->options.top_k,
+              "draw only from the K likeliest tokens (default: all)")
       ->type_name("K");
   add_real(
       *app, "--top-p",
@@ -217,10 +207,8 @@ Command add_generate(CLI::App& heed) {
         arguments->options.top_p = x;
       },
       "draw only from the fewest likeliest tokens whose probabilities sum to X or more (default 1)");
-  add_integer(
-      *app, "--seed", {0, 0xffffffff},
-      [arguments](std::int64_t n) { arguments->options.seed = static_cast<std::uint64_t>(n); },
-      "seed of the random numbers (default 1)");
+  add_integer(*app, "--seed", {0, 0xffffffff}, arguments->options.seed,
+              "seed of the random numbers (default 1)");
   add_choice(
       *app, "--cache", {"f32", "bf16", "f16", "int8", "int4", "fp8"},
       [arguments](std::size_t i) { arguments->options.cache = static_cast<CacheFormat>(i); },
@@ -228,10 +216,8 @@ Command add_generate(CLI::App& heed) {
   add_flag(*app, "--watch", arguments->watch, "print what heads attended to with each token");
   add_text(*app, "--head", "L.H", arguments->head,
            "with --watch: show only this head, such as 1.3 (layer 1, head 3)");
-  add_integer(
-      *app, "--threads", {1, 4096},
-      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "use at most N threads (default: all)");
+  add_integer(*app, "--threads", {1, 4096}, arguments->options.threads,
+              "use at most N threads (default: all)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"DIR [options]"}, kGenerateExamples);
   return {app, [app, arguments] { run_generate(*app, *arguments); }};

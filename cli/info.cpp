@@ -92,7 +92,8 @@ Command add_info(CLI::App& heed) {
   CLI::App* app =
       add_command(heed, "info", "show version, build, processor features and the kernel that heed uses");
   const auto json = std::make_shared<bool>(false);
-  add_flag(*app, "--json", *json, "print one JSON object instead")->group("Results");
+  begin_group(*app, "Results");
+  add_flag(*app, "--json", *json, "print one JSON object instead");
   finish_help(*app, {"[options]"}, kInfoExamples);
   return {app, [json] { *json ? print_json(info()) : print(info()); }};
 }

@@ -1,18 +1,28 @@
 #include "looked_at.hpp"
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <utility>
 
-#include "captured_weights.hpp"
+#include "captured_run.hpp"
+#include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/model/look.hpp"
-#include "look/run.hpp"
+#include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
+
+void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std::string>& words) {
+  add_argument(app, "DOC", document,
+               "a file written by heed look --save or heed explain --save, or a folder written by "
+               "heed.transformers.capture(weights=True, to=…)");
+  add_argument(app, "WORDS", words, "with --model: the text to read; its first word takes the place of DOC");
+}
 
 Document open_looked_at(const std::string& path) {
   if (is_folder(path)) return open_captured_weights(path);
@@ -42,6 +52,27 @@ std::string file_text(const std::string& path) {
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");
   return text;
+}
+
+std::vector<std::string> read_tokens(const std::string& option, const std::string& path,
+                                     std::int64_t expected, const char* of) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
+  std::vector<std::string> tokens;
+  std::int64_t lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    if (lines >= expected) continue;  // counted for the message, but not stored
+    if (line.ends_with('\r')) line.pop_back();
+    if (!is_utf8(line))
+      throw Error(ErrorCode::io, path + " is not UTF-8 text (line " + std::to_string(lines + 1) + ")");
+    tokens.push_back(std::move(line));
+  }
+  if (file.bad() || !file.eof()) throw Error(ErrorCode::io, path + " could not be read");
+  if (lines != expected)
+    throw UsageError(option + " has " + std::to_string(lines) + (lines == 1 ? " line" : " lines") + "; " +
+                     std::to_string(expected) + ", one for each of the " + of + ", is expected");
+  return tokens;
 }
 
 std::string head_label(const AttentionReport& report, std::int64_t head) {

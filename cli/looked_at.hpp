@@ -1,12 +1,22 @@
-// The subject of `heed who` and `heed atlas`: a saved document, or a model that reads a text.
+// The subject of `heed who` and `heed atlas`: a saved document, or a model that reads a text. Its texts and
+// tokens.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "heed/inspect/document.hpp"
 #include "heed/model/model.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace heed::cli {
+
+/// Adds DOC and WORDS.
+void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std::string>& words);
 
 /// Opens a document with its report; for a file from `heed explain --save`, computes the report. For a folder
 /// from heed.transformers.capture(weights=True, to=…), opens its first pass.
@@ -24,6 +34,12 @@ namespace heed::cli {
 
 /// The contents of a text file. Throws Error (io) if it cannot be read.
 [[nodiscard]] std::string file_text(const std::string& path);
+
+/// Reads a file with one token per line. Lines end in \n or \r\n; the last line end may be missing. Throws
+/// Error (io) for a file that is unreadable or not UTF-8, UsageError unless it has `expected` lines. For the
+/// message, `option` is the option that named the file, and `of` is the thing that each line names.
+[[nodiscard]] std::vector<std::string> read_tokens(const std::string& option, const std::string& path,
+                                                   std::int64_t expected, const char* of);
 
 /// "3.1", or "1" if heads have no layer.
 [[nodiscard]] std::string head_label(const AttentionReport& report, std::int64_t head);

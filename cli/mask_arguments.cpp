@@ -57,9 +57,7 @@ std::string all_patterns() {
 
 // Parses the pattern and its numbers. Throws UsageError.
 std::pair<const Pattern*, Numbers> parsed_pattern(const std::string& text) {
-  const auto refuse = [&](const std::string& expected) {
-    throw UsageError("--mask-pattern is '" + text + "'; " + expected + " is expected");
-  };
+  const auto refuse = [&](const std::string& expected) { refuse_value("--mask-pattern", text, expected); };
   const std::size_t equals = text.find('=');
   for (const Pattern& pattern : kPatterns) {
     if (text.substr(0, equals) != pattern.name) continue;
@@ -131,9 +129,9 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
 
 }  // namespace
 
-void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+void add_mask_options(CLI::App& app, MaskArguments& arguments) {
   const auto add = [&](const char* name, const char* value, std::string& target, const char* help) {
-    add_text(app, name, value, target, help)->group(group);
+    add_text(app, name, value, target, help);
   };
   add("--mask-rows", "TENSOR", arguments.rows,
       "[Lq, N, 2], i64 or i32: row i sees keys [begin, end) of any of its intervals; axes [B, H] may come "
@@ -151,16 +149,14 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
       [&](const std::string& text) {
         arguments.block_size = integer_pair("--block-size", text, ',', 1, "QUERIES,KEYS (1 or more each)");
       },
-      "block size of --mask-blocks (default 64,64)")
-      ->group(group);
+      "block size of --mask-blocks (default 64,64)");
   add_text_option(
       app, "--mask-pattern", "NAME=NUMBERS",
       [&](const std::string& text) {
         (void)parsed_pattern(text);
         arguments.pattern = text;
       },
-      ("one of " + all_patterns()).c_str())
-      ->group(group);
+      ("one of " + all_patterns()).c_str());
   add("--mask-expression", "TEXT", arguments.expression,
       "a condition on b, h, i and j, such as 'j <= i && doc[i] == doc[j]' (docs/masks.md)");
   add_texts_option(
@@ -169,23 +165,20 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string
         for (const std::string& text : texts) {
           const std::size_t equals = text.find('=');
           if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-            throw UsageError("--array is '" + text + "'; NAME=TENSOR is expected");
+            refuse_value("--array", text, "NAME=TENSOR");
           arguments.arrays.emplace_back(text.substr(0, equals), text.substr(equals + 1));
         }
       },
-      "[N]: the array that expressions read as NAME[…]; may be repeated")
-      ->group(group);
+      "[N]: the array that expressions read as NAME[…]; may be repeated");
 }
 
-void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group) {
+void add_score_expression(CLI::App& app, MaskArguments& arguments) {
   add_text(app, "--score-expression", "TEXT", arguments.score_expression,
-           "a new score from s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)")
-      ->group(group);
+           "a new score from s (the score), b, h, i and j, such as 's - 0.1 * abs(i - j)' (docs/masks.md)");
 }
 
 void check_mask_options(const CLI::App& app) {
-  if (given(app, "--block-size") && !given(app, "--mask-blocks"))
-    throw UsageError("--block-size is given without --mask-blocks TENSOR");
+  require_beside(app, "--block-size", "--mask-blocks", "TENSOR");
   if (given(app, "--array") && !given(app, "--mask-expression") && !given(app, "--score-expression"))
     throw UsageError("--array is given without --mask-expression or --score-expression TEXT");
 }

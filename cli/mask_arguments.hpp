@@ -23,8 +23,8 @@ struct MaskArguments {
   std::vector<std::pair<std::string, std::string>> arrays;  ///< names and tensors
 };
 
-void add_mask_options(CLI::App& app, MaskArguments& arguments, const std::string& group);
-void add_score_expression(CLI::App& app, MaskArguments& arguments, const std::string& group);
+void add_mask_options(CLI::App& app, MaskArguments& arguments);
+void add_score_expression(CLI::App& app, MaskArguments& arguments);
 void check_mask_options(const CLI::App& app);
 
 /// The files to read and the options that name them.

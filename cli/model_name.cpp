@@ -8,14 +8,9 @@
 #include "text.hpp"
 
 namespace heed::cli {
-
-std::string model_file(const std::string& name) {
-  const std::string folder = model_folder(name);
-  return folder.ends_with(".gguf") ? folder : folder + "/model.safetensors";
-}
+namespace {
 
 void check_document_name(const std::string& path) {
-  if (path.empty()) return;
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(path, error);
   if (path.ends_with(".gguf") || (is_folder && std::filesystem::exists(path + "/config.json", error)))
@@ -26,6 +21,20 @@ void check_document_name(const std::string& path) {
     throw UsageError("DOC is '" + path +
                      "', which does not exist; for words, --model DIR is expected before them (--model "
                      "induction comes with heed)");
+}
+
+}  // namespace
+
+std::string model_file(const std::string& name) {
+  const std::string folder = model_folder(name);
+  return folder.ends_with(".gguf") ? folder : folder + "/model.safetensors";
+}
+
+void check_document(const std::string& command, const std::string& path,
+                    const std::vector<std::string>& words) {
+  if (!path.empty()) check_document_name(path);
+  if (!words.empty())
+    throw UsageError("'" + words[0] + "' is one argument too many (see heed " + command + " --help)");
 }
 
 heed::Model read_model(const std::string& name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "heed/model/model.hpp"
 
@@ -11,7 +12,9 @@ namespace heed::cli {
 [[nodiscard]] heed::Model read_model(const std::string& name);
 /// The file with the model's weights: in its folder, or the GGUF file itself.
 [[nodiscard]] std::string model_file(const std::string& name);
-/// Throws UsageError if DOC names a model, or is a text given without --model.
-void check_document_name(const std::string& path);
+/// Throws UsageError if DOC names a model, or is a text given without --model, or if words follow it.
+/// `command` is "look", for example.
+void check_document(const std::string& command, const std::string& path,
+                    const std::vector<std::string>& words);
 
 }  // namespace heed::cli

@@ -21,10 +21,6 @@ std::string expectation(const IntegerRange& range) {
   return least ? "a whole number of at least " + std::to_string(range.least) : "a whole number";
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& text, const std::string& expected) {
-  throw UsageError(name + " is '" + text + "'; " + expected + " is expected");
-}
-
 // std::from_chars rejects a leading plus sign, but users write one.
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
@@ -41,10 +37,7 @@ CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string
   return heed.add_subcommand(name, description);
 }
 
-const AddedOption& AddedOption::group(const std::string& name) const {
-  option_->group(name);
-  return *this;
-}
+void begin_group(CLI::App& app, const std::string& name) { app.option_defaults()->group(name); }
 
 const AddedOption& AddedOption::type_name(const std::string& name) const {
   option_->type_name(name);
@@ -57,10 +50,10 @@ std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, co
                                                    char separator, std::int64_t least,
                                                    const std::string& expected) {
   const std::vector<std::string> parts = split(text, separator);
-  if (parts.size() != 2) refuse(option, text, expected);
+  if (parts.size() != 2) refuse_value(option, text, expected);
   const auto first = whole_number(parts[0]);
   const auto second = whole_number(parts[1]);
-  if (!first || !second || *first < least || *second < least) refuse(option, text, expected);
+  if (!first || !second || *first < least || *second < least) refuse_value(option, text, expected);
   return {*first, *second};
 }
 
@@ -68,7 +61,8 @@ AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange ran
                         std::function<void(std::int64_t)> store, const std::string& help) {
   const auto parse = [name, range, store = std::move(store)](const std::string& text) {
     const std::optional<std::int64_t> number = whole_number(text);
-    if (!number || *number < range.least || *number > range.most) refuse(name, text, expectation(range));
+    if (!number || *number < range.least || *number > range.most)
+      refuse_value(name, text, expectation(range));
     store(*number);
   };
   return add_text_option(app, name, "N", parse, help);
@@ -78,7 +72,7 @@ AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(
                      const std::string& help) {
   const auto parse = [name, store = std::move(store)](const std::string& text) {
     const std::optional<double> number = number_in<double>(text);
-    if (!number || !std::isfinite(*number)) refuse(name, text, "a finite number");
+    if (!number || !std::isfinite(*number)) refuse_value(name, text, "a finite number");
     store(*number);
   };
   return add_text_option(app, name, "X", parse, help);
@@ -95,7 +89,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
       for (const std::string& word : words) {
         expected += (expected.empty() ? "" : word == words.back() ? " or " : ", ") + word;
       }
-      refuse(name, text, expected);
+      refuse_value(name, text, expected);
     }
     store(static_cast<std::size_t>(found - words.begin()));
   };
@@ -106,7 +100,7 @@ AddedOption add_text(CLI::App& app, const std::string& name, const std::string& 
                      const std::string& help) {
   const auto store = [name, value, &target](const std::string& text) {
     // Usually an unset shell variable.
-    if (text.empty()) refuse(name, text, value);
+    if (text.empty()) refuse_value(name, text, value);
     target = text;
   };
   return add_text_option(app, name, value, store, help);
@@ -162,6 +156,20 @@ std::vector<GivenOption> given_options(const CLI::App& app) {
                        flag ? std::vector<std::string>() : option->results()});
   }
   return options;
+}
+
+void refuse_value(const std::string& option, const std::string& text, const std::string& expected) {
+  throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
+}
+
+void require_ending(const std::string& option, const std::string& path, const std::string& end) {
+  if (!path.empty() && !path.ends_with(end)) refuse_value(option, path, "a file whose name ends in " + end);
+}
+
+void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
+                    const std::string& value) {
+  if (given(app, option) && !given(app, other))
+    throw UsageError(option + " is given without " + other + " " + value);
 }
 
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {

@@ -3,6 +3,7 @@
 // CLI11 parses the command line. Its headers are slow to compile, so sources include this header instead.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,13 +34,14 @@ namespace heed::cli {
 /// A subcommand of `heed`.
 CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string& description);
 
+/// Sets the help's heading of options that are added from now on.
+void begin_group(CLI::App& app, const std::string& name);
+
 /// An option that was just added; `->` sets further properties.
 class AddedOption {
  public:
   explicit AddedOption(CLI::Option* option) : option_(option) {}
 
-  /// Sets the option's heading in the help.
-  const AddedOption& group(const std::string& name) const;
   /// Sets the placeholder of its value in the help.
   const AddedOption& type_name(const std::string& name) const;
   const AddedOption* operator->() const { return this; }
@@ -58,9 +60,22 @@ struct IntegerRange {
 AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange range,
                         std::function<void(std::int64_t)> store, const std::string& help);
 
+template <class Target>
+requires std::assignable_from<Target&, std::int64_t> AddedOption add_integer(
+    CLI::App& app, const std::string& name, IntegerRange range, Target& target, const std::string& help) {
+  return add_integer(
+      app, name, range, [&target](std::int64_t n) { target = static_cast<Target>(n); }, help);
+}
+
 /// Adds `name X`: a finite number.
 AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
                      const std::string& help);
+template <class Target>
+requires std::assignable_from<Target&, double> AddedOption add_real(CLI::App& app, const std::string& name,
+                                                                    Target& target, const std::string& help) {
+  return add_real(
+      app, name, [&target](double x) { target = x; }, help);
+}
 
 /// Adds `name A|B|…`: `store` gets the index of the word chosen.
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
@@ -74,10 +89,28 @@ AddedOption add_text(CLI::App& app, const std::string& name, const std::string& 
 AddedOption add_text_option(CLI::App& app, const std::string& name, const std::string& value,
                             std::function<void(const std::string&)> parse, const std::string& help);
 
+/// The same without a check.
+template <class Target>
+requires std::assignable_from<Target&, std::string> AddedOption add_text_option(CLI::App& app,
+                                                                                const std::string& name,
+                                                                                const std::string& value,
+                                                                                Target& target,
+                                                                                const std::string& help) {
+  return add_text_option(
+      app, name, value, [&target](const std::string& text) { target = text; }, help);
+}
+
 /// The same for an option that may be repeated, and for one whose value is optional (then empty).
 AddedOption add_texts_option(CLI::App& app, const std::string& name, const std::string& value,
                              std::function<void(const std::vector<std::string>&)> parse,
                              const std::string& help);
+template <class Target>
+requires std::assignable_from<Target&, std::vector<std::string>> AddedOption
+add_texts_option(CLI::App& app, const std::string& name, const std::string& value, Target& target,
+                 const std::string& help) {
+  return add_texts_option(
+      app, name, value, [&target](const std::vector<std::string>& texts) { target = texts; }, help);
+}
 AddedOption add_optional_text(CLI::App& app, const std::string& name, const std::string& value,
                               std::function<void(const std::string&)> parse, const std::string& help);
 
@@ -104,6 +137,17 @@ struct GivenOption {
 };
 /// The options on the command line, in the order of the help.
 [[nodiscard]] std::vector<GivenOption> given_options(const CLI::App& app);
+
+/// Throws UsageError: "OPTION is 'TEXT'; EXPECTED is expected".
+[[noreturn]] void refuse_value(const std::string& option, const std::string& text,
+                               const std::string& expected);
+
+/// Throws UsageError if the file's name does not end in `end`. An empty path is an option not given.
+void require_ending(const std::string& option, const std::string& path, const std::string& end);
+
+/// Throws UsageError if the option is given without the other one. `value` is the other's placeholder.
+void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
+                    const std::string& value);
 
 /// Throws UsageError if the option was not given. `meaning` says what it is for.
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning);

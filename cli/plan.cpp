@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend_arguments.hpp"
 #include "bench/cases.hpp"
 #include "bench/measure.hpp"
 #include "command.hpp"
@@ -217,93 +218,65 @@ void run_plan(PlanArguments arguments) {
   (arguments.json ? print_json : print)(arguments, plans, chosen);
 }
 
-void add_rate(CLI::App& app, const std::string& name, const char* group, bool may_be_zero,
-              std::function<void(double)> store, const std::string& help) {
+void add_rate(CLI::App& app, const std::string& name, bool may_be_zero, std::function<void(double)> store,
+              const std::string& help) {
   const auto checked = [name, may_be_zero, store = std::move(store)](double value) {
     if (value < 0 || (value == 0 && !may_be_zero))
       throw UsageError(name + " is '" + number_text(value) + "'; a number " +
                        (may_be_zero ? "of at least" : "above") + " 0 is expected");
     store(value);
   };
-  add_real(app, name, checked, help)->group(group);
+  add_real(app, name, checked, help);
 }
 
 void add_machines(CLI::App& app, PlanArguments& arguments) {
-  const char* group = "Machines (--ranks is required)";
+  begin_group(app, "Machines (--ranks is required)");
   Machines& machines = arguments.machines;
-  add_integer(
-      app, "--ranks", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.ranks = n; },
-      "number of processes that share the call")
-      ->group(group);
-  add_integer(
-      app, "--nodes", {1, kMostRanks}, [&arguments](std::int64_t n) { arguments.nodes = n; },
-      "number of machines, each with the same number of ranks (default: one per rank)")
-      ->group(group);
+  add_integer(app, "--ranks", {1, kMostRanks}, arguments.ranks, "number of processes that share the call");
+  add_integer(app, "--nodes", {1, kMostRanks}, arguments.nodes,
+              "number of machines, each with the same number of ranks (default: one per rank)");
   add_rate(
-      app, "--gbytes-per-s", group, false, [&machines](double x) { machines.bytes_per_second = x * 1e9; },
+      app, "--gbytes-per-s", false, [&machines](double x) { machines.bytes_per_second = x * 1e9; },
       "rate at which a rank sends, and at the same time receives, between nodes (default 12.5)");
   add_rate(
-      app, "--node-gbytes-per-s", group, false,
-      [&machines](double x) { machines.node_bytes_per_second = x * 1e9; },
+      app, "--node-gbytes-per-s", false, [&machines](double x) { machines.node_bytes_per_second = x * 1e9; },
       "the same between ranks of one node (default 8)");
   add_rate(
-      app, "--latency", group, true, [&machines](double x) { machines.latency_seconds = x; },
+      app, "--latency", true, [&machines](double x) { machines.latency_seconds = x; },
       "seconds per message (default 2e-6)");
   add_rate(
-      app, "--gflops", group, false, [&arguments](double x) { arguments.gflops = x; },
+      app, "--gflops", false, [&arguments](double x) { arguments.gflops = x; },
       "effective GFLOP/s of a rank, as heed bench prints them (default: measured)");
 }
 
 void add_call(CLI::App& app, PlanArguments& arguments) {
-  const char* group = "Call (--length is required)";
+  begin_group(app, "Call (--length is required)");
   PlannedCall& call = arguments.call;
-  const auto size = [&](const char* name, std::int64_t most, std::function<void(std::int64_t)> store,
-                        const char* help) {
-    add_integer(app, name, {1, most}, std::move(store), help)->group(group);
-  };
-  size(
-      "--length", kMostLength, [&](std::int64_t n) { arguments.length = n; },
-      "number of keys, and of queries unless --queries is given");
-  size(
-      "--queries", kMostLength, [&](std::int64_t n) { arguments.queries = n; },
-      "number of queries, if they are fewer: the last positions, as in decoding");
-  size(
-      "--batch", kMostSize, [&](std::int64_t n) { call.batch = n; }, "batch entries (default 1)");
-  size(
-      "--heads", kMostSize, [&](std::int64_t n) { call.heads = n; }, "query heads (default 8)");
-  size(
-      "--kv-heads", kMostSize, [&](std::int64_t n) { arguments.kv_heads = n; },
-      "key heads (default: one per query head)");
-  size(
-      "--head-dim", kMostSize, [&](std::int64_t n) { call.head_dim = n; },
-      "width of queries, keys and values (default 64)");
+  const IntegerRange length{1, kMostLength}, size{1, kMostSize};
+  add_integer(app, "--length", length, arguments.length,
+              "number of keys, and of queries unless --queries is given");
+  add_integer(app, "--queries", length, arguments.queries,
+              "number of queries, if they are fewer: the last positions, as in decoding");
+  add_integer(app, "--batch", size, call.batch, "batch entries (default 1)");
+  add_integer(app, "--heads", size, call.heads, "query heads (default 8)");
+  add_integer(app, "--kv-heads", size, arguments.kv_heads, "key heads (default: one per query head)");
+  add_integer(app, "--head-dim", size, call.head_dim, "width of queries, keys and values (default 64)");
   add_choice(
       app, "--dtype", {"f32", "bf16", "f16"}, [&](std::size_t i) { arguments.dtype = kPlannedDTypes[i]; },
-      "dtype of query, key, value and output (default f32)")
-      ->group(group);
-  add_flag(app, "--causal", call.causal, "allow keys up to the query's position")->group(group);
-  add_text_option(
-      app, "--window", "LEFT,RIGHT",
-      [&call](const std::string& text) {
-        const auto [left, right] =
-            integer_pair("--window", text, ',', -1, "LEFT,RIGHT (whole numbers; -1 is unbounded)");
-        call.window = {left, right};
-      },
-      "allow keys from p - LEFT to p + RIGHT; -1 is unbounded")
-      ->group(group);
-  add_flag(app, "--gradients", call.gradients, "also plan the backward pass")->group(group);
+      "dtype of query, key, value and output (default f32)");
+  add_flag(app, "--causal", call.causal, "allow keys up to the query's position");
+  add_window_option(app, call.window);
+  add_flag(app, "--gradients", call.gradients, "also plan the backward pass");
   add_choice(
       app, "--results", {"rows", "weights", "sums"},
       [&call](std::size_t i) {
         call.results = std::array{Results::of_rows, Results::weights, Results::sums}[i];
       },
       "results besides the output: rows (default: lse, entropy, top-k), weights (also weights or scores), or "
-      "sums (also sums over rows: received, map)")
-      ->group(group);
+      "sums (also sums over rows: received, map)");
   add_choice(
       app, "--layout", {kLayouts[0], kLayouts[1], kLayouts[2]}, [&](std::size_t i) { arguments.layout = i; },
-      "which positions a rank holds (default contiguous)")
-      ->group(group);
+      "which positions a rank holds (default contiguous)");
 }
 
 }  // namespace
@@ -313,7 +286,8 @@ Command add_plan(CLI::App& heed) {
   const auto arguments = std::make_shared<PlanArguments>();
   add_machines(*app, *arguments);
   add_call(*app, *arguments);
-  add_flag(*app, "--json", arguments->json, "print one JSON object instead")->group("Results");
+  begin_group(*app, "Results");
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   finish_help(*app, {"--ranks N --length L [options]"}, kPlanExamples);
   return {app, [app, arguments] {
             require_option(*app, "--ranks", "the number of processes that share the call");

@@ -25,8 +25,7 @@ void parse_sharding(const std::string& text, RankOptions& options) {
     options.sharding = Kind::striped;
     options.stripe = *stripe;
   } else {
-    throw UsageError("--sharding is '" + text +
-                     "'; contiguous, zigzag, striped or striped:N (N positions, 1 or more) is expected");
+    refuse_value("--sharding", text, "contiguous, zigzag, striped or striped:N (N positions, 1 or more)");
   }
 }
 
@@ -38,21 +37,19 @@ Kind kind_of(const RankOptions& options, bool causal) {
 }  // namespace
 
 void add_rank_options(CLI::App& app, RankOptions& options) {
+  begin_group(app, kRankGroup);
   add_text_option(
       app, "--sharding", "HOW", [&options](const std::string& text) { parse_sharding(text, options); },
       "which rank holds which queries and keys: contiguous (default), zigzag (default with --causal), "
-      "striped or striped:N (runs of N positions in turn; N is 192 by default)")
-      ->group(kRankGroup);
+      "striped or striped:N (runs of N positions in turn; N is 192 by default)");
   add_choice(
       app, "--scheme", {"automatic", "ring", "gather", "ulysses", "decode"},
       [&options](std::size_t i) { options.scheme = static_cast<distributed::Scheme>(i); },
       "how the ranks compute (docs/distributed.md); automatic chooses the fastest by the cost model (default "
-      "automatic)")
-      ->group(kRankGroup);
+      "automatic)");
   add_flag(app, "--deterministic", options.deterministic,
            "refuse calls whose bits may differ from those of one process: ranks with different instruction "
-           "sets, gradients of bias and sinks")
-      ->group(kRankGroup);
+           "sets, gradients of bias and sinks");
 }
 
 void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names) {

@@ -3,14 +3,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iostream>
 #include <string_view>
 
 namespace heed::cli {
 namespace {
 
 constexpr int kDefaultWidth = 80;
+constexpr int kLeastWidth = 60;
 constexpr int kLargestWidth = 10000;  // a larger COLUMNS is a mistake
 
 std::string_view environment(const char* name) {
@@ -50,6 +53,11 @@ Terminal terminal_at(int descriptor) {
   terminal.color = terminal.interactive ? color_of_environment() : Color::none;
   terminal.width = width_of(descriptor);
   return terminal;
+}
+
+TextOutput standard_output() {
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  return {std::cout, terminal.color, std::max(kLeastWidth, terminal.width)};
 }
 
 }  // namespace heed::cli

@@ -29,4 +29,7 @@ struct TextOutput {
   int width = 80;
 };
 
+/// Standard output, with at least 60 columns.
+[[nodiscard]] TextOutput standard_output();
+
 }  // namespace heed::cli

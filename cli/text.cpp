@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
@@ -163,6 +164,23 @@ int display_width(std::string_view text) {
     text.remove_prefix(point.length);
   }
   return width;
+}
+
+std::string fixed(double value, int decimals) {
+  if (std::isnan(value)) return "-";
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+std::string counted(std::int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+std::string joined_words(const std::string& first, const std::vector<std::string>& more) {
+  std::string text = first;
+  for (const std::string& word : more) text += " " + word;
+  return text;
 }
 
 std::string with_dashes(std::string_view name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,15 @@ namespace heed::cli {
 /// Columns of printable text on a terminal: 0 for a combining mark, 2 for East Asian wide characters and
 /// emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);
+
+/// A number with that many decimals; "-" for NaN.
+[[nodiscard]] std::string fixed(double value, int decimals);
+
+/// "1 head", "2 heads".
+[[nodiscard]] std::string counted(std::int64_t count, const std::string& thing);
+
+/// Words with spaces between.
+[[nodiscard]] std::string joined_words(const std::string& first, const std::vector<std::string>& more);
 
 /// Replaces _ by -, as in option names.
 [[nodiscard]] std::string with_dashes(std::string_view name);

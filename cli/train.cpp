@@ -229,18 +229,17 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
         name == "layers" || name == "heads" || name == "model_dim" || name == "context" || name == "symbols";
     return size ? "Model" : "Learning";
   };
+  begin_group(app, "Model");
   add_choice(
       app, "--task", {"text", "induction"},
       [&settings](std::size_t i) { settings.task = static_cast<Task>(i); },
-      "learn from TEXT.txt, or from random symbols that repeat (default text)")
-      ->group("Model");
-  for (const IntegerSetting& one : integer_settings())
-    add_integer(
-        app, option_of(one.name), {one.least, one.most},
-        [&settings, value = one.value](std::int64_t n) { settings.*value = n; }, help_of(one, settings))
-        ->group(group_of(one.name));
-  add_flag(app, "--attention-only", settings.attention_only, "use blocks of attention only, without an MLP")
-      ->group("Model");
+      "learn from TEXT.txt, or from random symbols that repeat (default text)");
+  for (const IntegerSetting& one : integer_settings()) {
+    begin_group(app, group_of(one.name));
+    add_integer(app, option_of(one.name), {one.least, one.most}, settings.*one.value, help_of(one, settings));
+  }
+  begin_group(app, "Model");
+  add_flag(app, "--attention-only", settings.attention_only, "use blocks of attention only, without an MLP");
   for (const RealSetting& one : real_settings()) {
     const std::string option = option_of(one.name);
     const auto store = [&settings, one, option](double x) {
@@ -249,7 +248,8 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
                          (one.zero_allowed ? "of at least 0" : "above 0") + " is expected");
       settings.*one.value = x;
     };
-    add_real(app, option, store, help_of(one, settings))->group(group_of(one.name));
+    begin_group(app, group_of(one.name));
+    add_real(app, option, store, help_of(one, settings));
   }
 }
 
@@ -261,33 +261,24 @@ Command add_train_with(CLI::App& heed, const TrainedBy& by) {
   CLI::App* app = add_command(heed, "train", kTrainDescription);
   const auto arguments = std::make_shared<TrainArguments>();
   add_argument(*app, "TEXT.txt", arguments->text, "UTF-8 text to learn from, character by character");
-  add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint")
-      ->group("Training");
-  add_flag(*app, "--resume", arguments->resume, "continue from the checkpoint in DIR with its settings")
-      ->group("Training");
-  add_integer(
-      *app, "--checkpoint-every", {1},
-      [arguments](std::int64_t n) { arguments->options.checkpoint_every = n; },
-      "save a checkpoint every N steps and at the end (default 100)")
-      ->group("Training");
-  add_integer(
-      *app, "--stop-at", {1}, [arguments](std::int64_t n) { arguments->options.stop_at = n; },
-      "save and stop after step N of --steps")
-      ->group("Training");
+  begin_group(*app, "Training");
+  add_text(*app, "--out", "DIR", arguments->out, "the folder for the model and its checkpoint");
+  add_flag(*app, "--resume", arguments->resume, "continue from the checkpoint in DIR with its settings");
+  add_integer(*app, "--checkpoint-every", {1}, arguments->options.checkpoint_every,
+              "save a checkpoint every N steps and at the end (default 100)");
+  add_integer(*app, "--stop-at", {1}, arguments->options.stop_at, "save and stop after step N of --steps");
   add_settings(*app, arguments->settings);
-  add_integer(
-      *app, "--threads", {1, 4096},
-      [arguments](std::int64_t n) { arguments->options.threads = static_cast<int>(n); },
-      "use at most N threads, of which up to 8 help (default: all of the machine); the result is the same "
-      "for any number")
-      ->group("Running");
-  add_flag(*app, "--json", arguments->json, "print one JSON object at the end")->group("Running");
+  begin_group(*app, "Running");
+  add_integer(*app, "--threads", {1, 4096}, arguments->options.threads,
+              "use at most N threads, of which up to 8 help (default: all of the machine); the result is the "
+              "same for any number");
+  add_flag(*app, "--json", arguments->json, "print one JSON object at the end");
+  begin_group(*app, kRankGroup);
   add_choice(
       *app, "--over", {"batch", "sequence"},
       [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
       "what is divided among the ranks: the sequences of a batch, or the positions of each sequence (default "
-      "batch)")
-      ->group(kRankGroup);
+      "batch)");
   finish_help(
       *app,
       {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},

@@ -1,30 +1,25 @@
 // heed who: heads that make one word attend to another.
-#include <unistd.h>
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "command.hpp"
 #include "heed/error.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
-#include "look/tokens.hpp"
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
+#include "text.hpp"
 #include "who/answer.hpp"
 
 namespace heed::cli {
 namespace {
-
-constexpr int kLeastWidth = 60;
 
 constexpr const char* kWhoDescription =
     "find the heads that make one word attend to another\n"
@@ -52,12 +47,6 @@ struct WhoArguments {
   bool json = false;
 };
 
-std::string given_text(const WhoArguments& arguments) {
-  std::string text = arguments.document;
-  for (const std::string& word : arguments.words) text += " " + word;
-  return text;
-}
-
 void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
@@ -68,9 +57,7 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   if (!arguments.model.empty() && !arguments.tokens.empty())
     throw UsageError("--tokens is given together with --model, which makes its own tokens");
   if (!arguments.model.empty()) return;
-  check_document_name(arguments.document);
-  if (!arguments.words.empty())
-    throw UsageError("'" + arguments.words[0] + "' is one argument too many (see heed who --help)");
+  check_document("who", arguments.document, arguments.words);
   if (given(app, "--against"))
     throw UsageError("--against is given without --model, which would read the other text");
 }
@@ -97,7 +84,8 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model);
-    answer = answer_pair(read_with_model(model, given_text(arguments), "WORDS"), printing.row, printing.key);
+    answer = answer_pair(read_with_model(model, joined_words(arguments.document, arguments.words), "WORDS"),
+                         printing.row, printing.key);
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,
                             printing.key, " for --against");
@@ -111,8 +99,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
         << '\n';
     return;
   }
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  print_pair({std::cout, terminal.color, std::max(kLeastWidth, terminal.width)}, answer, other, printing);
+  print_pair(standard_output(), answer, other, printing);
 }
 
 }  // namespace
@@ -122,35 +109,23 @@ Command add_who(CLI::App& heed) {
   const auto arguments = std::make_shared<WhoArguments>();
   add_argument(*app, "ROW", arguments->printing.row, "the word that attends");
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
-  add_argument(*app, "DOC", arguments->document,
-               "a file written by heed look --save or heed explain --save, or a folder written by "
-               "heed.transformers.capture(weights=True, to=…)");
-  add_argument(*app, "WORDS", arguments->words,
-               "with --model: the text to read; its first word takes the place of DOC");
-  const char* group = "Model";
+  add_subject_arguments(*app, arguments->document, arguments->words);
+  begin_group(*app, "Model");
   add_text(*app, "--model", "DIR", arguments->model,
            "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed")
-      ->group(group);
+           "which comes with heed");
   add_text(
       *app, "--against", "TEXT", arguments->against,
-      "ask the same question about this text and show what changes; for example, with one word exchanged")
-      ->group(group);
-  group = "Words";
+      "ask the same question about this text and show what changes; for example, with one word exchanged");
+  begin_group(*app, "Words");
   add_text(*app, "--tokens", "FILE", arguments->tokens,
-           "a text file with one token per line, for a DOC without tokens, such as a captured folder")
-      ->group(group);
-  group = "Results";
-  add_integer(
-      *app, "--heads", {1}, [arguments](std::int64_t n) { arguments->printing.heads = n; },
-      "list N heads, best first (default 10)")
-      ->group(group);
-  add_integer(
-      *app, "--top-k", {1, 1024}, [arguments](std::int64_t n) { arguments->printing.top_k = n; },
-      "list K keys of a row that is too long to draw whole, and of each row with --json (default 12)")
-      ->group(group)
+           "a text file with one token per line, for a DOC without tokens, such as a captured folder");
+  begin_group(*app, "Results");
+  add_integer(*app, "--heads", {1}, arguments->printing.heads, "list N heads, best first (default 10)");
+  add_integer(*app, "--top-k", {1, 1024}, arguments->printing.top_k,
+              "list K keys of a row that is too long to draw whole, and of each row with --json (default 12)")
       ->type_name("K");
-  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads")->group(group);
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with all heads");
   finish_help(*app, {"ROW KEY DOC [options]", "ROW KEY --model DIR WORDS [options]"}, kWhoExamples);
   return {app, [app, arguments] { run_who(*app, *arguments); }};
 }

@@ -40,6 +40,7 @@ TEST(Lettering, ShortensToTheWidthAndNotBeyond) {
   EXPECT_EQ(shortened("日本語", 4), "日…") << "a character of two columns does not fit one";
   EXPECT_EQ(heed::cli::left_aligned("日本語", 4), "日… ");
   EXPECT_EQ(heed::cli::right_aligned("ab", 4), "  ab");
+  EXPECT_EQ(heed::cli::in_columns({"head", "1.50", "sink"}, {-6, 5, 2}), "head   1.50s…");
 }
 
 TEST(Lettering, TellsRepeatedWordsApart) {

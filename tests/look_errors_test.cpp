@@ -116,6 +116,46 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
   }
 }
 
+TEST_F(LookErrors, AnswersOneQuestionAtATime) {
+  const std::string both = " are both given; one question at a time is expected";
+  const std::vector<Words> questions = {
+      {"--row", "1"}, {"--tile", "0:1,0:1"}, {"--token", "a"}, {"--evict", "h2o:1+1"}};
+  const std::vector<Words> summary = {{"--sort", "sink"},   {"--brief"},        {"--find", "induction"},
+                                      {"--needle", "a"},    {"--top", "3"},     {"--price"},
+                                      {"--map", "2x2"},     {"--check"},        {"--draw-mask"},
+                                      {"--html", "x.html"}, {"--png", "x.png"}, {"--serve"}};
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    std::vector<Words> others(questions.begin() + static_cast<std::ptrdiff_t>(i) + 1, questions.end());
+    others.insert(others.end(), summary.begin(), summary.end());
+    for (const Words& other : others) {
+      Words words = other;
+      words.insert(words.end(), questions[i].begin(), questions[i].end());
+      expect(2, call(words), questions[i][0] + " and " + other[0] + both);
+    }
+  }
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--find", "local", "--sort", "sink"}, "--find and --sort" + both},
+      {{"--batch", "1", "--serve"}, "--batch is given beside --serve, whose page holds all heads"},
+      {{"--json", "--serve"}, "--json is given beside --serve, which answers in the browser"},
+      {{"--needle", "a"}, "--needle is given without --model DIR, which would read the text"},
+      {{"--port", "80"}, "--port is given without --serve, which would listen on it"},
+      {{"--proof"}, "--proof is given without --html FILE.html or --serve, whose page would show it"},
+      {{"--token", "a", "--npy", "x.npy"}, "--npy is given without --tile R0:R1,C0:C1 or --row N"},
+      {{"--row", "1", "--prompt", "2"},
+       "--prompt is given without --evict POLICY, which would begin after it"},
+      {{"--layer", "1"}, "--layer is given without --model DIR or DOC, which have layers"},
+      {{"--text", "rows.txt"}, "--text is given without --model, which would read it"}};
+  for (const auto& [words, message] : cases) expect(2, call(words), message);
+  expect(2, {"doc.safetensors", "--layer", "1", "--html", "x.html"},
+         "--layer is given beside --html, whose page holds all layers of DOC");
+  expect(
+      2, {"--model", "induction", "a b", "--text", "rows.txt", "--row", "1"},
+      "--row is given beside several texts, of which only the summary of the heads, over all of them, can be "
+      "asked");
+  expect(2, {folder.path(), "--top", "1"},
+         "--top is given beside a folder of captured calls, of which --layer and --json alone can be asked");
+}
+
 TEST_F(LookErrors, SaysWhatIsMissing) {
   expect(2, {}, "no input is given; DOC.safetensors, or --query, --key and --value, is expected");
   expect(2, {"--query", "q.npy"},

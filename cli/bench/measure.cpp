@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "bench/bounds.hpp"
-#include "bench/caches.hpp"
 #include "heed/attention/attention.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/random.hpp"
 
 namespace heed::cli {
@@ -22,6 +23,9 @@ constexpr int kWarmBursts = 3;
 constexpr std::int64_t kMostCopies = 4096;
 constexpr std::int64_t kMostCaches = 64;  // fewer than kMostCopies, because caches take longer to fill
 
+constexpr std::int64_t kChunk = 512;  // rows appended to a sequence at once
+constexpr std::int64_t kSinks = 4;    // of a ring buffer (Xiao et al. 2023)
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
@@ -31,6 +35,48 @@ double median(std::vector<double> values) {
 Tensor random_tensor(Generator& generator, const Dims& shape, DType dtype) {
   Tensor numbers = randn(generator, shape);
   return dtype == DType::f32 ? std::move(numbers) : Tensor::copy_of(numbers, dtype);
+}
+
+KvCacheOptions cache_options(const BenchCase& what, const std::vector<std::int64_t>& lengths) {
+  const BenchShape& s = what.shape;
+  KvCacheOptions options;
+  options.sequences = s.batch;
+  options.kv_heads = s.kv_heads;
+  options.head_dim = s.head_dim;
+  options.format = what.cache->format;
+  options.layout = what.cache->layout;
+  if (options.layout == CacheLayout::ring) {
+    options.sinks = std::min(kSinks, s.key_length - 1);
+    options.window = s.key_length - options.sinks;
+    return options;
+  }
+  options.capacity = s.key_length;
+  if (options.layout == CacheLayout::paged)
+    options.capacity = std::accumulate(lengths.begin(), lengths.end(), s.batch * options.page_size);
+  return options;
+}
+
+// A cache of random rows, with key_lengths(what) rows per sequence. Rows are appended in chunks, so pages of
+// different sequences interleave. A full ring buffer has already evicted rows.
+KvCache random_cache(const BenchCase& what, Generator& generator) {
+  const BenchShape& s = what.shape;
+  std::vector<std::int64_t> left = key_lengths(what);
+  KvCache cache(cache_options(what, left));
+  if (what.cache->layout == CacheLayout::ring)
+    for (std::int64_t& rows : left)
+      if (rows == s.key_length) rows += s.key_length / 2;
+  const Tensor chunk = randn(generator, {1, s.kv_heads, kChunk * s.batch, s.head_dim});
+  while (std::any_of(left.begin(), left.end(), [](std::int64_t rows) { return rows > 0; })) {
+    std::vector<std::int64_t> offsets{0};
+    for (std::int64_t& rows : left) {
+      const std::int64_t here = std::min(kChunk, rows);
+      offsets.push_back(offsets.back() + here);
+      rows -= here;
+    }
+    const TensorView rows = chunk.view().narrow(2, 0, offsets.back());
+    cache.append(rows, rows, TensorView(offsets.data(), {s.batch + 1}));
+  }
+  return cache;
 }
 
 AttentionOptions options_of(const BenchCase& what) {

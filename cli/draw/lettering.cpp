@@ -57,6 +57,13 @@ std::string right_aligned(std::string_view text, int width) {
   return spaces(width - display_width(fitting)) + fitting;
 }
 
+std::string in_columns(const std::vector<std::string>& cells, const std::vector<int>& widths) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    line += widths[i] < 0 ? left_aligned(cells[i], -widths[i]) : right_aligned(cells[i], widths[i]);
+  return line;
+}
+
 int widest(const std::vector<std::string>& texts) {
   int width = 0;
   for (const std::string& text : texts) width = std::max(width, display_width(text));

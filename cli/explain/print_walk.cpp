@@ -1,6 +1,5 @@
 #include <cmath>
 #include <cstdio>
-#include <iostream>
 
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"
@@ -190,10 +189,6 @@ std::string layout_line(const Model& model) {
   if (model.layout == WeightLayout::in_proj)
     return "W_q, W_k, W_v lie one after the other in in_proj_weight " + shape + ".";
   return "W_q, W_k, W_v of each head lie together in qkv_layer.weight " + shape + ".";
-}
-
-std::string counted(std::int64_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -8,15 +8,14 @@
 #include <ostream>
 #include <vector>
 
-#include "command.hpp"
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/look.hpp"
 #include "heed/model/walk.hpp"
-#include "look/choice.hpp"
-#include "look/print.hpp"
+#include "look/heads_print.hpp"
+#include "look/subject.hpp"
 #include "look/tables.hpp"
 #include "looked_at.hpp"
 #include "text.hpp"
@@ -44,12 +43,6 @@ const char* meaning_of(std::string_view name) {
   return "no simple rule fits";
 }
 
-std::string precise_percent(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
-  return text.data();
-}
-
 double score_of(const HeadSummary& summary, HeadPattern pattern) {
   return summary.patterns[static_cast<std::size_t>(pattern)].score;
 }
@@ -59,16 +52,14 @@ std::string listed(const std::vector<Expectation>& expected) {
   std::string text;
   for (const Expectation& one : expected)
     if (text.empty() || one.probability >= kLikely)
-      text += (text.empty() ? "" : ", ") + token_text(one.token) + " " + precise_percent(one.probability);
+      text +=
+          (text.empty() ? "" : ", ") + token_text(one.token) + " " + fixed(100 * one.probability, 1) + " %";
   return text;
 }
 
 // "induction: 2 layers of 4 heads, 45952 parameters".
 std::string description_of(const ModelReading& reading) {
   const ModelInfo& info = reading.model.info();
-  const auto counted = [](std::int64_t count, const std::string& thing) {
-    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-  };
   return reading.name + ": " + counted(info.layers, "layer") + " of " + counted(info.heads, "head") + ", " +
          counted(info.parameters, "parameter");
 }
@@ -218,7 +209,7 @@ std::string attended_text(const WalkedLayer& layer) {
   for (const WatchedPair& pair : layer.attended) {
     if (!text.empty()) text += ", ";
     text += token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
-    text += precise_percent(pair.weight) + " " + std::to_string(pair.head.layer) + ".";
+    text += fixed(100 * pair.weight, 1) + " %" + " " + std::to_string(pair.head.layer) + ".";
     text += std::to_string(pair.head.head);
   }
   return text;

@@ -1,57 +1,76 @@
 #include "look/cause.hpp"
-#include "heed/model/model.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
+#include <array>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "command.hpp"
 #include "heed/error.hpp"
-#include "look/arguments.hpp"
+#include "heed/model/model.hpp"
 #include "look/cause_print.hpp"
-#include "looked_at.hpp"
+#include "look/tables.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
-#include "terminal.hpp"
 #include "text.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
 namespace {
 
-using CauseJson = nlohmann::ordered_json;
-
-constexpr int kLeastCauseWidth = 60;
-
-const char* option_of(CauseKind kind) {
-  switch (kind) {
-    case CauseKind::ablate:
-      return "--ablate";
-    case CauseKind::patch:
-      return "--patch";
-    case CauseKind::attribute:
-      return "--attribute";
-    case CauseKind::lens:
-      return "--lens";
-    case CauseKind::rollout:
-      break;
+// "5.1,6.9".
+std::vector<ModelHead> model_heads_in(const std::string& heads, const std::string& refusal) {
+  std::vector<ModelHead> all;
+  for (const std::string& name : split(heads, ',')) {
+    const std::vector<std::string> parts = split(name, '.');
+    const std::int64_t layer = whole_number(parts[0]).value_or(-1);
+    const std::int64_t head = whole_number(parts.back()).value_or(-1);
+    if (parts.size() != 2 || layer < 0 || head < 0) throw UsageError(refusal);
+    all.push_back({layer, head});
   }
-  return "--rollout";
+  return all;
 }
+
+// "5.1,6.9=mean".
+CauseQuestion ablation_in(const std::string& text) {
+  const std::string refusal = "--ablate is '" + text +
+                              "'; heads such as 5.1,6.9 (layer 5, head 1 and layer 6, head 9), followed by "
+                              "=mean for their mean, are expected";
+  CauseQuestion question{CauseKind::ablate};
+  const std::size_t sign = text.find('=');
+  const std::string to = sign == std::string::npos ? "zero" : text.substr(sign + 1);
+  if (to != "zero" && to != "mean") throw UsageError(refusal);
+  question.to = to == "mean" ? Ablation::mean : Ablation::zero;
+  question.heads = model_heads_in(text.substr(0, sign), refusal);
+  return question;
+}
+
+// "another text:5.1,6.9".
+CauseQuestion patch_in(const std::string& text) {
+  const std::string refusal =
+      "--patch is '" + text + "'; OTHER_TEXT:HEADS, such as 'an apple:5.1,6.9', is expected";
+  CauseQuestion question{CauseKind::patch};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) throw UsageError(refusal);
+  question.text = text.substr(0, colon);
+  question.heads = model_heads_in(text.substr(colon + 1), refusal);
+  return question;
+}
+
+// In the order of CauseKind.
+constexpr std::array kNames = {"ablate", "patch", "attribute", "lens", "rollout"};
+
+const char* name_of(CauseKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
 TensorView view_of(const std::vector<std::int64_t>& ids) {
   return {ids.data(), {static_cast<std::int64_t>(ids.size())}};
 }
 
 // The rows of --row: one, or several for --rollout. Default: the last row.
-std::vector<std::int64_t> rows_of_cause(const LookArguments& arguments, const ModelTokens& tokens) {
+std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked, CauseKind kind,
+                                        const ModelTokens& tokens) {
   const auto count = static_cast<std::int64_t>(tokens.ids.size());
-  if (!arguments.row) return {count - 1};
+  if (!asked) return {count - 1};
   std::vector<std::int64_t> rows;
-  for (const std::string& part : split(*arguments.row, ',')) {
+  for (const std::string& part : split(*asked, ',')) {
     const auto number = whole_number(part);
     if (number && (*number < 0 || *number >= count))
       throw UsageError("--row is " + part + "; there are " + std::to_string(count) +
@@ -60,8 +79,8 @@ std::vector<std::int64_t> rows_of_cause(const LookArguments& arguments, const Mo
          number ? std::vector{*number} : word_places("--row", part, tokens.shown, count))
       rows.push_back(row);
   }
-  if (rows.size() != 1 && arguments.cause->kind != CauseKind::rollout)
-    throw UsageError("--row is '" + *arguments.row + "', which is " + std::to_string(rows.size()) +
+  if (rows.size() != 1 && kind != CauseKind::rollout)
+    throw UsageError("--row is '" + *asked + "', which is " + std::to_string(rows.size()) +
                      " tokens; one is expected (a number, or a word with its occurrence, such as or:2)");
   return rows;
 }
@@ -69,23 +88,21 @@ std::vector<std::int64_t> rows_of_cause(const LookArguments& arguments, const Mo
 void check_cause_heads(const CauseQuestion& question, const ModelInfo& info) {
   for (const ModelHead& head : question.heads)
     if (head.layer >= info.layers || head.head >= info.heads)
-      throw UsageError(std::string(option_of(question.kind)) + " has the head " + heads_text({head}) +
+      throw UsageError(std::string("--") + name_of(question.kind) + " has the head " + heads_text({head}) +
                        "; the model has the layers 0 to " + std::to_string(info.layers - 1) +
                        " with the heads 0 to " + std::to_string(info.heads - 1));
 }
 
-CauseJson token_json(const CauseText& text, std::int64_t id) {
-  return {{"token", text.token_of(id)}, {"id", id}};
-}
+Json token_json(const CauseText& text, std::int64_t id) { return {{"token", text.token_of(id)}, {"id", id}}; }
 
-CauseJson heads_json(const std::vector<ModelHead>& heads) {
-  CauseJson list = CauseJson::array();
+Json cause_heads_json(const std::vector<ModelHead>& heads) {
+  Json list = Json::array();
   for (const ModelHead& head : heads) list.push_back(heads_text({head}));
   return list;
 }
 
-CauseJson effect_json(const CauseText& text, const Effect& effect) {
-  CauseJson object = {{"heads", heads_json(text.question.heads)}};
+Json effect_json(const CauseText& text, const Effect& effect) {
+  Json object = {{"heads", cause_heads_json(text.question.heads)}};
   if (text.question.kind == CauseKind::patch)
     object["from"] = text.question.text;
   else
@@ -93,7 +110,7 @@ CauseJson effect_json(const CauseText& text, const Effect& effect) {
   object["moved"] = effect.moved;
   if (!effect.predicts) return object;
   object["row"] = effect.row;
-  object["next"] = CauseJson::array();
+  object["next"] = Json::array();
   for (const TokenShift& shift : effect.tokens) {
     object["next"].push_back(token_json(text, shift.token));
     object["next"].back().update({{"before", shift.before}, {"after", shift.after}});
@@ -103,10 +120,10 @@ CauseJson effect_json(const CauseText& text, const Effect& effect) {
   return object;
 }
 
-CauseJson attribution_json(const CauseText& text, const Attribution& made) {
-  CauseJson object = token_json(text, made.token);
+Json attribution_json(const CauseText& text, const Attribution& made) {
+  Json object = token_json(text, made.token);
   object.update({{"row", made.row}, {"logit", made.logit}, {"embedding", made.embedding}});
-  object["heads"] = CauseJson::array();
+  object["heads"] = Json::array();
   const auto shares = made.heads.values<double>();
   const auto heads = static_cast<std::size_t>(made.heads.size(1));
   for (std::size_t at = 0; at < shares.size(); at += heads)
@@ -115,12 +132,12 @@ CauseJson attribution_json(const CauseText& text, const Attribution& made) {
   return object;
 }
 
-CauseJson lens_json(const CauseText& text, const Lens& lens) {
-  CauseJson object = token_json(text, lens.token);
+Json lens_json(const CauseText& text, const Lens& lens) {
+  Json object = token_json(text, lens.token);
   object["row"] = lens.row;
-  object["layers"] = CauseJson::array();
+  object["layers"] = Json::array();
   for (const LensLayer& layer : lens.layers) {
-    CauseJson one = {{"probability", layer.probability}, {"rank", layer.rank}, {"top", CauseJson::array()}};
+    Json one = {{"probability", layer.probability}, {"rank", layer.rank}, {"top", Json::array()}};
     for (const TokenChance& chance : layer.top) {
       one["top"].push_back(token_json(text, chance.token));
       one["top"].back()["probability"] = chance.probability;
@@ -130,12 +147,13 @@ CauseJson lens_json(const CauseText& text, const Lens& lens) {
   return object;
 }
 
-CauseJson rollout_json(const std::vector<std::int64_t>& rows, const Tensor& flow) {
-  CauseJson list = CauseJson::array();
-  const auto length = static_cast<std::size_t>(flow.size(1));
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    list.push_back({{"row", rows[i]}, {"from", flow.values<float>().subspan(i * length, length)}});
-  return list;
+Json rollout_json(const CauseText&, const Rollout& rollout) {
+  Json list = Json::array();
+  const auto length = static_cast<std::size_t>(rollout.flow.size(1));
+  for (std::size_t i = 0; i < rollout.rows.size(); ++i)
+    list.push_back(
+        {{"row", rollout.rows[i]}, {"from", rollout.flow.values<float>().subspan(i * length, length)}});
+  return {{"rows", list}};
 }
 
 // The most likely token displayed as the given text; for "#58", the token with this id.
@@ -152,55 +170,73 @@ std::int64_t token_named(const Model& model, const ModelTokens& tokens, const Ca
                    "', which is not a token of the model; a token as --lens shows it is expected");
 }
 
-// Answers the question, as text or into `object`.
-void answer_one(const TextOutput& output, const Model& model, const ModelTokens& tokens,
-                const CauseText& text, const LookArguments& arguments, CauseJson* object) {
-  const std::vector<std::int64_t> rows = rows_of_cause(arguments, tokens);
-  CauseOptions options{rows.front(), {}, arguments.top_k, arguments.call.options.threads};
+// The effect of --ablate or --patch.
+Effect effect_of(const Model& model, const CauseQuestion& question, const ModelTokens& tokens,
+                 const CauseOptions& options) {
   const TensorView ids = view_of(tokens.ids);
-  const CauseQuestion& question = text.question;
-  switch (question.kind) {
+  if (question.kind == CauseKind::ablate) return ablate(model, ids, question.heads, question.to, options);
+  const std::vector<std::int64_t> other = model.tokenize(question.text, "the text of --patch").ids;
+  if (other.size() != tokens.ids.size())
+    throw UsageError("the length of the text of --patch is " + std::to_string(other.size()) + "; " +
+                     std::to_string(tokens.ids.size()) + " tokens, the length of the text, are expected");
+  return patch(model, ids, view_of(other), question.heads, options);
+}
+
+// Prints the answer, or returns it for --json.
+Json answer_one(const Model& model, const ModelTokens& tokens, const CauseText& text,
+                const std::vector<std::int64_t>& rows, CauseOptions options, bool json) {
+  const TextOutput output = standard_output();
+  const TensorView ids = view_of(tokens.ids);
+  const auto told = [&](const auto& made, const auto& as_json, const auto& print) {
+    if (json) return as_json(text, made);
+    print(output, text, made);
+    return Json();
+  };
+  switch (text.question.kind) {
     case CauseKind::ablate:
-    case CauseKind::patch: {
-      std::vector<std::int64_t> other;
-      if (question.kind == CauseKind::patch) other = model.tokenize(question.text, "the text of --patch").ids;
-      if (!other.empty() && other.size() != tokens.ids.size())
-        throw UsageError("the length of the text of --patch is " + std::to_string(other.size()) + "; " +
-                         std::to_string(tokens.ids.size()) + " tokens, the length of the text, are expected");
-      const Effect effect = other.empty() ? ablate(model, ids, question.heads, question.to, options)
-                                          : patch(model, ids, view_of(other), question.heads, options);
-      return object != nullptr ? object->update(effect_json(text, effect))
-                               : print_effect(output, text, effect);
-    }
-    case CauseKind::attribute: {
-      if (!question.text.empty()) options.token = token_named(model, tokens, text, options);
-      const Attribution made = attribute(model, ids, options);
-      return object != nullptr ? object->update(attribution_json(text, made))
-                               : print_attribution(output, text, made);
-    }
-    case CauseKind::lens: {
-      const Lens made = lens(model, ids, options);
-      return object != nullptr ? object->update(lens_json(text, made)) : print_lens(output, text, made);
-    }
-    case CauseKind::rollout: {
-      const Tensor flow = rollout(model, ids, rows, options.threads);
-      if (object != nullptr)
-        (*object)["rows"] = rollout_json(rows, flow);
-      else
-        print_rollout(output, text, rows, flow);
-    }
+    case CauseKind::patch:
+      return told(effect_of(model, text.question, tokens, options), effect_json, print_effect);
+    case CauseKind::attribute:
+      if (!text.question.text.empty()) options.token = token_named(model, tokens, text, options);
+      return told(attribute(model, ids, options), attribution_json, print_attribution);
+    case CauseKind::lens:
+      return told(lens(model, ids, options), lens_json, print_lens);
+    case CauseKind::rollout:
+      return told(Rollout{rows, rollout(model, ids, rows, options.threads)}, rollout_json, print_rollout);
   }
+  return {};
 }
 
 }  // namespace
 
-void answer_cause(const LookArguments& arguments) {
-  const CauseQuestion& question = *arguments.cause;
-  const Model model = read_model(arguments.model);
+void add_cause_options(CLI::App& app, CauseQuestion& question) {
+  add_text_option(
+      app, "--ablate", "HEADS", [&](const std::string& text) { question = ablation_in(text); },
+      "show the prediction and the loss over the text with these heads set to zero (5.1,6.9), or to their "
+      "mean over the text (5.1,6.9=mean)");
+  add_text_option(
+      app, "--patch", "TEXT:HEADS", [&](const std::string& text) { question = patch_in(text); },
+      "the same with these heads' outputs taken from a run on another text of the same number of tokens");
+  add_optional_text(
+      app, "--attribute", "[TOKEN]",
+      [&](const std::string& text) {
+        question = {CauseKind::attribute, {}, Ablation::zero, text};
+      },
+      "show each head's direct share in the logit of this token (default: the likeliest next token)");
+  add_flag(
+      app, "--lens", [&] { question = {CauseKind::lens}; },
+      "show what the residual stream after each layer would predict (logit lens)");
+  add_flag(
+      app, "--rollout", [&] { question = {CauseKind::rollout}; },
+      "show which tokens the last token, or those of --row, come from through all layers (attention "
+      "rollout)");
+}
+
+void answer_cause(const LookSource& source, const SharedOptions& shared, const CauseQuestion& question,
+                  const std::optional<std::string>& row) {
+  const Model model = read_model(source.model);
   check_cause_heads(question, model.info());
-  const ModelTokens tokens = arguments.texts.empty()
-                                 ? read_tokens_of(model, arguments.text, "WORDS")
-                                 : read_tokens_of(model, file_text(arguments.texts[0]), arguments.texts[0]);
+  const ModelTokens tokens = read_text(model, source).tokens;
   const auto token_of = [&](std::int64_t id) {
     try {
       return model.text_of(id, tokens);
@@ -208,14 +244,12 @@ void answer_cause(const LookArguments& arguments) {
       return "#" + std::to_string(id);
     }
   };
-  const CauseText text{question, model.info(), tokens.shown, token_of, arguments.top_k};
-  const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const TextOutput output{std::cout, terminal.color, std::max(kLeastCauseWidth, terminal.width)};
-  if (!arguments.json) return answer_one(output, model, tokens, text, arguments, nullptr);
-  CauseJson answer = CauseJson::object();
-  answer_one(output, model, tokens, text, arguments, &answer);
-  output.stream << CauseJson({{"tokens", tokens.shown}, {option_of(question.kind) + 2, answer}}).dump()
-                << '\n';
+  const CauseText text{question, model.info(), tokens.shown, token_of, shared.top_k};
+  const std::vector<std::int64_t> rows = rows_of_cause(row, question.kind, tokens);
+  const CauseOptions options{rows.front(), {}, shared.top_k, source.call.options.threads};
+  const Json answer = answer_one(model, tokens, text, rows, options, shared.json);
+  if (shared.json)
+    std::cout << Json({{"tokens", tokens.shown}, {name_of(question.kind), answer}}).dump() << '\n';
 }
 
 }  // namespace heed::cli

@@ -2,18 +2,14 @@
 // --rollout.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heed/model/cause.hpp"
-
-namespace CLI {
-class App;
-}
+#include "look/subject.hpp"
 
 namespace heed::cli {
-
-struct LookArguments;
 
 enum class CauseKind { ablate, patch, attribute, lens, rollout };
 
@@ -24,11 +20,10 @@ struct CauseQuestion {
   std::string text{};  ///< patch: the other text; attribute: the token, empty for the likeliest
 };
 
-void add_cause_options(CLI::App& app, LookArguments& arguments);
-/// Checks that need several options, if arguments.cause is set. `document` and `words` become `text`. Throws
-/// UsageError.
-void complete_cause_arguments(const CLI::App& app, LookArguments& arguments);
-/// Reads the model and the text, and prints the answer to arguments.cause.
-void answer_cause(const LookArguments& arguments);
+void add_cause_options(CLI::App& app, CauseQuestion& question);
+
+/// Reads the model and the text, and prints the answer. `row` is --row; none: the last token.
+void answer_cause(const LookSource& source, const SharedOptions& shared, const CauseQuestion& question,
+                  const std::optional<std::string>& row);
 
 }  // namespace heed::cli

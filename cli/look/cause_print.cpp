@@ -1,9 +1,7 @@
 #include "look/cause_print.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <numeric>
 #include <ostream>
@@ -11,6 +9,7 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "draw/table.hpp"
+#include "look/print.hpp"
 #include "text.hpp"
 #include "word_places.hpp"
 
@@ -20,28 +19,19 @@ namespace {
 constexpr int kTokenColumns = 20;
 constexpr int kNumberColumns = 10;
 
-std::string figure_text(double value, const char* format = "%.4f") {
-  if (std::isnan(value)) return "-";
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 std::string shown_token(const CauseText& text, std::int64_t id) {
   return shortened(token_text(text.token_of(id)), kTokenColumns);
 }
 
-std::string share_text(double value) { return figure_text(value, "%+.4f"); }
+std::string share_text(double value) {
+  return (std::isnan(value) || std::signbit(value) ? "" : "+") + fixed(value, 4);
+}
 
 void print_columns(const TextOutput& output, const std::string& name, const std::vector<std::string>& columns,
                    bool heading = false) {
   std::string line = "  " + left_aligned(name, kTokenColumns + 2);
   for (const std::string& column : columns) line += right_aligned(column, kNumberColumns);
   output.stream << (heading ? bold(line, output.color) : line) << '\n';
-}
-
-void print_wrapped(const TextOutput& output, const std::string& line) {
-  output.stream << wrap(line, output.width, 4) << '\n';
 }
 
 std::string changed_text(const CauseQuestion& question) {
@@ -104,7 +94,7 @@ std::string heads_text(const std::vector<ModelHead>& heads) {
 }
 
 void print_effect(const TextOutput& output, const CauseText& text, const Effect& effect) {
-  print_wrapped(output, changed_text(text.question));
+  print_line(output, changed_text(text.question));
   output.stream << '\n';
   if (effect.predicts) {
     print_columns(output, "after " + word_with_place(text.tokens, effect.row), {"before", "after"}, true);
@@ -113,24 +103,23 @@ void print_effect(const TextOutput& output, const CauseText& text, const Effect&
     for (const TokenShift& shift : effect.tokens) {
       std::string name = shown_token(text, shift.token);
       if (alike[name] > 1) name += " #" + std::to_string(shift.token);
-      print_columns(output, name, {figure_text(shift.before), figure_text(shift.after)});
+      print_columns(output, name, {fixed(shift.before, 4), fixed(shift.after, 4)});
     }
     output.stream << '\n';
-    print_columns(output, "mean loss, nats",
-                  {figure_text(effect.loss_before), figure_text(effect.loss_after)});
-    print_wrapped(output, "  KL divergence after " + word_with_place(text.tokens, effect.row) + ": " +
-                              figure_text(effect.divergence) + " nats");
+    print_columns(output, "mean loss, nats", {fixed(effect.loss_before, 4), fixed(effect.loss_after, 4)});
+    print_line(output, "  KL divergence after " + word_with_place(text.tokens, effect.row) + ": " +
+                           fixed(effect.divergence, 4) + " nats");
   }
-  print_wrapped(output, "  hidden states change by " + figure_text(100 * effect.moved, "%.1f") +
-                            " % of their size, on average");
+  print_line(output,
+             "  hidden states change by " + fixed(100 * effect.moved, 1) + " % of their size, on average");
 }
 
 void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& made) {
   const auto shares = made.heads.values<double>();
   const auto sum = [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
-  print_wrapped(output, "logit of " + shown_token(text, made.token) + " after " +
-                            word_with_place(text.tokens, made.row) + ": " + figure_text(made.logit) +
-                            ", which is the sum of");
+  print_line(output, "logit of " + shown_token(text, made.token) + " after " +
+                         word_with_place(text.tokens, made.row) + ": " + fixed(made.logit, 4) +
+                         ", which is the sum of");
   print_columns(output, "embedding", {share_text(made.embedding)});
   print_columns(output, "heads", {share_text(sum(shares))});
   print_columns(output, "biases of W_O", {share_text(sum(made.biases))});
@@ -141,20 +130,18 @@ void print_attribution(const TextOutput& output, const CauseText& text, const At
 }
 
 void print_lens(const TextOutput& output, const CauseText& text, const Lens& lens) {
-  print_wrapped(output, "what each layer would predict after " + word_with_place(text.tokens, lens.row));
-  output.stream << '\n';
-  const std::string heading = "  " + left_aligned("after", 11) +
-                              right_aligned(shown_token(text, lens.token), kTokenColumns) +
-                              right_aligned("rank", 8) + "  likeliest";
-  output.stream << bold(heading, output.color) << '\n';
+  print_line(output, "what each layer would predict after " + word_with_place(text.tokens, lens.row));
+  const std::vector<int> widths = {-13, kTokenColumns, 8};
+  print_heading(output,
+                in_columns({"  behind", shown_token(text, lens.token), "rank"}, widths) + "  likeliest");
   for (std::size_t n = 0; n < lens.layers.size(); ++n) {
     const LensLayer& layer = lens.layers[n];
-    std::string line = "  " + left_aligned(n == 0 ? "embedding" : "layer " + std::to_string(n - 1), 11);
-    line += right_aligned(figure_text(layer.probability), kTokenColumns);
-    line += right_aligned(std::to_string(layer.rank), 8) + " ";
+    const std::string name = n == 0 ? "  embedding" : "  layer " + std::to_string(n - 1);
+    std::string line =
+        in_columns({name, fixed(layer.probability, 4), std::to_string(layer.rank)}, widths) + " ";
     for (std::size_t i = 0; i < layer.top.size(); ++i) {
       const std::string more = std::string(i == 0 ? " " : " · ") + shown_token(text, layer.top[i].token) +
-                               " " + figure_text(layer.top[i].probability, "%.3f");
+                               " " + fixed(layer.top[i].probability, 3);
       if (i > 0 && display_width(line + more) > output.width) break;
       line += more;
     }
@@ -162,16 +149,16 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
   }
 }
 
-void print_rollout(const TextOutput& output, const CauseText& text, const std::vector<std::int64_t>& rows,
-                   const Tensor& flow) {
-  print_wrapped(output, "where tokens come from through all " + std::to_string(text.info.layers) +
-                            " layers (attention rollout)");
+void print_rollout(const TextOutput& output, const CauseText& text, const Rollout& rollout) {
+  const auto& [rows, flow] = rollout;
+  print_line(output, "where tokens come from through all " + std::to_string(text.info.layers) +
+                         " layers (attention rollout)");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    output.stream << '\n' << bold(word_with_place(text.tokens, rows[i]), output.color) << '\n';
+    print_heading(output, word_with_place(text.tokens, rows[i]));
     const auto row = static_cast<std::int64_t>(i);
     const auto share = [&](std::int64_t j) { return static_cast<double>(flow.at<float>(row, j)); };
     for (const std::int64_t j : largest_places(flow.size(1), text.top_k, share))
-      print_columns(output, word_with_place(text.tokens, j), {figure_text(share(j))});
+      print_columns(output, word_with_place(text.tokens, j), {fixed(share(j), 4)});
   }
 }
 

@@ -21,13 +21,18 @@ struct CauseText {
   std::int64_t top_k = 5;
 };
 
+/// Rows, and the shares [rows, tokens] that they come from.
+struct Rollout {
+  std::vector<std::int64_t> rows;
+  Tensor flow;
+};
+
 /// "1.3, 1.4".
 [[nodiscard]] std::string heads_text(const std::vector<ModelHead>& heads);
 
 void print_effect(const TextOutput& output, const CauseText& text, const Effect& effect);
 void print_attribution(const TextOutput& output, const CauseText& text, const Attribution& attribution);
 void print_lens(const TextOutput& output, const CauseText& text, const Lens& lens);
-void print_rollout(const TextOutput& output, const CauseText& text, const std::vector<std::int64_t>& rows,
-                   const Tensor& flow);
+void print_rollout(const TextOutput& output, const CauseText& text, const Rollout& rollout);
 
 }  // namespace heed::cli

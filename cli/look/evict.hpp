@@ -1,48 +1,32 @@
-// The effect of eviction policies on a call: --evict.
+// heed look --evict: what eviction policies would have done to a call.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "heed/attention/eviction.hpp"
-#include "heed/inspect/document.hpp"
-#include "look/arguments.hpp"
+#include "look/subject.hpp"
 
 namespace heed::cli {
 
-/// A policy and its effect on the call.
-struct Eviction {
-  std::string policy;       ///< as given
-  std::int64_t prompt = 0;  ///< rows read in full before eviction starts
-  EvictionTrace trace;
+/// A policy of --evict, with its text as given.
+struct EvictionChoice {
+  std::string text;
+  EvictionPolicy policy;
 };
 
-/// A row and its masked mass: the share of its weights on evicted keys.
-struct RowLoss {
-  std::int64_t row = 0;
-  double dropped = 0;
+struct EvictQuestion {
+  std::vector<EvictionChoice> policies;
+  std::optional<std::int64_t> prompt;  ///< rows read in full before eviction starts
 };
 
-/// The losses of a head's rows.
-struct HeadLoss {
-  std::int64_t batch = 0, head = 0;
-  double mean = 0;            ///< over the rows after the prompt; NaN if any of them is NaN
-  std::vector<RowLoss> most;  ///< largest loss first; rows without loss are left out
-};
+/// --evict and --prompt.
+void add_evict_options(CLI::App& app, EvictQuestion& question);
 
-/// Throws UsageError if --prompt does not fit the call or a policy.
-void check_evictions(const Document& document, const LookArguments& arguments);
-
-/// Runs each --evict in turn and reports to `progress`. Throws Error (invalid_argument) for a call that
-/// cannot be decoded row by row.
-[[nodiscard]] std::vector<Eviction> evictions_of(
-    const Document& document, const LookArguments& arguments,
-    const std::function<void(std::string_view policy, double share)>& progress);
-
-/// The losses of the requested heads, each with its --top-k rows of largest loss.
-[[nodiscard]] std::vector<HeadLoss> losses_of(const Eviction& eviction, const LookArguments& arguments);
+/// Throws UsageError, before any work, if the call has several layers, or if --prompt does not fit the call
+/// or a policy. Throws Error (invalid_argument) for a call that cannot be decoded row by row.
+void answer_evict(Subject subject, const EvictQuestion& question);
 
 }  // namespace heed::cli

@@ -1,12 +1,9 @@
 #include "look/run.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -16,29 +13,15 @@
 #include "draw/palette.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
-#include "options.hpp"
+#include "look/print.hpp"
+#include "look/tables.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Per-row results. Their means characterise a head.
 constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
-
-struct Call {
-  std::string file;
-  std::int64_t layer = 0;
-  std::string module;
-  std::vector<std::int64_t> heads;                                 // head numbers; empty: all
-  std::vector<std::pair<std::string, Dims>> tensors;               // names and shapes
-  std::vector<std::pair<std::string, std::vector<double>>> means;  // per head
-};
-
-[[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::io, path + " " + what);
-}
 
 std::vector<double> means_of(const Tensor& rows) {
   const Tensor copy = Tensor::copy_of(rows, DType::f64);
@@ -58,25 +41,32 @@ std::vector<double> means_of(const Tensor& rows) {
   return means;
 }
 
-Call read_call(const std::string& path) {
+// {"file", "layer", "module", "shapes", "means" of each head, "heads" if not all are kept}.
+Json read_call(const std::string& path) {
   const io::SafetensorsReader file(path);
   require_captured_call(path, file);
-  Call call;
-  call.file = std::filesystem::path(path).filename().string();
-  const Json layer = captured_value(file, "layer"), module = captured_value(file, "module");
+  Json call = {{"file", std::filesystem::path(path).filename().string()},
+               {"layer", captured_value(file, "layer")},
+               {"module", captured_value(file, "module")},
+               {"shapes", Json::object()},
+               {"means", Json::object()}};
+  if (!call["layer"].is_number_integer() || !call["module"].is_string())
+    throw Error(ErrorCode::io, path + " has no whole number 'layer' or no text 'module' in its metadata");
+  for (const std::string& name : file.names()) {
+    const Dims shape = file.shape(name);
+    call["shapes"][name] = std::vector<std::int64_t>(shape.begin(), shape.end());
+  }
+  for (const char* name : kRowResults)
+    if (file.contains(name) && file.shape(name).size() == 3) call["means"][name] = means_of(file.read(name));
   const Json heads = captured_value(file, "heads");
-  if (!layer.is_number_integer() || !module.is_string())
-    refuse_file(path, "has no whole number 'layer' or no text 'module' in its metadata");
-  call.layer = layer.get<std::int64_t>();
-  call.module = module.get<std::string>();
   if (heads.is_array())
     for (const Json& head : heads)
-      if (head.is_number_integer()) call.heads.push_back(head.get<std::int64_t>());
-  for (const std::string& name : file.names()) call.tensors.emplace_back(name, file.shape(name));
-  for (const char* name : kRowResults)
-    if (file.contains(name) && file.shape(name).size() == 3)
-      call.means.emplace_back(name, means_of(file.read(name)));
+      if (head.is_number_integer()) call["heads"].push_back(head);
   return call;
+}
+
+std::string shape_text(const Json& shape) {
+  return to_string(Dims(std::span<const std::int64_t>(shape.get<std::vector<std::int64_t>>())));
 }
 
 std::string number_text(double value) {
@@ -85,65 +75,47 @@ std::string number_text(double value) {
   return std::isnan(value) ? "         -" : text;
 }
 
-void print_run_call(const TextOutput& output, const Call& call, std::size_t number) {
+void print_call(const TextOutput& output, const Json& call, std::size_t number) {
   output.stream << '\n'
-                << bold("call " + std::to_string(number) + ", layer " + std::to_string(call.layer),
-                        output.color)
-                << ", " << token_text(call.module) << '\n';
+                << bold("call " + std::to_string(number) + ", layer " + call["layer"].dump(), output.color)
+                << ", " << token_text(call["module"].get<std::string>()) << '\n';
   std::string held;
-  for (const auto& [name, shape] : call.tensors)
-    held += (held.empty() ? "  holds " : ", ") + token_text(name) + " " + to_string(shape);
+  for (const auto& [name, shape] : call["shapes"].items())
+    held += (held.empty() ? "  holds " : ", ") + token_text(name) + " " + shape_text(shape);
   output.stream << held << '\n';
-  if (call.means.empty()) return;
+  const Json& means = call["means"];
+  if (means.empty()) return;
   output.stream << "  mean of  ";
-  for (const auto& [name, means] : call.means) output.stream << right_aligned(name, 10);
+  for (const auto& [name, of_heads] : means.items()) output.stream << right_aligned(name, 10);
   output.stream << '\n';
-  for (std::size_t h = 0; h < call.means.front().second.size(); ++h) {
-    const std::int64_t head = h < call.heads.size() ? call.heads[h] : static_cast<std::int64_t>(h);
-    output.stream << "  " << left_aligned("head " + std::to_string(head), 9);
-    for (const auto& [name, means] : call.means)
-      output.stream << number_text(h < means.size() ? means[h] : std::nan(""));
+  for (std::size_t h = 0; h < means.front().size(); ++h) {
+    const bool is_named = call.contains("heads") && h < call["heads"].size();
+    const std::string head = is_named ? call["heads"][h].dump() : std::to_string(h);
+    output.stream << "  " << left_aligned("head " + head, 9);
+    for (const Json& of_heads : means)
+      output.stream << number_text(h < of_heads.size() ? of_heads[h].get<double>() : std::nan(""));
     output.stream << '\n';
   }
 }
 
-Json call_json(const Call& call) {
-  Json shapes = Json::object(), means = Json::object();
-  for (const auto& [name, shape] : call.tensors)
-    shapes[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
-  for (const auto& [name, of_heads] : call.means) means[name] = of_heads;  // NaN becomes null
-  Json object = {{"file", call.file},
-                 {"layer", call.layer},
-                 {"module", call.module},
-                 {"shapes", shapes},
-                 {"means", means}};
-  if (!call.heads.empty()) object["heads"] = call.heads;
-  return object;
-}
-
 }  // namespace
 
-bool is_folder(const std::string& path) {
-  std::error_code none;
-  return std::filesystem::is_directory(path, none);
-}
-
-void look_at_run(const TextOutput& output, const LookArguments& arguments) {
+void answer_run(const LookSource& source, bool json) {
   Json calls = Json::array();
   std::size_t number = 0;
-  const std::vector<std::string> files = captured_files(arguments.document);
-  if (!arguments.json)
-    output.stream << arguments.document << ": written by capture(to=…); layers are counted from 0\n";
+  const std::vector<std::string> files = captured_files(source.document);
+  const TextOutput output = standard_output();
+  if (!json) output.stream << source.document << ": written by capture(to=…); layers are counted from 0\n";
   for (const std::string& file : files) {
-    const Call call = read_call(file);
+    Json call = read_call(file);
     const std::size_t here = number++;
-    if (std::to_string(call.layer) != arguments.layer.value_or(std::to_string(call.layer))) continue;
-    if (arguments.json)
-      calls.push_back(call_json(call));
+    if (source.layer && call["layer"].dump() != *source.layer) continue;
+    if (json)
+      calls.push_back(std::move(call));
     else
-      print_run_call(output, call, here);
+      print_call(output, call, here);
   }
-  if (arguments.json) output.stream << Json{{"calls", calls}}.dump() << '\n';
+  if (json) output.stream << Json{{"calls", calls}}.dump() << '\n';
 }
 
 }  // namespace heed::cli

@@ -10,7 +10,7 @@
 #include "heed/distributed/attention.hpp"
 #include "heed/error.hpp"
 #include "heed/io/shards.hpp"
-#include "look/runner.hpp"
+#include "look/arguments.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/shards.hpp"
 #include "options.hpp"
@@ -52,24 +52,24 @@ class SharedCall {
  public:
   SharedCall(const Session& session, const LookArguments& arguments)
       : session_(session),
-        shards_(session, arguments.call),
-        needs_output_(arguments.check || arguments.proof) {
+        shards_(session, arguments.source.call),
+        needs_output_(arguments.heads.page.is_checked()) {
     together(session, [&] {
       inputs_ = shards_.read();
       check_whole_call(shards_, inputs_);
       layout_ = shards_.layout();
     });
     if (inputs_.options.threads == 0) inputs_.options.threads = session.default_threads();
-    const RankOptions& over = arguments.call.over_ranks;
+    const RankOptions& over = arguments.source.call.over_ranks;
     choice_ = {over.scheme, over.deterministic, distributed::assumed_machines(session.ranks_on_machine())};
   }
 
   // Runs rank 0's part.
-  void lead(LookArguments& arguments, const std::function<void()>& look) {
-    arguments.read = [this](const std::string& option, const std::string& text, const Along& /*along*/) {
+  void lead(LookSource& source, const std::function<void()>& look) {
+    source.read = [this](const std::string& option, const std::string& text, const Along& /*along*/) {
       return read_all(tensor_argument(option, text));
     };
-    arguments.attend = [this](const AttentionOptions& options) {
+    source.attend = [this](const AttentionOptions& options) {
       const Order order{1,
                         0,
                         static_cast<std::int64_t>(options.need),
@@ -199,14 +199,14 @@ void refuse(const Session& session, const std::string& what) {
 void look_over(const Session& session, const CLI::App& app, LookArguments& arguments,
                const std::function<void()>& look) {
   if (session.comm().size() == 1) return look();
-  if (!arguments.model.empty()) refuse(session, "--model");
-  if (!arguments.document.empty()) refuse(session, "DOC");
+  if (!arguments.source.model.empty()) refuse(session, "--model");
+  if (!arguments.source.document.empty()) refuse(session, "DOC");
   for (const char* option : {"--serve", "--price"})
     if (given(app, option)) refuse(session, option);
-  require_files(arguments.call);
+  require_files(arguments.source.call);
   SharedCall call(session, arguments);
   if (session.comm().rank() == 0)
-    call.lead(arguments, look);
+    call.lead(arguments.source, look);
   else
     call.follow();
 }

@@ -1,5 +1,5 @@
-// Tiles and maps as pictures. Each cell is the weight on the keys of its bin, averaged over the rows of its
-// bin, so a row of the picture sums to its rows' total weight. Nothing is interpolated.
+#include "look/map.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -15,13 +15,21 @@ namespace heed::cli {
 namespace {
 
 constexpr std::int64_t kMostMapRows = 48;
-constexpr int kLabel = 16;  // columns for row labels
+constexpr std::int64_t kMostMaskBins = 64;  // per side, in JSON
+constexpr int kLabel = 16;                  // columns for row labels
 constexpr int kIndent = 2;
 constexpr int kMapWord = 12;
 
 // The first of `size` items in bin `bin`: the least i with floor(i * bins / size) = bin.
 std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
   return (bin * size + bins - 1) / bins;
+}
+
+// The first items of all bins, and the end.
+std::vector<std::int64_t> begins(std::int64_t bins, std::int64_t size) {
+  std::vector<std::int64_t> at;
+  for (std::int64_t bin = 0; bin <= bins; ++bin) at.push_back(begin_of(bin, bins, size));
+  return at;
 }
 
 // A matrix of sums. Cell (r, c) covers rows [row_at(r), row_at(r + 1)) and keys [key_at(c), key_at(c + 1)).
@@ -46,10 +54,10 @@ Sums fitted(const Sums& fine, std::int64_t rows, std::int64_t columns) {
       sums.values[to] += fine.values[from];
       if (!fine.allowed.empty()) sums.allowed[to] |= fine.allowed[from];
     }
-  for (std::int64_t r = 0; r <= sums.rows; ++r)
-    sums.row_at.push_back(fine.row_at[static_cast<std::size_t>(begin_of(r, sums.rows, fine.rows))]);
-  for (std::int64_t c = 0; c <= sums.columns; ++c)
-    sums.key_at.push_back(fine.key_at[static_cast<std::size_t>(begin_of(c, sums.columns, fine.columns))]);
+  for (const std::int64_t r : begins(sums.rows, fine.rows))
+    sums.row_at.push_back(fine.row_at[static_cast<std::size_t>(r)]);
+  for (const std::int64_t c : begins(sums.columns, fine.columns))
+    sums.key_at.push_back(fine.key_at[static_cast<std::size_t>(c)]);
   return sums;
 }
 
@@ -61,6 +69,14 @@ std::vector<std::string> labels(const std::vector<std::int64_t>& at, const std::
                            : std::to_string(at[i]));
   }
   return texts;
+}
+
+// Returns whether the map could be drawn.
+bool print_lines(const TextOutput& output, const HeatMap& map) {
+  const auto lines = draw_heatmap(map, kIndent, output.width, output.color);
+  if (!lines) return false;
+  for (const std::string& line : *lines) output.stream << line << '\n';
+  return true;
 }
 
 void draw(const TextOutput& output, const Document& document, const Sums& fine) {
@@ -79,18 +95,14 @@ void draw(const TextOutput& output, const Document& document, const Sums& fine) 
   HeatMap map{labels(sums.row_at, document.report.query_tokens),
               labels(sums.key_at, document.report.key_tokens), means.view(), std::nullopt};
   if (!sums.allowed.empty()) map.allowed = allowed.view();
-  const auto lines = draw_heatmap(map, kIndent, output.width, output.color);
-  if (!lines) return;
-  for (const std::string& line : *lines) output.stream << line << '\n';
-  if (fine.row_at.back() - fine.row_at.front() > sums.rows ||
-      fine.key_at.back() - fine.key_at.front() > sums.columns)
+  if (print_lines(output, map) && (fine.row_at.back() - fine.row_at.front() > sums.rows ||
+                                   fine.key_at.back() - fine.key_at.front() > sums.columns))
     output.stream
         << "  each cell: the weight that a row of its bin gives, on average, to all keys of its bin\n";
 }
 
-void print_title(const TextOutput& output, const Document& document, std::int64_t batch, std::int64_t head,
-                 const std::string& more) {
-  output.stream << '\n' << bold(plane_text(document, batch, head), output.color) << more << '\n';
+void print_title(const TextOutput& output, const std::string& title, const std::string& more) {
+  output.stream << '\n' << bold(title, output.color) << more << '\n';
 }
 
 }  // namespace
@@ -102,8 +114,9 @@ void print_tile(const TextOutput& output, const Document& document, const Weight
   const std::int64_t columns = range.key_end - range.key_begin;
   for (std::int64_t b = 0; b < tile.weights.size(0); ++b)
     for (std::int64_t h = 0; h < tile.weights.size(1); ++h) {
-      print_title(output, document, std::max<std::int64_t>(range.batch, 0) + b,
-                  heads.empty() ? h : heads[static_cast<std::size_t>(h)],
+      print_title(output,
+                  plane_text(document, std::max<std::int64_t>(range.batch, 0) + b,
+                             heads.empty() ? h : heads[static_cast<std::size_t>(h)]),
                   ", rows " + std::to_string(range.row_begin) + " to " + std::to_string(range.row_end - 1) +
                       ", keys " + std::to_string(range.key_begin) + " to " +
                       std::to_string(range.key_end - 1));
@@ -124,12 +137,9 @@ void print_map(const TextOutput& output, const Document& document, const Tensor&
   const std::int64_t rows = map.size(2);
   const std::int64_t columns = map.size(3);
   for (const HeadSummary& head : heads) {
-    print_title(output, document, head.batch, head.head, ", " + std::string(head.name()));
-    Sums sums{rows, columns, {}, {}, {}, {}};
-    for (std::int64_t r = 0; r <= rows; ++r)
-      sums.row_at.push_back(begin_of(r, rows, document.report.queries));
-    for (std::int64_t c = 0; c <= columns; ++c)
-      sums.key_at.push_back(begin_of(c, columns, document.report.keys));
+    print_title(output, plane_text(document, head.batch, head.head), ", " + std::string(head.name()));
+    Sums sums{rows, columns, begins(rows, document.report.queries), begins(columns, document.report.keys),
+              {},   {}};
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < columns; ++c)
         sums.values.push_back(number_at(map, {head.batch, head.head, r, c}));
@@ -139,12 +149,9 @@ void print_map(const TextOutput& output, const Document& document, const Tensor&
 
 void print_masks(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads) {
   const AttentionReport& report = document.report;
+  if (report.queries == 0 || report.keys == 0) return;
   const MapSize bins{std::min(kMostMapRows, report.queries),
                      std::min<std::int64_t>(output.width - kIndent - kLabel, report.keys)};
-  if (report.queries == 0 || report.keys == 0) return;
-  std::vector<std::int64_t> row_at, key_at;
-  for (std::int64_t r = 0; r <= bins.rows; ++r) row_at.push_back(begin_of(r, bins.rows, report.queries));
-  for (std::int64_t c = 0; c <= bins.columns; ++c) key_at.push_back(begin_of(c, bins.columns, report.keys));
   std::optional<MaskPicture> last;
   for (const HeadSummary& head : heads) {
     MaskPicture picture =
@@ -156,18 +163,31 @@ void print_masks(const TextOutput& output, const Document& document, const std::
                   ": %.3g %% of the square allowed, %.3g %% in tiles of 64 x 64 that are computed",
                   100 * picture.allowed_share, 100 * picture.tile_share);
     const bool all = heads.size() > 1 && &head == &heads.front();
-    output.stream << '\n'
-                  << bold(
-                         all ? "mask of " + plane_text(document, head.batch, head.head) + " and those like it"
-                             : "mask of " + plane_text(document, head.batch, head.head),
-                         output.color)
-                  << shares << '\n';
-    const HeatMap map{labels(row_at, report.query_tokens), labels(key_at, report.key_tokens),
-                      picture.allowed.view(), std::nullopt};
-    if (const auto lines = draw_heatmap(map, kIndent, output.width, output.color))
-      for (const std::string& line : *lines) output.stream << line << '\n';
+    print_title(output,
+                "mask of " + plane_text(document, head.batch, head.head) + (all ? " and those like it" : ""),
+                shares);
+    print_lines(output, {labels(begins(bins.rows, report.queries), report.query_tokens),
+                         labels(begins(bins.columns, report.keys), report.key_tokens), picture.allowed.view(),
+                         std::nullopt});
     last = std::move(picture);
   }
+}
+
+Json masks_json(const Document& document, const std::vector<HeadSummary>& heads) {
+  Json list = Json::array();
+  const AttentionReport& report = document.report;
+  if (report.queries == 0 || report.keys == 0) return list;
+  const MapSize bins{std::min(kMostMaskBins, report.queries), std::min(kMostMaskBins, report.keys)};
+  for (const HeadSummary& head : heads) {
+    const MaskPicture picture =
+        mask_picture(document.query, document.key, document.options, head.batch, head.head, bins);
+    list.push_back({{"batch", head.batch},
+                    {"head", head.head},
+                    {"allowed_share", picture.allowed_share},
+                    {"tile_share", picture.tile_share},
+                    {"allowed", values_json(picture.allowed)}});
+  }
+  return list;
 }
 
 }  // namespace heed::cli
