@@ -26,8 +26,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostChanged = 24;  // cards in a comparison of two models or texts
-constexpr int kTextColumns = 110;         // of a text in the title
+constexpr std::size_t kMaxChanged = 24;  // cards in a comparison of two models or texts
+constexpr int kTextColumns = 110;        // of a text in the title
 
 constexpr const char* kAtlasDescription =
     "draw all heads of a model as one poster: PNG, SVG or PDF\n"
@@ -168,7 +168,7 @@ AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Doc
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return changes[a].size > changes[b].size; });
-  order.resize(std::min(order.size(), kMostChanged));
+  order.resize(std::min(order.size(), kMaxChanged));
   for (const std::size_t head : order)
     page.cards.push_back({printable(head_label(report, static_cast<std::int64_t>(head))),
                           std::move(before[head].head), std::move(after[head].head), changes[head].text});

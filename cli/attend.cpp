@@ -35,7 +35,8 @@ constexpr const char* kAttendDescription =
     "\n"
     "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs may have "
     "fewer axes, [H, L, D] or [L, D]; the results then lack the same axes. Results in bf16 are written as "
-    "f32, because .npy has no bf16. With --grad-out, the gradient of a loss with respect to the output, the "
+    "f32, because .npy has no bf16. With --grad-output, the gradient of a loss with respect to the output, "
+    "the "
     "backward pass computes the gradients of query, key, value, bias and sinks. Inputs are never "
     "overwritten, and when anything fails, nothing is "
     "written.";
@@ -47,7 +48,7 @@ constexpr const char* kAttendExamples =
     "      --value x.safetensors:v --dtype bf16 --lse lse.npy \\\n"
     "      --top-k 5 --top-k-out keys.npy,weights.npy --json\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
-    "      --grad-out do.npy --grad-query dq.npy --grad-key dk.npy\n"
+    "      --grad-output do.npy --grad-query dq.npy --grad-key dk.npy\n"
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
 

@@ -63,7 +63,7 @@ void add_scores(CLI::App& app, Arguments& arguments) {
   add_score_expression(app, arguments.masks);
   add_text(app, "--bias", kTensor, arguments.bias,
            "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key");
-  add_text(app, "--alibi", kTensor, arguments.alibi_slopes,
+  add_text(app, "--alibi-slopes", kTensor, arguments.alibi_slopes,
            "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j");
   add_text(app, "--sinks", kTensor, arguments.sinks,
            "[H]: one extra logit per head, in the softmax denominator only");
@@ -89,9 +89,9 @@ void add_masks(CLI::App& app, Arguments& arguments) {
   add_text(app, "--mask", kTensor, arguments.mask, "bool, true allows a key; broadcasts to [B, H, Lq, Lk]");
   add_text(app, "--kv-lengths", kTensor, arguments.kv_lengths,
            "[B], i64 or i32: the number of keys of each batch entry; later keys are forbidden");
-  add_text(app, "--segments-q", kTensor, arguments.query_segments,
+  add_text(app, "--query-segments", kTensor, arguments.query_segments,
            "[S + 1], i64 or i32: offsets, from 0 to Lq, of S packed sequences (B = 1)");
-  add_text(app, "--segments-k", kTensor, arguments.key_segments,
+  add_text(app, "--key-segments", kTensor, arguments.key_segments,
            "the same for keys, from 0 to Lk; queries see only keys of their own sequence");
   begin_group(app, "Masks without a matrix (i and j are indices into the tensors)");
   add_mask_options(app, arguments.masks);
@@ -156,7 +156,8 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
   const auto write = [&](const char* name, std::string& path, const char* help) {
     add_text(app, name, kFile, path, help);
   };
-  read("--grad-out", arguments.by_output, "gradient of the output [B, H, Lq, Dv]; starts the backward pass");
+  read("--grad-output", arguments.by_output,
+       "gradient of the output [B, H, Lq, Dv]; starts the backward pass");
   read("--grad-lse", arguments.by_lse, "gradient of --lse [B, H, Lq], if the loss uses it too");
   read("--grad-weights", arguments.by_weights,
        "gradient of --weights [B, H, Lq, Lk], if the loss uses them too");
@@ -204,14 +205,14 @@ void check_gradients(const CLI::App& app) {
   bool any = false;
   for (const GradientFile& file : gradient_files()) {
     require_beside(app, file.option, file.of, kTensor);
-    require_beside(app, file.option, "--grad-out", kTensor);
+    require_beside(app, file.option, "--grad-output", kTensor);
     any |= given(app, file.option);
   }
-  require_beside(app, "--grad-lse", "--grad-out", kTensor);
-  require_beside(app, "--grad-weights", "--grad-out", kTensor);
-  if (given(app, "--grad-out") && !any)
+  require_beside(app, "--grad-lse", "--grad-output", kTensor);
+  require_beside(app, "--grad-weights", "--grad-output", kTensor);
+  if (given(app, "--grad-output") && !any)
     throw UsageError(
-        "--grad-out is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
+        "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
         "--grad-bias or --grad-sinks FILE.npy is expected");
 }
 
@@ -266,8 +267,8 @@ void require_call_options(const CLI::App& app) {
   for (const char* name : {"--query", "--key", "--value"}) {
     require_option(app, name, "FILE.npy, FILE.safetensors:NAME or -");
   }
-  require_beside(app, "--segments-q", "--segments-k", "OFFSETS.npy");
-  require_beside(app, "--segments-k", "--segments-q", "OFFSETS.npy");
+  require_beside(app, "--query-segments", "--key-segments", "OFFSETS.npy");
+  require_beside(app, "--key-segments", "--query-segments", "OFFSETS.npy");
   check_mask_options(app);
 }
 
@@ -296,7 +297,7 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
   check_gradients(app);
   check_file_names(arguments);
   const bool any_file =
-      given(app, "--grad-out") ||
+      given(app, "--grad-output") ||
       std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
                   [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
   if (!any_file && !arguments.json && !arguments.plan) {

@@ -23,12 +23,12 @@ constexpr std::array<InputFile, 13> kInputFiles = {{
     {"--value", &AttendArguments::value, nullptr},
     {"--mask", &AttendArguments::mask, &AttentionOptions::mask, kAlongRows},
     {"--bias", &AttendArguments::bias, &AttentionOptions::bias, kAlongRows},
-    {"--alibi", &AttendArguments::alibi_slopes, &AttentionOptions::alibi_slopes},
+    {"--alibi-slopes", &AttendArguments::alibi_slopes, &AttentionOptions::alibi_slopes},
     {"--sinks", &AttendArguments::sinks, &AttentionOptions::sinks},
     {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
-    {"--segments-q", &AttendArguments::query_segments, &AttentionOptions::query_segments},
-    {"--segments-k", &AttendArguments::key_segments, &AttentionOptions::key_segments},
-    {"--grad-out", &AttendArguments::by_output, nullptr},
+    {"--query-segments", &AttendArguments::query_segments, &AttentionOptions::query_segments},
+    {"--key-segments", &AttendArguments::key_segments, &AttentionOptions::key_segments},
+    {"--grad-output", &AttendArguments::by_output, nullptr},
     {"--grad-lse", &AttendArguments::by_lse, nullptr},
     {"--grad-weights", &AttendArguments::by_weights, nullptr},
 }};
@@ -120,7 +120,7 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
   inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
   inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
   if (Dims shape; !arguments.by_output.empty())
-    inputs.by_output = reader.read_main("--grad-out", arguments.by_output, kAlongQueries, shape);
+    inputs.by_output = reader.read_main("--grad-output", arguments.by_output, kAlongQueries, shape);
   inputs.by_lse =
       reader.read_by_summary("--grad-lse", arguments.by_lse, {.sequence = Along::queries, .axis = -1});
   inputs.by_weights =

@@ -12,8 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kRunFormat = "heed-run-1";
-constexpr std::size_t kMostFiles = 1'000'000;
-constexpr std::size_t kMostText = 65536;  // bytes of a metadata value
+constexpr std::size_t kMaxFiles = 1'000'000;
+constexpr std::size_t kMaxText = 65536;  // bytes of a metadata value
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::vector<std::string> captured_files(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") && name.find("-layer-") != std::string::npos &&
-        files.size() < kMostFiles)
+        files.size() < kMaxFiles)
       files.push_back(entry.path().string());
   }
   if (files.empty())
@@ -48,7 +48,7 @@ void require_captured_call(const std::string& path, const io::SafetensorsReader&
 
 nlohmann::ordered_json captured_value(const io::SafetensorsReader& file, const std::string& name) {
   const auto found = file.metadata().find(name);
-  if (found == file.metadata().end() || found->second.size() > kMostText) return nullptr;
+  if (found == file.metadata().end() || found->second.size() > kMaxText) return nullptr;
   return nlohmann::ordered_json::parse(found->second, nullptr, false);
 }
 

@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/version.hpp"
@@ -81,10 +83,28 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
   return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
 }
 
-// Translates `heed help`, `heed help COMMAND` and `heed version` to options. CLI11 expects arguments in
-// reverse.
+// Old names of options, which still work, and the new ones.
+struct Renamed {
+  std::string_view old_name, name;
+};
+constexpr std::array<Renamed, 4> kRenamed = {{{"--segments-q", "--query-segments"},
+                                              {"--segments-k", "--key-segments"},
+                                              {"--alibi", "--alibi-slopes"},
+                                              {"--grad-out", "--grad-output"}}};
+
+const Renamed* renamed(std::string_view argument) {
+  const std::string_view name = argument.substr(0, argument.find('='));
+  const auto* found = std::find_if(kRenamed.begin(), kRenamed.end(),
+                                   [&](const Renamed& one) { return one.old_name == name; });
+  return found == kRenamed.end() ? nullptr : found;
+}
+
+// Translates `heed help`, `heed help COMMAND`, `heed version` and old names of options. CLI11 expects
+// arguments in reverse.
 std::vector<std::string> arguments_of(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + std::min(1, argc), argv + argc);
+  for (std::string& one : arguments)
+    if (const Renamed* known = renamed(one)) one.replace(0, known->old_name.size(), known->name);
   if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";
   if (!arguments.empty() && arguments[0] == "help") {
     arguments.erase(arguments.begin());
@@ -94,6 +114,12 @@ std::vector<std::string> arguments_of(int argc, const char* const* argv) {
 }
 
 }  // namespace
+
+void tell_renamed_options(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i)
+    if (const Renamed* known = renamed(argv[i]))
+      std::cerr << "heed: " << known->old_name << " is called " << known->name << " now" << std::endl;
+}
 
 void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands) {
   CLI::App app("Attention that shows its weights.", "heed");

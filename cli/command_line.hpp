@@ -14,4 +14,7 @@ using AddCommand = std::function<Command(CLI::App& heed)>;
 /// the subcommand throws.
 void run_command_line(int argc, const char* const* argv, const std::vector<AddCommand>& subcommands);
 
+/// Prints a line for each option that is given by an old name.
+void tell_renamed_options(int argc, const char* const* argv);
+
 }  // namespace heed::cli

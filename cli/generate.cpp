@@ -18,7 +18,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostTokens = 1'000'000;
+constexpr std::int64_t kMaxTokens = 1'000'000;
 constexpr std::int64_t kWatchedPairs = 4;
 constexpr int kTokenColumns = 14;
 
@@ -183,7 +183,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
-  add_integer(*app, "--tokens", {1, kMostTokens}, arguments->options.tokens,
+  add_integer(*app, "--tokens", {1, kMaxTokens}, arguments->options.tokens,
               "generate at most N tokens (default 200)");
   add_real(
       *app, "--temperature",

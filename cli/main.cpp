@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   const std::optional<StartedRank> started = started_by_mpirun();
   const std::optional<Failure> failure = failure_of([&] {
     hold_standard_streams();
+    if (!started || started->rank == 0) tell_renamed_options(argc, argv);
     if (started && started->ranks > 1) become_heed_mpi(argv, *started);
     run_command_line(argc, argv,
                      {add_attend, add_bench, add_explain, add_look, add_who, add_atlas, add_train,

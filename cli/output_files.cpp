@@ -29,10 +29,10 @@ std::optional<Identity> identity_of(const std::string& path) {
 
 // The path that a write would reach. Links are followed, even if the last one points to no file yet.
 fs::path destination_of(const std::string& path) {
-  constexpr int kMostLinks = 40;  // the limit of Linux
+  constexpr int kMaxLinks = 40;  // the limit of Linux
   fs::path target = path;
   std::error_code error;
-  for (int links = 0; links < kMostLinks; ++links) {
+  for (int links = 0; links < kMaxLinks; ++links) {
     const fs::path next = fs::read_symlink(target, error);
     if (error) break;
     target = target.parent_path() / next;

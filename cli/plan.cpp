@@ -48,9 +48,9 @@ constexpr const char* kPlanExamples =
     "  heed plan --ranks 16 --length 4000000 --queries 1 --heads 32 --kv-heads 8\n"
     "  heed plan --ranks 8 --length 32768 --causal --gradients --json\n";
 
-constexpr std::int64_t kMostRanks = 65536;
-constexpr std::int64_t kMostLength = std::int64_t{1} << 30;
-constexpr std::int64_t kMostSize = 65536;
+constexpr std::int64_t kMaxRanks = 65536;
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxSize = 65536;
 // Sizes of the measured call, large enough for the kernel's full speed.
 constexpr std::int64_t kMeasuredRows = 768;
 constexpr std::int64_t kMeasuredKeys = 6144;
@@ -232,8 +232,8 @@ void add_rate(CLI::App& app, const std::string& name, bool may_be_zero, std::fun
 void add_machines(CLI::App& app, PlanArguments& arguments) {
   begin_group(app, "Machines (--ranks is required)");
   Machines& machines = arguments.machines;
-  add_integer(app, "--ranks", {1, kMostRanks}, arguments.ranks, "number of processes that share the call");
-  add_integer(app, "--nodes", {1, kMostRanks}, arguments.nodes,
+  add_integer(app, "--ranks", {1, kMaxRanks}, arguments.ranks, "number of processes that share the call");
+  add_integer(app, "--nodes", {1, kMaxRanks}, arguments.nodes,
               "number of machines, each with the same number of ranks (default: one per rank)");
   add_rate(
       app, "--gbytes-per-s", false, [&machines](double x) { machines.bytes_per_second = x * 1e9; },
@@ -252,7 +252,7 @@ void add_machines(CLI::App& app, PlanArguments& arguments) {
 void add_call(CLI::App& app, PlanArguments& arguments) {
   begin_group(app, "Call (--length is required)");
   PlannedCall& call = arguments.call;
-  const IntegerRange length{1, kMostLength}, size{1, kMostSize};
+  const IntegerRange length{1, kMaxLength}, size{1, kMaxSize};
   add_integer(app, "--length", length, arguments.length,
               "number of keys, and of queries unless --queries is given");
   add_integer(app, "--queries", length, arguments.queries,

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kDefaultWidth = 80;
 constexpr int kLeastWidth = 60;
-constexpr int kLargestWidth = 10000;  // a larger COLUMNS is a mistake
+constexpr int kMaxWidth = 10000;  // a larger COLUMNS is a mistake
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
@@ -39,7 +39,7 @@ int width_of(int descriptor) {
   int width = 0;
   const auto [end, error] = std::from_chars(columns.data(), columns.data() + columns.size(), width);
   const bool whole = error == std::errc() && end == columns.data() + columns.size();
-  if (whole && width > 0 && width <= kLargestWidth) return width;
+  if (whole && width > 0 && width <= kMaxWidth) return width;
   winsize size{};
   if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kDefaultWidth;

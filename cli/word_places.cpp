@@ -19,7 +19,7 @@ using Places = std::vector<std::int64_t>;
 // Marks that tokenizers put before a word: a space, U+0120, U+2581.
 constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
 
-constexpr std::size_t kMostCompared = 10000;  // most tokens considered for a spelling suggestion
+constexpr std::size_t kMaxCompared = 10000;  // most tokens considered for a spelling suggestion
 
 std::string plain_word(std::string_view token) {
   for (const std::string_view mark : kMarks)
@@ -58,7 +58,7 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
                      " are expected");
   std::vector<std::string> known;
   for (const std::string& token : tokens)
-    if (known.size() < kMostCompared) known.push_back(plain_word(token));
+    if (known.size() < kMaxCompared) known.push_back(plain_word(token));
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
   throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
                    (meant ? "; did you mean '" + *meant + "'?" : ""));

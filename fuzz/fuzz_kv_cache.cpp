@@ -35,7 +35,7 @@ using heed::TensorView;
 using heed::fuzz::Choices;
 using heed::fuzz::require;
 
-constexpr std::int64_t kMostSequences = 6, kMostOperations = 40;
+constexpr std::int64_t kMaxSequences = 6, kMaxOperations = 40;
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
 
@@ -163,7 +163,7 @@ class Life {
     if (!(kind == 0 ? borrow_table() : kind == 1 ? borrow_indices() : kind == 2 ? borrow_tensors() : make()))
       return;
     check();
-    for (std::int64_t n = 0; n < kMostOperations && bytes_.remaining_bytes() > 0; ++n) {
+    for (std::int64_t n = 0; n < kMaxOperations && bytes_.remaining_bytes() > 0; ++n) {
       step();
       check();
     }
@@ -453,7 +453,7 @@ class Life {
   }
 
   void fork() {
-    if (static_cast<std::int64_t>(plain_.size()) >= kMostSequences && released_.empty()) return;
+    if (static_cast<std::int64_t>(plain_.size()) >= kMaxSequences && released_.empty()) return;
     const std::int64_t number = any_sequence();
     std::int64_t made = -1;
     if (!accepted([&] { made = cache_->fork(number); })) return;

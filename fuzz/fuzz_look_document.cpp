@@ -24,7 +24,7 @@ using heed::fuzz::MemoryFile;
 using heed::fuzz::require;
 
 // More cells would be correct, but slow.
-constexpr std::int64_t kMostCells = 1 << 22;
+constexpr std::int64_t kMaxCells = 1 << 22;
 
 void ask(Document& document) {
   const heed::AttentionReport& report = document.report;
@@ -35,7 +35,7 @@ void ask(Document& document) {
     for (const bool all : {false, true})
       (void)attended_row(document, 0, report.heads - 1, report.queries - 1, 5, all);
   (void)heed::detail::page_report(report, {});
-  if (report.lse.count() > kMostCells / report.keys) return;
+  if (report.lse.count() > kMaxCells / report.keys) return;
   document.report.weights = attention_tile(document, {0, report.queries, 0, report.keys});
   (void)heed::detail::page_report(report, {});
 }

@@ -1,4 +1,4 @@
-// heed attend --grad-out: writes the same gradients as the library.
+// heed attend --grad-output: writes the same gradients as the library.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -51,7 +51,7 @@ TEST_F(AttendGradients, EveryGradientHasAFile) {
   write("bias.npy", bias);
   write("sinks.npy", sinks);
   run_well({"--causal",  "--softcap",    "2",      "--bias",         "bias.npy", "--sinks",
-            "sinks.npy", "--dropout",    "0.25",   "--dropout-seed", "9",        "--grad-out",
+            "sinks.npy", "--dropout",    "0.25",   "--dropout-seed", "9",        "--grad-output",
             "do.npy",    "--grad-query", "dq.npy", "--grad-key",     "dk.npy",   "--grad-value",
             "dv.npy",    "--grad-bias",  "db.npy", "--grad-sinks",   "ds.npy",   "--out",
             "o.npy"});
@@ -75,7 +75,7 @@ TEST_F(AttendGradients, AnyOfThemComesAlone) {
   const std::vector<std::pair<std::string, const Tensor*>> all = {
       {"--grad-query", &want.query}, {"--grad-key", &want.key}, {"--grad-value", &want.value}};
   for (const auto& [option, tensor] : all) {
-    run_well({"--grad-out", "do.npy", option, "d.npy"});
+    run_well({"--grad-output", "do.npy", option, "d.npy"});
     EXPECT_TRUE(same(read("d.npy"), *tensor)) << option;
   }
 }
@@ -86,8 +86,8 @@ TEST_F(AttendGradients, TheLossMayReadTheLseAndTheWeightsToo) {
   write("dl.npy", by_lse);
   write("dw.npy",
         Tensor::copy_of(by_weights, DType::f64));  // f32 inputs have f32 weights, so this one is converted
-  run_well(
-      {"--grad-out", "do.npy", "--grad-lse", "dl.npy", "--grad-weights", "dw.npy", "--grad-query", "dq.npy"});
+  run_well({"--grad-output", "do.npy", "--grad-lse", "dl.npy", "--grad-weights", "dw.npy", "--grad-query",
+            "dq.npy"});
   EXPECT_TRUE(same(read("dq.npy"), expected({}, {}, by_lse, by_weights).query));
   EXPECT_FALSE(same(read("dq.npy"), expected({}, {}, by_lse).query));
   EXPECT_FALSE(same(read("dq.npy"), expected({}, {}, {}, by_weights).query));
@@ -99,7 +99,7 @@ TEST_F(AttendGradients, LieAsTheLayoutSays) {
   write("k.npy", key.view().transpose(1, 2));
   write("v.npy", value.view().transpose(1, 2));
   write("do.npy", grad_output.view().transpose(1, 2));
-  run_well({"--layout", "blhd", "--grad-out", "do.npy", "--grad-query", "dq.npy", "--grad-key", "dk.npy",
+  run_well({"--layout", "blhd", "--grad-output", "do.npy", "--grad-query", "dq.npy", "--grad-key", "dk.npy",
             "--grad-value", "dv.npy"});
   EXPECT_TRUE(same(read("dq.npy"), Tensor::copy_of(want.query.view().transpose(1, 2))));
   EXPECT_TRUE(same(read("dk.npy"), Tensor::copy_of(want.key.view().transpose(1, 2))));
@@ -110,7 +110,7 @@ TEST_F(AttendGradients, AreComputedInTheDTypeOfTheCall) {
   for (const DType dtype : {DType::f64, DType::bf16}) {
     const std::string name(name_of(dtype));
     write("dl.npy", random_tensor({2, 4, 5}, 8));
-    run_well({"--dtype", name, "--grad-out", "do.npy", "--grad-lse", "dl.npy", "--grad-key", "dk.npy"});
+    run_well({"--dtype", name, "--grad-output", "do.npy", "--grad-lse", "dl.npy", "--grad-key", "dk.npy"});
     const auto as = [&](const Tensor& tensor) { return Tensor::copy_of(tensor, dtype); };
     const Tensor q = as(query), k = as(key), v = as(value), d = as(grad_output);
     const Tensor l = Tensor::copy_of(read("dl.npy"), dtype == DType::f64 ? DType::f64 : DType::f32);
@@ -122,7 +122,7 @@ TEST_F(AttendGradients, AreComputedInTheDTypeOfTheCall) {
 
 TEST_F(AttendGradients, TheObjectForMachinesTellsOfTheBackwardPass) {
   const CommandResult result = run({"--json", "--repeat", "3", "--threads", "1", "--kernel", "reference",
-                                    "--grad-out", "do.npy", "--grad-query", "dq.npy"});
+                                    "--grad-output", "do.npy", "--grad-query", "dq.npy"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   const auto object = nlohmann::ordered_json::parse(result.output);
   Words keys;
@@ -142,34 +142,35 @@ TEST_F(AttendGradients, TheObjectForMachinesTellsOfTheBackwardPass) {
 
 TEST_F(AttendGradients, SayWhatIsWrong) {
   const std::vector<std::pair<Words, std::string>> cases = {
-      {{"--grad-query", "d.npy"}, "--grad-query is given without --grad-out TENSOR"},
-      {{"--grad-key", "d.npy", "--out", "o.npy"}, "--grad-key is given without --grad-out TENSOR"},
-      {{"--grad-lse", "dl.npy", "--out", "o.npy"}, "--grad-lse is given without --grad-out TENSOR"},
-      {{"--grad-weights", "dw.npy", "--out", "o.npy"}, "--grad-weights is given without --grad-out TENSOR"},
-      {{"--grad-out", "do.npy"},
-       "--grad-out is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
+      {{"--grad-query", "d.npy"}, "--grad-query is given without --grad-output TENSOR"},
+      {{"--grad-key", "d.npy", "--out", "o.npy"}, "--grad-key is given without --grad-output TENSOR"},
+      {{"--grad-lse", "dl.npy", "--out", "o.npy"}, "--grad-lse is given without --grad-output TENSOR"},
+      {{"--grad-weights", "dw.npy", "--out", "o.npy"},
+       "--grad-weights is given without --grad-output TENSOR"},
+      {{"--grad-output", "do.npy"},
+       "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
        "--grad-bias or --grad-sinks FILE.npy is expected"},
-      {{"--grad-out", "do.npy", "--grad-bias", "d.npy"}, "--grad-bias is given without --bias TENSOR"},
-      {{"--grad-out", "do.npy", "--grad-sinks", "d.npy"}, "--grad-sinks is given without --sinks TENSOR"},
-      {{"--grad-out", "do.npy", "--grad-value", "d.txt"},
+      {{"--grad-output", "do.npy", "--grad-bias", "d.npy"}, "--grad-bias is given without --bias TENSOR"},
+      {{"--grad-output", "do.npy", "--grad-sinks", "d.npy"}, "--grad-sinks is given without --sinks TENSOR"},
+      {{"--grad-output", "do.npy", "--grad-value", "d.txt"},
        "--grad-value is 'd.txt'; a file whose name ends in .npy is expected"},
-      {{"--grad-out", "do.txt", "--grad-value", "d.npy"},
-       "--grad-out is 'do.txt'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is "
+      {{"--grad-output", "do.txt", "--grad-value", "d.npy"},
+       "--grad-output is 'do.txt'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is "
        "expected"},
-      {{"--grad-out", "do.npy", "--grad-query", "q.npy"},
+      {{"--grad-output", "do.npy", "--grad-query", "q.npy"},
        "--grad-query 'q.npy' is the file that --query is read from; an input is never overwritten"},
-      {{"--grad-out", "do.npy", "--grad-query", "do.npy"},
-       "--grad-query 'do.npy' is the file that --grad-out is read from; an input is never overwritten"},
-      {{"--grad-out", "do.npy", "--grad-query", "d.npy", "--grad-key", "d.npy"},
+      {{"--grad-output", "do.npy", "--grad-query", "do.npy"},
+       "--grad-query 'do.npy' is the file that --grad-output is read from; an input is never overwritten"},
+      {{"--grad-output", "do.npy", "--grad-query", "d.npy", "--grad-key", "d.npy"},
        "--grad-key 'd.npy' is the file that --grad-query goes to; each result needs its own file"},
-      {{"--grad-out", "q.npy", "--grad-query", "d.npy"},
+      {{"--grad-output", "q.npy", "--grad-query", "d.npy"},
        "grad_output has shape [2, 4, 5, 8]; [2, 4, 5, 6] is expected"},
-      {{"--grad-out", "do.npy", "--grad-lse", "do.npy", "--grad-query", "d.npy"},
+      {{"--grad-output", "do.npy", "--grad-lse", "do.npy", "--grad-query", "d.npy"},
        "grad_lse has shape [2, 4, 5, 6]; [2, 4, 5] is expected"},
-      {{"--grad-out", "do.npy", "--grad-weights", "do.npy", "--grad-query", "d.npy"},
+      {{"--grad-output", "do.npy", "--grad-weights", "do.npy", "--grad-query", "d.npy"},
        "grad_weights has shape [2, 4, 5, 6]; [2, 4, 5, 7] is expected"},
-      {{"--grad-out", "i.npy", "--grad-query", "d.npy"},
-       "--grad-out has dtype i64; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)"},
+      {{"--grad-output", "i.npy", "--grad-query", "d.npy"},
+       "--grad-output has dtype i64; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)"},
   };
   write("i.npy", Tensor({2, 4, 5, 6}, DType::i64));
   for (const auto& [words, message] : cases) expect_error(2, words, message);
@@ -177,9 +178,9 @@ TEST_F(AttendGradients, SayWhatIsWrong) {
 
 TEST_F(AttendGradients, AreAllWrittenOrNone) {
   heed::test::write_file(folder / "dq.npy", "old");
-  expect_error(1, {"--grad-out", "do.npy", "--grad-query", "dq.npy", "--grad-key", "none/dk.npy"},
+  expect_error(1, {"--grad-output", "do.npy", "--grad-query", "dq.npy", "--grad-key", "none/dk.npy"},
                "cannot write 'none/dk.npy' (--grad-key): No such file or directory");
-  expect_error(2, {"--grad-out", "q.npy", "--grad-query", "dq.npy", "--out", "o.npy"},
+  expect_error(2, {"--grad-output", "q.npy", "--grad-query", "dq.npy", "--out", "o.npy"},
                "grad_output has shape [2, 4, 5, 8]; [2, 4, 5, 6] is expected");
   EXPECT_EQ(heed::test::read_file(folder / "dq.npy"), "old");
 }

@@ -78,7 +78,7 @@ TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
       {{"--mask", "mask.npy"}, [&](auto& o) { o.mask = mask; }},
       {{"--bias", "bias.npy"}, [&](auto& o) { o.bias = bias; }},
       {{"--softcap", "0.5"}, [](auto& o) { o.softcap = 0.5; }},
-      {{"--alibi", "slopes.npy"}, [&](auto& o) { o.alibi_slopes = slopes; }},
+      {{"--alibi-slopes", "slopes.npy"}, [&](auto& o) { o.alibi_slopes = slopes; }},
       {{"--sinks", "sinks.npy"}, [&](auto& o) { o.sinks = sinks; }},
       {{"--kv-lengths", "n.npy"}, [&](auto& o) { o.kv_lengths = lengths; }},
       {{"--dropout", "0.3"}, [](auto& o) { o.dropout.probability = 0.3; }},
@@ -109,7 +109,7 @@ TEST_F(Attend, PackedSequencesSeeTheirOwnKeysOnly) {
   write("v.npy", value.view().select(0, 0));
   write("qs.npy", Tensor::from<std::int64_t>({0, 2, 5}, {3}));
   write("ks.npy", Tensor::from<std::int32_t>({0, 3, 7}, {3}));
-  run_well({"--segments-q", "qs.npy", "--segments-k", "ks.npy", "--causal", "--out", "o.npy"});
+  run_well({"--query-segments", "qs.npy", "--key-segments", "ks.npy", "--causal", "--out", "o.npy"});
   const Tensor q_offsets = read("qs.npy");
   const Tensor k_offsets = read("ks.npy");
   AttentionOptions options;
@@ -360,9 +360,20 @@ std::string examples_of_the_manual() {
   return script;
 }
 
+TEST_F(Attend, TakesOldNamesOfOptionsAndTellsTheNewOnes) {
+  write("slopes.npy", random_tensor({4}, 5));
+  write("do.npy", random_tensor({2, 4, 5, 6}, 7));
+  const CommandResult old = run({"--alibi=slopes.npy", "--grad-out", "do.npy", "--grad-key", "old.npy"});
+  EXPECT_EQ(old.exit_code, 0);
+  EXPECT_EQ(old.errors,
+            "heed: --alibi is called --alibi-slopes now\nheed: --grad-out is called --grad-output now\n");
+  run_well({"--alibi-slopes", "slopes.npy", "--grad-output", "do.npy", "--grad-key", "new.npy"});
+  EXPECT_TRUE(same(read("old.npy"), read("new.npy")));
+}
+
 TEST_F(Attend, PrintsThePlanOfTheCallAndComputesNothing) {
   write("do.npy", random_tensor({2, 4, 5, 6}, 7));
-  const Words asked = {"--causal", "--weights",  "w.npy",  "--grad-out",
+  const Words asked = {"--causal", "--weights",  "w.npy",  "--grad-output",
                        "do.npy",   "--grad-key", "dk.npy", "--plan"};
   const CommandResult words = run(asked);
   EXPECT_EQ(words.exit_code, 0) << words.errors;

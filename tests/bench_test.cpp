@@ -185,7 +185,8 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
   const std::string need_expected =
       "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or scores, separated "
       "by commas, is expected";
-  const std::string threads_expected = "; whole numbers from 0 to 32767, separated by commas, are expected";
+  const std::string threads_expected =
+      "; a list of whole numbers from 0 to 32767, separated by commas, is expected";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--shape", "12,128,128"}, "--shape is '12,128,128'" + shape_expected},
       {{"--shape", "1,12,12,128,128,64,1"}, "--shape is '1,12,12,128,128,64,1'" + shape_expected},

@@ -122,9 +122,9 @@ TEST_F(CommandMasks, WriteWhatTheyTakeAway) {
 
 TEST_F(CommandMasks, GradientsGoThroughThem) {
   write("g.npy", random_tensor({2, 4, 5, 6}, 9));
-  run_well({"--mask-rows", "rows.npy", "--grad-out", "g.npy", "--grad-key", "dk.npy"});
-  run_well(
-      {"--mask-rows", "rows.npy", "--grad-out", "g.npy", "--grad-key", "ref.npy", "--kernel", "reference"});
+  run_well({"--mask-rows", "rows.npy", "--grad-output", "g.npy", "--grad-key", "dk.npy"});
+  run_well({"--mask-rows", "rows.npy", "--grad-output", "g.npy", "--grad-key", "ref.npy", "--kernel",
+            "reference"});
   const Tensor fused = read("dk.npy"), reference = read("ref.npy");
   for (std::size_t n = 0; n < fused.values<float>().size(); ++n)
     EXPECT_NEAR(fused.values<float>()[n], reference.values<float>()[n], 1e-5);

@@ -72,8 +72,8 @@ using FellBack = std::function<bool(std::int64_t, std::int64_t, std::int64_t)>;
 inline constexpr Real kFirstOrder = 0.5;
 /// The relative error of a number whose logarithm has the absolute error `error`.
 inline Real beyond_first_order(Real error) {
-  constexpr Real kMost = 1e100;  // finite, so that its products are not NaN
-  return error < kFirstOrder ? error : std::min(std::expm1(error), kMost);
+  constexpr Real kMax = 1e100;  // finite, so that its products are not NaN
+  return error < kFirstOrder ? error : std::min(std::expm1(error), kMax);
 }
 
 /// Compares `result` with `naive`. Returns "" or a text on the first element that is out of bounds.

@@ -32,7 +32,7 @@ using heed::test::message_of;
 using heed::test::normal_tensor;
 
 constexpr std::int64_t kFar = std::int64_t{1} << 31;  // one row too many
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
 // Hkv 2, D 4, Dv 6, with space for 12 rows of each of two sequences, or for 24 rows in pages of 4.
@@ -146,7 +146,7 @@ TEST(KvCacheErrors, NumbersOfOptionsAreInTheirRanges) {
     return message_of_options([&](KvCacheOptions& o) { o.*member = value; }, layout, format);
   };
   EXPECT_EQ(message(&KvCacheOptions::sequences, -1), "sequences is -1; 0 to 1048576 is expected");
-  EXPECT_EQ(message(&KvCacheOptions::sequences, kMost),
+  EXPECT_EQ(message(&KvCacheOptions::sequences, kMax),
             "sequences is 9223372036854775807; 0 to 1048576 is expected");
   EXPECT_EQ(message(&KvCacheOptions::kv_heads, 0), "kv_heads is 0; 1 to 65536 is expected");
   EXPECT_EQ(message(&KvCacheOptions::kv_heads, 65537), "kv_heads is 65537; 1 to 65536 is expected");
@@ -329,7 +329,7 @@ TEST(KvCacheErrors, ThereIsRoom) {
 TEST(KvCacheErrors, SequencesAndLengthsExist) {
   for (const CacheLayout layout : {CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring}) {
     Refusing cache = filled(layout, CacheFormat::int8);
-    for (const std::int64_t number : {std::int64_t{2}, std::int64_t{-1}, kMost, kLeast}) {
+    for (const std::int64_t number : {std::int64_t{2}, std::int64_t{-1}, kMax, kLeast}) {
       const std::string sentence = "sequence is " + std::to_string(number) + "; 0 to 1 is expected";
       cache.expect(sentence, [&](KvCache& c) { c.truncate(number, 0); });
       cache.expect(sentence, [&](KvCache& c) { c.clear(number); });
@@ -393,7 +393,7 @@ TEST(KvCacheErrors, PositionsToEvictAreHeldAndAscend) {
     };
     expect("positions has 5, which sequence 0 does not hold", {1, 5});
     expect("positions has -1, which sequence 0 does not hold", {-1});
-    expect("positions has 9223372036854775807, which sequence 0 does not hold", {0, kMost});
+    expect("positions has 9223372036854775807, which sequence 0 does not hold", {0, kMax});
     expect("positions go from 3 to 1; ascending positions are expected", {0, 3, 1});
     expect("positions go from 2 to 2; ascending positions are expected", {2, 2});
     cache.cache().evict(0, std::vector<std::int64_t>{2});
@@ -416,13 +416,13 @@ TEST(KvCacheErrors, RoomToReserveCanBeHad) {
       .expect(
           "the cache would have 2305843009213693952 pages of 2 heads and 4 rows; fewer than 2^31 rows of "
           "heads are expected",
-          [](KvCache& c) { c.reserve(kMost); });
+          [](KvCache& c) { c.reserve(kMax); });
   KvCacheOptions single = options_of(CacheLayout::paged);
   single.page_size = 1;
   filled(single).expect(
       "the cache would have 9223372036854775807 pages of 2 heads and 1 rows; fewer than 2^31 rows of heads "
       "are expected",
-      [](KvCache& c) { c.reserve(kMost); });
+      [](KvCache& c) { c.reserve(kMax); });
   filled(CacheLayout::ring).expect("rows is 7; a ring has room for sinks + window = 6", [](KvCache& c) {
     c.reserve(7);
   });
@@ -482,7 +482,7 @@ TEST(KvCacheErrors, PagesOfABlockTableAreInThePool) {
             "block_table has page 8 at 3; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_table(integers({6, -1, 0, 7}, {2, 2}), lengths),
             "block_table has page -1 at 1; 0 to 7, a page of the pool, is expected");
-  EXPECT_EQ(message_of_table(integers({6, kMost, 0, 7}, {2, 2}), lengths),
+  EXPECT_EQ(message_of_table(integers({6, kMax, 0, 7}, {2, 2}), lengths),
             "block_table has page 9223372036854775807 at 1; 0 to 7, a page of the pool, is expected");
   EXPECT_EQ(message_of_table(integers({6, 9, 0, 7}, {2, 2}), integers({2, 4})),  // a spare page
             "block_table has page 9 at 1; 0 to 7, a page of the pool, is expected");
@@ -496,7 +496,7 @@ TEST(KvCacheErrors, ASequenceOfABlockTableHasAPageOnceAndRowsWithinThem) {
             "sequence 0 has length 5; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, -1})),
             "sequence 1 has length -1; 0 to 4, the capacity of its pages, is expected");
-  EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, kMost})),
+  EXPECT_EQ(message_of_table(integers({6, 1, 0, 7}, {2, 2}), integers({3, kMax})),
             "sequence 1 has length 9223372036854775807; 0 to 4, the capacity of its pages, is expected");
   EXPECT_EQ(message_of_table(integers({}, {2, 0}), integers({0, 1})),
             "sequence 1 has length 1; 0 to 0, the capacity of its pages, is expected");

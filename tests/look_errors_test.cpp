@@ -107,7 +107,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--save", "x.npy"}, "--save is 'x.npy'; a file whose name ends in .safetensors is expected"},
       {{"--csv", "q.npy"},
        "--csv 'q.npy' is the file that --query is read from; an input is never overwritten"},
-      {{"--segments-q", "q.npy"}, "--segments-q is given without --segments-k OFFSETS.npy"},
+      {{"--query-segments", "q.npy"}, "--query-segments is given without --key-segments OFFSETS.npy"},
       {{"--sort", "received", "--no-received"},
        "--sort is 'received' while --no-received skips that column; one of the two is expected"}};
   for (const auto& [words, message] : cases) {

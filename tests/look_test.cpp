@@ -119,7 +119,7 @@ TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
   const std::vector<Words> calls = {
       {},
       {"--causal", "--window", "3,2", "--softcap", "20", "--scale", "0.5"},
-      {"--bias", "bias.npy", "--mask", "mask.npy", "--sinks", "sinks.npy", "--alibi", "slopes.npy"},
+      {"--bias", "bias.npy", "--mask", "mask.npy", "--sinks", "sinks.npy", "--alibi-slopes", "slopes.npy"},
       {"--kv-lengths", "lengths.npy", "--align", "bottom-right", "--causal"},
       {"--query-offset", "2", "--causal", "--dtype", "bf16"},
       {"--dtype", "f64", "--sinks", "sinks.npy"}};
@@ -165,8 +165,8 @@ TEST_F(Look, PackedSequencesAreKeptToo) {
   write("v1.npy", random_tensor({2, 7, 3}, 13));
   write("sq.npy", Tensor::from<std::int64_t>({0, 2, 5}, {3}));
   write("sk.npy", Tensor::from<std::int64_t>({0, 4, 7}, {3}));
-  const Words call = {"--query",  "q1.npy",       "--key",  "k1.npy",       "--value", "v1.npy",
-                      "--causal", "--segments-q", "sq.npy", "--segments-k", "sk.npy"};
+  const Words call = {"--query",  "q1.npy",           "--key",  "k1.npy",         "--value", "v1.npy",
+                      "--causal", "--query-segments", "sq.npy", "--key-segments", "sk.npy"};
   (void)printed(with(call, {"--save", "doc.safetensors", "--check"}));
   EXPECT_EQ(json(with(call, {"--tile", "0:5,0:7"})), json({"doc.safetensors", "--tile", "0:5,0:7"}));
   const Json tile = json({"doc.safetensors", "--tile", "3:4,0:7"});

@@ -197,10 +197,10 @@ TEST_F(PageFile, RefusesMoreValuesThanABrowserLoadsWell) {
                         heed::TensorView(one.view().data(), heed::DType::f32, {4'000, 1'001}, {0, 0})});
   EXPECT_THROW(heed::write_html(path, page), heed::Error);
   page.steps[0].value =
-      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMostPageValues + 1}, {0, 0});
+      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMaxPageValues + 1}, {0, 0});
   EXPECT_THROW(heed::write_html(path, page), heed::Error);
   page.steps[0].value =
-      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMostPageValues}, {0, 0});
+      heed::TensorView(one.view().data(), heed::DType::f32, {1, heed::kMaxPageValues}, {0, 0});
   EXPECT_NO_THROW(heed::write_html(path, page));
 }
 

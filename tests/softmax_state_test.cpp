@@ -61,7 +61,7 @@ class SoftmaxState : public ::testing::Test {
   }
 
   // Merges the partial results of the spans [0, 7), [7, 14), … in order, each computed from an empty state.
-  SoftmaxStates::States folded(const std::vector<std::vector<Key>>& all, std::size_t keys) const {
+  SoftmaxStates::States merged(const std::vector<std::vector<Key>>& all, std::size_t keys) const {
     SoftmaxStates::States sum = empty();
     for (std::size_t begin = 0; begin < keys; begin += 7) {
       SoftmaxStates::States span = state_of(all, begin, begin + 7);
@@ -138,7 +138,7 @@ TEST_F(SoftmaxState, RescalingIsExact) {
 // Compares with the definitions in f64. A weight has an error of 2 ulp, a sum of 40 at most 40 roundings.
 TEST_F(SoftmaxState, MergedSpansHoldTheSumsOfAllTheirKeys) {
   const std::vector<std::vector<Key>> keys = keys_of_rows();
-  const std::vector<RowState> rows = read(folded(keys, 40));
+  const std::vector<RowState> rows = read(merged(keys, 40));
   for (std::size_t r = 0; r < rows.size(); ++r) {
     SCOPED_TRACE(r);
     double sum = 0, moment = 0, distance = 0, size = 0;
@@ -183,7 +183,7 @@ TEST_F(SoftmaxState, SpansFoldedInTheirOrderGiveTheSameBits) {
   for (std::size_t span = 6; span-- > 0;) spans[span] = state_of(keys, span * 7, span * 7 + 7);
   SoftmaxStates::States sum = empty();
   for (SoftmaxStates::States& span : spans) states_.merge(sum, span);
-  EXPECT_TRUE(read(sum) == read(folded(keys, 40)));
+  EXPECT_TRUE(read(sum) == read(merged(keys, 40)));
 }
 
 TEST_F(SoftmaxState, OfEqualWeightsTheEarlierKeyComesFirst) {
@@ -192,7 +192,7 @@ TEST_F(SoftmaxState, OfEqualWeightsTheEarlierKeyComesFirst) {
   std::vector<std::vector<Key>> numbered = keys;
   for (std::vector<Key>& row : numbered)
     for (std::size_t j = 0; j < row.size(); ++j) row[j].index = static_cast<std::int32_t>(j);
-  for (const RowState& row : read(folded(numbered, 20)))
+  for (const RowState& row : read(merged(numbered, 20)))
     EXPECT_EQ(row.list_keys, (std::vector<std::int32_t>{0, 1, 2, 3, 4}));
 }
 

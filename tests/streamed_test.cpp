@@ -125,7 +125,7 @@ void give(Draw& draw, const CutCall& cut, const PositionRange& range, StreamedAt
     std::vector<std::byte> bytes(streamed.state_bytes(range) + 1);
     const std::span<std::byte> unaligned = std::span(bytes).subspan(1);
     elsewhere.states(range, key.view(), value.view(), unaligned);
-    return streamed.fold(range, unaligned);
+    return streamed.merge(range, unaligned);
   }
   if (draw.chance(0.2)) {
     const Tensor key_columns = transposed(key.view()), value_columns = transposed(value.view());
@@ -439,7 +439,7 @@ TEST_F(SmallStreams, SayWhatKeysAndBytesAreExpected) {
   const std::string expected = "bytes has size " + std::to_string(bytes.size()) + "; " +
                                std::to_string(bytes.size() - 1) + ", as state_bytes() returns, is expected";
   EXPECT_EQ(message_of([&] { streamed.states({0, 3072}, key, value, bytes); }), expected);
-  EXPECT_EQ(message_of([&] { streamed.fold({0, 3072}, bytes); }), expected);
+  EXPECT_EQ(message_of([&] { streamed.merge({0, 3072}, bytes); }), expected);
   EXPECT_GT(streamed.bytes(), 0U);
 }
 

@@ -79,10 +79,10 @@ std::string name_of(Limit limit, std::string_view isa) {
 
 std::int64_t uncached_bytes() {
   constexpr std::int64_t kLeast = std::int64_t{256} << 20;
-  constexpr std::int64_t kMost = std::int64_t{2} << 30;
+  constexpr std::int64_t kMax = std::int64_t{2} << 30;
   std::int64_t caches = last_caches();
   if (caches == 0) caches = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or -1 where the system does not know
-  return std::clamp(4 * caches, kLeast, kMost) / kBlock * kBlock;
+  return std::clamp(4 * caches, kLeast, kMax) / kBlock * kBlock;
 }
 
 double Meter::burst(Limit limit, std::string_view isa, int threads) {

@@ -17,8 +17,8 @@ namespace heed::cli {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::int64_t kMostCells = 64;  // per side of a map
-constexpr int kWord = 16;                // columns of a word in an example
+constexpr std::int64_t kMaxCells = 64;  // per side of a map
+constexpr int kWord = 16;               // columns of a word in an example
 
 // A row and its most attended key. `value` measures how typical the row is of the head's name.
 struct Example {
@@ -102,7 +102,7 @@ HeadStudy study_of(const std::vector<Document>& texts, std::int64_t batch, std::
       from = &text;
     }
   study.head.example = example_text(from->report, best);
-  study.head.map = head_map(*from, batch, head, kMostCells);
+  study.head.map = head_map(*from, batch, head, kMaxCells);
   return study;
 }
 

@@ -20,8 +20,8 @@ constexpr double kBudget = 0.5;  // seconds spent on calls
 constexpr double kSlice = 0.02;  // seconds of calls between two bursts
 constexpr std::size_t kLeastCalls = 3;
 constexpr int kWarmBursts = 3;
-constexpr std::int64_t kMostCopies = 4096;
-constexpr std::int64_t kMostCaches = 64;  // fewer than kMostCopies, because caches take longer to fill
+constexpr std::int64_t kMaxCopies = 4096;
+constexpr std::int64_t kMaxCaches = 64;  // fewer than kMaxCopies, because caches take longer to fill
 
 constexpr std::int64_t kChunk = 512;  // rows appended to a sequence at once
 constexpr std::int64_t kSinks = 4;    // of a ring buffer (Xiao et al. 2023)
@@ -111,7 +111,7 @@ void Bench::prepare(const BenchCase& what) {
   if (may_wait_for_memory(what))
     copies = std::clamp(
         static_cast<std::int64_t>(static_cast<double>(ceiling::uncached_bytes()) / key_value_bytes(what)) + 1,
-        std::int64_t{1}, what.cache ? kMostCaches : kMostCopies);
+        std::int64_t{1}, what.cache ? kMaxCaches : kMaxCopies);
   Generator generator(0);
   const BenchShape& s = what.shape;
   query_ = random_tensor(generator, {s.batch, s.heads, s.query_length, s.head_dim}, what.dtype);

@@ -13,7 +13,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostRows = 100;
+constexpr std::int64_t kMaxRows = 100;
 constexpr int kLongestLabel = 14;
 constexpr int kWidestCell = 9;
 constexpr int kTallestHeading = 8;  // letters, for vertical column words
@@ -169,7 +169,7 @@ std::optional<std::vector<std::string>> draw_heatmap(const HeatMap& map, int ind
   const std::int64_t columns = values.size(1);
   Layout layout{indent, std::min(widest(map.rows), kLongestLabel), 0, color, 1};
   const std::int64_t room = (width - indent - layout.label - 1) / std::max<std::int64_t>(1, columns);
-  if (rows == 0 || columns == 0 || rows > kMostRows || room < 1) return std::nullopt;
+  if (rows == 0 || columns == 0 || rows > kMaxRows || room < 1) return std::nullopt;
   layout.cell = static_cast<int>(std::min<std::int64_t>(kWidestCell, room));
 
   double largest = 0;

@@ -12,7 +12,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostTableRows = 12;
+constexpr std::int64_t kMaxTableRows = 12;
 constexpr int kLongestTableLabel = 17;
 constexpr const char* kGap = "  …";
 
@@ -77,7 +77,7 @@ std::vector<std::string> draw_table(const Table& table, int indent, int width, C
   const NumberFormat format(table.values);
   const int label_width = std::min(widest(table.rows), kLongestTableLabel);
   const Shown columns = choose_columns(values.size(1), width - indent - label_width);
-  const Shown rows = choose(values.size(0), kMostTableRows);
+  const Shown rows = choose(values.size(0), kMaxTableRows);
   const std::string margin = spaces(indent);
   std::vector<std::string> lines;
   if (!table.columns.empty())

@@ -11,8 +11,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostWords = 24;  // in the list of attended words
-constexpr std::size_t kMostItems = 100;  // in horizontal lists of words
+constexpr std::int64_t kMaxWords = 24;  // in the list of attended words
+constexpr std::size_t kMaxItems = 100;  // in horizontal lists of words
 constexpr int kLongestLabel = 14;
 constexpr int kFormulaColumn = 17;
 
@@ -48,9 +48,9 @@ class Walkthrough {
     output_.stream << spaces(kIndent) << wrap(text, output_.width, kIndent) << '\n';
   }
 
-  // Prints items side by side without breaking any; only the first kMostItems.
+  // Prints items side by side without breaking any; only the first kMaxItems.
   void print_items(const std::vector<std::string>& items) const {
-    const std::size_t shown = std::min(items.size(), kMostItems);
+    const std::size_t shown = std::min(items.size(), kMaxItems);
     std::string line;
     for (std::size_t i = 0; i < shown; ++i) {
       const std::string item = shortened(items[i], output_.width - kIndent);
@@ -155,10 +155,10 @@ class Walkthrough {
     const auto rows = static_cast<std::int64_t>(query_words_.size());
     const int label = std::min(widest(query_words_), kLongestLabel);
     output_.stream << '\n';
-    for (std::int64_t i = 0; i < std::min(rows, kMostWords); ++i)
+    for (std::int64_t i = 0; i < std::min(rows, kMaxWords); ++i)
       output_.stream << spaces(kIndent) << left_aligned(query_words_[static_cast<std::size_t>(i)], label)
                      << " → " << wrap(attended_by(head, i), output_.width, kIndent + label + 3) << '\n';
-    if (rows > kMostWords) print_paragraph("… and " + std::to_string(rows - kMostWords) + " more words");
+    if (rows > kMaxWords) print_paragraph("… and " + std::to_string(rows - kMaxWords) + " more words");
   }
 
   std::string attended_by(std::int64_t head, std::int64_t word) const {

@@ -15,9 +15,9 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostKeys = 40;      // up to this number, all keys are listed
+constexpr std::int64_t kMaxKeys = 40;       // up to this number, all keys are listed
 constexpr std::int64_t kHeaviestKeys = 20;  // keys listed otherwise
-constexpr std::size_t kMostValues = 6;      // in the weighted sum
+constexpr std::size_t kMaxValues = 6;       // in the weighted sum
 constexpr int kLongestKey = 14;
 constexpr int kValueLabel = 8;
 constexpr int kLongestBar = 24;
@@ -140,7 +140,7 @@ class Follower {
     std::vector<std::int64_t> keys(key_words_.size());
     std::iota(keys.begin(), keys.end(), std::int64_t{0});
     const auto all = static_cast<std::int64_t>(keys.size());
-    if (all > kMostKeys) {
+    if (all > kMaxKeys) {
       keys = by_weight();
       keys.resize(kHeaviestKeys);
     }
@@ -150,7 +150,7 @@ class Follower {
                             output_.color)
                    << '\n';
     for (const std::int64_t j : keys) print_key_row(j);
-    if (all > kMostKeys)
+    if (all > kMaxKeys)
       output_.stream << spaces(kIndent) << "… and " << all - kHeaviestKeys << " words with less weight\n";
     double sum = 0;
     for (std::int64_t j = 0; j < all; ++j) sum += entry("weights", j);
@@ -180,7 +180,7 @@ class Follower {
   void print_sum() {
     const TensorView context = row_of("context");
     std::vector<std::int64_t> keys = by_weight();
-    if (keys.size() > kMostValues) keys.resize(kMostValues);
+    if (keys.size() > kMaxValues) keys.resize(kMaxValues);
     Tensor rows({static_cast<std::int64_t>(keys.size()) + 1, context.count()});
     Table table;
     for (std::size_t r = 0; r < keys.size(); ++r) {

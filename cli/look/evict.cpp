@@ -14,7 +14,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostRuns = 60;
+constexpr std::int64_t kMaxRuns = 60;
 
 // A policy and its effect on the call.
 struct Eviction {
@@ -167,7 +167,7 @@ std::string evictions_csv(const Subject& subject, const std::vector<Eviction>& e
   return text;
 }
 
-// The ranges where `is_one` holds, "0-3, 17, 40-63"; at most kMostRuns of them.
+// The ranges where `is_one` holds, "0-3, 17, 40-63"; at most kMaxRuns of them.
 std::string runs_text(std::int64_t count, const std::function<bool(std::int64_t)>& is_one) {
   std::string text;
   std::int64_t runs = 0;
@@ -175,11 +175,11 @@ std::string runs_text(std::int64_t count, const std::function<bool(std::int64_t)
     end = begin + 1;
     if (!is_one(begin)) continue;
     while (end < count && is_one(end)) ++end;
-    if (++runs > kMostRuns) continue;
+    if (++runs > kMaxRuns) continue;
     text += (text.empty() ? "" : ", ") + std::to_string(begin);
     if (end - begin > 1) text += "-" + std::to_string(end - 1);
   }
-  if (runs > kMostRuns) text += " … and " + std::to_string(runs - kMostRuns) + " more; --json has all";
+  if (runs > kMaxRuns) text += " … and " + std::to_string(runs - kMaxRuns) + " more; --json has all";
   return text.empty() ? "none" : text;
 }
 

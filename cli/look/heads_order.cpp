@@ -10,8 +10,8 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostRanked = 10;  // heads listed without --top
-constexpr std::size_t kMostKeysOfAll = 8;
+constexpr std::size_t kMaxRanked = 10;  // heads listed without --top
+constexpr std::size_t kMaxKeysOfAll = 8;
 
 using Value = double (*)(const HeadSummary&);
 
@@ -114,7 +114,7 @@ std::vector<HeadSummary> ranked_heads(const Subject& subject, const HeadsQuestio
     sort_by(heads, [&](const HeadSummary& head) { return needle.by(head).last; });
   const bool is_ranking = question.find || !needle.retrieval.empty();
   const std::size_t most = question.top ? static_cast<std::size_t>(*question.top)
-                           : is_ranking ? kMostRanked
+                           : is_ranking ? kMaxRanked
                                         : heads.size();
   heads.resize(std::min(heads.size(), most));
   return heads;
@@ -129,7 +129,7 @@ std::vector<ReceivedKey> most_received(const Document& document, const std::vect
       sums[j] += number_at(received, {head.batch, head.head, static_cast<std::int64_t>(j)});
   std::vector<std::size_t> order(sums.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::size_t count = std::min(order.size(), kMostKeysOfAll);
+  const std::size_t count = std::min(order.size(), kMaxKeysOfAll);
   const auto rank = [&](std::size_t j) { return std::isnan(sums[j]) ? -1.0 : sums[j]; };
   std::partial_sort(
       order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kName = 17;
 constexpr int kLeastPlace = 6;
-constexpr std::size_t kMostWithKeys = 32;  // most heads whose summary includes the most attended keys
+constexpr std::size_t kMaxWithKeys = 32;  // most heads whose summary includes the most attended keys
 
 // "too few rows (1)" if there are too few rows to name the head.
 std::string name_text(const HeadSummary& head) {
@@ -60,13 +60,13 @@ void print_head_keys(const TextOutput& output, const Document& document, const H
 
 // The token positions of the needle: "2-4, 17".
 std::string places_text(const std::vector<TokenSpan>& needle) {
-  constexpr std::size_t kMostPlaces = 8;
+  constexpr std::size_t kMaxPlaces = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(needle.size(), kMostPlaces); ++i) {
+  for (std::size_t i = 0; i < std::min(needle.size(), kMaxPlaces); ++i) {
     text += (i == 0 ? "" : ", ") + std::to_string(needle[i].first);
     if (needle[i].second - needle[i].first > 1) text += "-" + std::to_string(needle[i].second - 1);
   }
-  return text + (needle.size() > kMostPlaces ? ", …" : "");
+  return text + (needle.size() > kMaxPlaces ? ", …" : "");
 }
 
 std::string title_of_needle(const std::string& words, const Needle& needle) {
@@ -141,7 +141,7 @@ void print_answer(const TextOutput& output, const Document& document, const std:
   if (question.find || !needle.retrieval.empty())
     print_ranking(output, document, heads, question, needle);
   else
-    print_heads(output, document, heads, !question.brief && heads.size() <= kMostWithKeys);
+    print_heads(output, document, heads, !question.brief && heads.size() <= kMaxWithKeys);
 }
 
 void print_most_received(const TextOutput& output, const Document& document,

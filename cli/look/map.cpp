@@ -14,9 +14,9 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kMostMapRows = 48;
-constexpr std::int64_t kMostMaskBins = 64;  // per side, in JSON
-constexpr int kLabel = 16;                  // columns for row labels
+constexpr std::int64_t kMaxMapRows = 48;
+constexpr std::int64_t kMaxMaskBins = 64;  // per side, in JSON
+constexpr int kLabel = 16;                 // columns for row labels
 constexpr int kIndent = 2;
 constexpr int kMapWord = 12;
 
@@ -80,7 +80,7 @@ bool print_lines(const TextOutput& output, const HeatMap& map) {
 }
 
 void draw(const TextOutput& output, const Document& document, const Sums& fine) {
-  const Sums sums = fitted(fine, kMostMapRows, output.width - kIndent - kLabel);
+  const Sums sums = fitted(fine, kMaxMapRows, output.width - kIndent - kLabel);
   Tensor means({sums.rows, sums.columns}, DType::f64);
   Tensor allowed({sums.rows, sums.columns}, DType::boolean);
   for (std::int64_t r = 0; r < sums.rows; ++r) {
@@ -150,7 +150,7 @@ void print_map(const TextOutput& output, const Document& document, const Tensor&
 void print_masks(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads) {
   const AttentionReport& report = document.report;
   if (report.queries == 0 || report.keys == 0) return;
-  const MapSize bins{std::min(kMostMapRows, report.queries),
+  const MapSize bins{std::min(kMaxMapRows, report.queries),
                      std::min<std::int64_t>(output.width - kIndent - kLabel, report.keys)};
   std::optional<MaskPicture> last;
   for (const HeadSummary& head : heads) {
@@ -177,7 +177,7 @@ Json masks_json(const Document& document, const std::vector<HeadSummary>& heads)
   Json list = Json::array();
   const AttentionReport& report = document.report;
   if (report.queries == 0 || report.keys == 0) return list;
-  const MapSize bins{std::min(kMostMaskBins, report.queries), std::min(kMostMaskBins, report.keys)};
+  const MapSize bins{std::min(kMaxMaskBins, report.queries), std::min(kMaxMaskBins, report.keys)};
   for (const HeadSummary& head : heads) {
     const MaskPicture picture =
         mask_picture(document.query, document.key, document.options, head.batch, head.head, bins);

@@ -20,12 +20,12 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::int64_t kRowsToCheck = 16;          // of each head, for --check without a number
-constexpr std::int64_t kTile = 256;                // rows and keys of a tile
-constexpr std::int64_t kMostWeights = 64'000'000;  // over all heads of a model
+constexpr std::int64_t kRowsToCheck = 16;         // of each head, for --check without a number
+constexpr std::int64_t kTile = 256;               // rows and keys of a tile
+constexpr std::int64_t kMaxWeights = 64'000'000;  // over all heads of a model
 constexpr std::int64_t kModelPageBytes =
-    20'000'000;                           // a model has many heads, so its page omits the finest level
-constexpr std::int64_t kMostCells = 128;  // of a picture, per side; larger maps use bins
+    20'000'000;                          // a model has many heads, so its page omits the finest level
+constexpr std::int64_t kMaxCells = 128;  // of a picture, per side; larger maps use bins
 constexpr std::int64_t kBins = 256;
 
 TileRange tile_around(const Place& place, const AttentionReport& report) {
@@ -41,7 +41,7 @@ void add_weights(Subject& subject, const PageOptions& options) {
   AttentionReport& report = subject.document.report;
   const auto piece = [&](const TileRange& range) { return attention_tile(subject.document, range); };
   const std::int64_t heads = subject.source.model.empty() ? 1 : report.heads;
-  if (report.queries <= std::min(kFullWeightsCells, kMostWeights / heads) / report.keys) {
+  if (report.queries <= std::min(kFullWeightsCells, kMaxWeights / heads) / report.keys) {
     report.weights = piece({0, report.queries, 0, report.keys});
     return;
   }
@@ -206,8 +206,8 @@ void write_look_picture(const std::string& path, const Subject& subject,
   const AttentionReport& report = document.report;
   if (heads.empty() || report.queries == 0 || report.keys == 0)
     throw UsageError("--png is given, but there are no weights to draw");
-  const bool single = report.queries <= kMostCells && report.keys <= kMostCells;
-  const std::int64_t bins = single ? kMostCells : kBins;
+  const bool single = report.queries <= kMaxCells && report.keys <= kMaxCells;
+  const std::int64_t bins = single ? kMaxCells : kBins;
   HeadsPicture picture;
   picture.title = printable(title_of(subject.source));
   picture.about.push_back(

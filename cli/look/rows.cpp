@@ -14,7 +14,7 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostRows = 100;
+constexpr std::size_t kMaxRows = 100;
 
 // Rows by number, by range and by word, each once, in the order given.
 class RowChoice {
@@ -142,7 +142,7 @@ std::string rows_csv(const Document& document, const std::vector<AttendedRow>& r
 
 void print_rows(const TextOutput& output, const Document& document, const std::vector<AttendedRow>& rows) {
   std::int64_t last = -1;
-  for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
     const AttendedRow& row = rows[i];
     if (row.row != last) print_heading(output, "row " + key_text(document.report.query_tokens, row.row));
     last = row.row;
@@ -154,8 +154,8 @@ void print_rows(const TextOutput& output, const Document& document, const std::v
     if (items.empty()) items.emplace_back(std::isnan(row.entropy) ? "NaN" : "no key is allowed");
     print_items(output, items, 4);
   }
-  if (rows.size() > kMostRows)
-    output.stream << "… and " << rows.size() - kMostRows << " more; --csv FILE or --json has all\n";
+  if (rows.size() > kMaxRows)
+    output.stream << "… and " << rows.size() - kMaxRows << " more; --csv FILE or --json has all\n";
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 namespace heed::cli {
 namespace {
 
-constexpr std::size_t kMostNamesTold = 12;
+constexpr std::size_t kMaxNamesTold = 12;
 constexpr std::int64_t kSavedMap = 1024;  // bins per side
-constexpr double kMostMapBytes = 512e6;   // upper bound for the maps of all heads; bins are reduced to fit
+constexpr double kMaxMapBytes = 512e6;    // upper bound for the maps of all heads; bins are reduced to fit
 
 [[noreturn]] void refuse_head(const std::string& text, const std::string& why) {
   throw UsageError("--head is '" + text + "'" + why);
@@ -26,10 +26,10 @@ std::string names_of(const std::vector<LayerHeads>& layers) {
   bool numbered = true;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     numbered = numbered && layers[i].name == std::to_string(i);
-    if (i < kMostNamesTold) names += (i > 0 ? ", " : "") + layers[i].name;
+    if (i < kMaxNamesTold) names += (i > 0 ? ", " : "") + layers[i].name;
   }
   if (numbered) return "0 to " + std::to_string(layers.size() - 1);
-  return names + (layers.size() > kMostNamesTold ? ", …" : "");
+  return names + (layers.size() > kMaxNamesTold ? ", …" : "");
 }
 
 std::optional<HeadSpan> find_layer(const std::vector<LayerHeads>& layers, const std::string& name) {
@@ -141,7 +141,7 @@ void check_index(const char* option, std::int64_t index, std::int64_t count, con
 MapSize saved_map(const Document& document) {
   const auto maps = static_cast<double>(axis_size(document, 4) * axis_size(document, 3));
   std::int64_t side = kSavedMap;
-  while (side > 64 && maps * static_cast<double>(side * side) * 8 > kMostMapBytes) side /= 2;
+  while (side > 64 && maps * static_cast<double>(side * side) * 8 > kMaxMapBytes) side /= 2;
   return {side, side};
 }
 

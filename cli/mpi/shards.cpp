@@ -90,7 +90,7 @@ void check_whole_call(const ShardReader& shards, const AttendInputs& inputs) {
                                value,
                                repeated(output, options.output_dtype.value_or(query.dtype())),
                                repeated(lse, summary),
-                               shards.whole("--grad-out", *inputs.by_output)};
+                               shards.whole("--grad-output", *inputs.by_output)};
   if (inputs.by_lse) from.grad_lse = shards.whole("--grad-lse", *inputs.by_lse, -1);
   if (inputs.by_weights) from.grad_weights = shards.whole("--grad-weights", *inputs.by_weights);
   (void)check_backward_part(from, options, part, {});

@@ -15,11 +15,11 @@ namespace {
 constexpr double kLongSide = 1190.55, kShortSide = 841.89;  // A3
 constexpr double kEdge = 30;
 constexpr double kLayerNames = 20;  // width of the layer names, left of the grid
-constexpr double kMostGap = 14, kMostLetters = 10.5;
+constexpr double kMaxGap = 14, kMaxLetters = 10.5;
 constexpr double kLeastMapPixels = 96;  // smallest side of a map in a PNG
-constexpr double kMostPixels = 8;       // largest number of PNG pixels per point
+constexpr double kMaxPixels = 8;        // largest number of PNG pixels per point
 constexpr double kWordSize = 6;         // smallest cell for words beside a map
-constexpr std::size_t kMostRectangles = 8000;
+constexpr std::size_t kMaxRectangles = 8000;
 
 std::string decimals(double value, int count) {
   if (std::isnan(value)) return "-";
@@ -69,10 +69,10 @@ class AtlasPainter {
     const auto rows =
         page_.layers.empty() ? (std::ssize(page_.cards) + columns - 1) / columns : std::ssize(page_.layers);
     const double room_x = width - left() - kEdge, room_y = height - kEdge - header();
-    made.gap = std::clamp(room_x / static_cast<double>(columns) * 0.1, 1.0, kMostGap);
+    made.gap = std::clamp(room_x / static_cast<double>(columns) * 0.1, 1.0, kMaxGap);
     made.step_x = (room_x + made.gap) / static_cast<double>(columns);
     made.card_width = made.step_x - made.gap;
-    made.letters = std::clamp(made.card_width / (maps_ == 2 ? 24 : 14), 0.5, kMostLetters);
+    made.letters = std::clamp(made.card_width / (maps_ == 2 ? 24 : 14), 0.5, kMaxLetters);
     const double letters = letter_lines() * made.letters;
     const double card_height = (room_y + made.gap) / static_cast<double>(rows) - made.gap;
     made.side =
@@ -92,7 +92,7 @@ class AtlasPainter {
     return best;
   }
 
-  [[nodiscard]] double pixels() const { return std::clamp(kLeastMapPixels / layout_.side, 2.0, kMostPixels); }
+  [[nodiscard]] double pixels() const { return std::clamp(kLeastMapPixels / layout_.side, 2.0, kMaxPixels); }
 
   [[nodiscard]] Box place(std::size_t n) const {
     auto row = static_cast<std::int64_t>(n) / layout_.columns;
@@ -210,7 +210,7 @@ class AtlasPainter {
     const HeadMap& map = head.map;
     MapStyle style{.ink = ink_of_name(head.name), .root = true};
     style.as_image =
-        page_.cards.size() * map.shares.size() * static_cast<std::size_t>(maps_) > kMostRectangles;
+        page_.cards.size() * map.shares.size() * static_cast<std::size_t>(maps_) > kMaxRectangles;
     const auto cells = static_cast<double>(std::max(map.rows, map.columns));
     const double most = std::min(70.0, box.width / 3);
     if (!map.row_words.empty() && (box.width - most) / cells * 0.8 >= kWordSize) {

@@ -32,7 +32,7 @@ const char* __lsan_default_options() { return "print_suppressions=0"; }
 namespace heed::cli {
 namespace {
 
-constexpr double kMostAlongSide = 30000;
+constexpr double kMaxAlongSide = 30000;
 constexpr const char* kFonts = "DejaVu Sans, Noto Sans, sans-serif";
 constexpr double kAcross = -1.5707963267948966;  // a quarter turn counterclockwise
 
@@ -110,7 +110,7 @@ std::string picture_libraries() {
 Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
     : page_(std::make_unique<Page>()) {
   const double scale = format == PictureFormat::png ? pixels : 1;
-  if (!(std::max(width, height) * scale <= kMostAlongSide))
+  if (!(std::max(width, height) * scale <= kMaxAlongSide))
     throw Error(ErrorCode::invalid_argument, "the picture would be " +
                                                  std::to_string(std::lround(width * scale)) + " x " +
                                                  std::to_string(std::lround(height * scale)) +

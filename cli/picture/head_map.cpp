@@ -16,11 +16,11 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLeastGap = 12;  // cells of at least this size are separated by a line of paper
-constexpr int kMostColumns = 40;  // most columns of a word; Pango cuts it further to the available space
+constexpr int kMaxColumns = 40;   // most columns of a word; Pango cuts it further to the available space
 
 std::vector<std::string> words_of(const std::vector<std::string>& tokens) {
   std::vector<std::string> words;
-  for (const std::string& token : tokens) words.push_back(shortened(token_text(token), kMostColumns));
+  for (const std::string& token : tokens) words.push_back(shortened(token_text(token), kMaxColumns));
   return words;
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr double kMargin = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
 constexpr double kLargeCell = 27, kSmallCell = 9;  // large enough for a number, and for a word beside it
 constexpr double kLeastSide = 180, kUsualSide = 480;
-constexpr double kMostMargin = 110;  // for words
+constexpr double kMaxMargin = 110;  // for words
 constexpr double kTitle = 20, kScale = 46;
 
 class HeadsPainter {
@@ -49,7 +49,7 @@ class HeadsPainter {
   // Measured on a temporary canvas, because the page size depends on the margin.
   [[nodiscard]] double margin() const {
     Canvas ruler(PictureFormat::svg, 1, 1);
-    return word_margin(ruler, picture_.heads.front().map, cell_, kMostMargin);
+    return word_margin(ruler, picture_.heads.front().map, cell_, kMaxMargin);
   }
 
   [[nodiscard]] double map_width() const {

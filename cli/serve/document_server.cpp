@@ -89,10 +89,10 @@ Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
   const std::int64_t head = number(question, "head", 0, report.batch * report.heads - 1);
   const auto [row_begin, row_end] = range(question, "rows", report.queries);
   const auto [key_begin, key_end] = range(question, "keys", report.keys);
-  const std::int64_t step = number(question, "step", 1, kMostSummed);
+  const std::int64_t step = number(question, "step", 1, kMaxSummed);
   const auto bins = [&](std::int64_t count) { return (count + step - 1) / step; };
-  require_at_most(bins(row_end - row_begin), bins(key_end - key_begin), kMostSent, "bins");
-  require_at_most(row_end - row_begin, key_end - key_begin, kMostSummed, "weights");
+  require_at_most(bins(row_end - row_begin), bins(key_end - key_begin), kMaxSent, "bins");
+  require_at_most(row_end - row_begin, key_end - key_begin, kMaxSummed, "weights");
   return {{row_begin, row_end, key_begin, key_end, head / report.heads, head % report.heads}, step};
 }
 

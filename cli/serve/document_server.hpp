@@ -12,8 +12,8 @@
 namespace heed::cli {
 
 /// Limits for one answer: weights summed into bins, and values sent.
-inline constexpr std::int64_t kMostSummed = std::int64_t{1} << 24;
-inline constexpr std::int64_t kMostSent = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxSummed = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMaxSent = std::int64_t{1} << 20;
 
 /// 32 hexadecimal digits from the system's random source. Throws Error (io) if that fails.
 [[nodiscard]] std::string random_token();

@@ -18,8 +18,8 @@ namespace heed::cli {
 namespace {
 
 constexpr const char* kHere = "127.0.0.1";
-constexpr std::size_t kMostBody = 1024;  // bytes; requests need no body
-constexpr int kPatience = 5;             // seconds to wait for a request, or on an idle connection
+constexpr std::size_t kMaxBody = 1024;  // bytes; requests need no body
+constexpr int kPatience = 5;            // seconds to wait for a request, or on an idle connection
 
 HttpQuestion question_of(const httplib::Request& request) {
   HttpQuestion question{request.method, {}, request.path, {}, request.has_header("Range")};
@@ -64,7 +64,7 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
     (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   });
   server.set_tcp_nodelay(true);
-  server.set_payload_max_length(kMostBody);
+  server.set_payload_max_length(kMaxBody);
   server.set_read_timeout(kPatience);
   server.set_write_timeout(kPatience);
   server.set_keep_alive_timeout(kPatience);

@@ -45,13 +45,13 @@ std::string bar(double share, int width) {
   return text + kParts[static_cast<std::size_t>(eighths % 8)];
 }
 
-// "it (8, 14)", with at most kMost places.
+// "it (8, 14)", with at most kMax places.
 std::string word_and_places(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMax = 8;
   std::string text = tokens.empty() ? "#" : token_text(tokens[static_cast<std::size_t>(places[0])]) + " (";
-  for (std::size_t i = 0; i < std::min(kMost, places.size()); ++i)
+  for (std::size_t i = 0; i < std::min(kMax, places.size()); ++i)
     text += (i > 0 ? ", " : "") + std::to_string(places[i]);
-  if (places.size() > kMost) text += ", … " + std::to_string(places.size()) + " in total";
+  if (places.size() > kMax) text += ", … " + std::to_string(places.size()) + " in total";
   return text + (tokens.empty() ? "" : ")");
 }
 

@@ -136,12 +136,12 @@ std::vector<TokenSpan> spans_of_needle(const std::optional<std::string>& text, c
 // A report on all heads that can answer further questions. With many heads it stores fewer bins and cells.
 ReportData kept_look(const Model& model, const ModelTokens& text, const TextCallOptions& options,
                      std::int64_t top_k, const std::vector<TokenSpan>& needle) {
-  constexpr std::int64_t kMostCells = 64'000'000, kMostBins = 64'000'000;
+  constexpr std::int64_t kMaxCells = 64'000'000, kMaxBins = 64'000'000;
   Document document = document_of_text(model, text, options);
   ReportOptions wanted{.top_k = top_k};
   const std::int64_t heads = document.query.size(1);
-  wanted.full_weights_cells = std::min(kFullWeightsCells, kMostCells / heads);
-  while (wanted.map.rows > 64 && heads * wanted.map.rows * wanted.map.columns > kMostBins)
+  wanted.full_weights_cells = std::min(kFullWeightsCells, kMaxCells / heads);
+  while (wanted.map.rows > 64 && heads * wanted.map.rows * wanted.map.columns > kMaxBins)
     wanted.map = {wanted.map.rows / 2, wanted.map.columns / 2};
   fill_report(document, std::move(wanted));
   std::vector<Retrieval> found;

@@ -10,16 +10,16 @@ namespace {
 
 using detail::refuse;
 
-constexpr std::int64_t kMost = std::int64_t{1} << 30;  // so that cells fit 63 bits
+constexpr std::int64_t kMax = std::int64_t{1} << 30;  // so that cells fit 63 bits
 
-constexpr std::int64_t kMostHeads = 65536;
+constexpr std::int64_t kMaxHeads = 65536;
 
 void require_size(const char* name, std::int64_t size) {
-  if (size < 1 || size > kMostHeads) refuse(name, " is ", size, "; 1 to 65536 is expected");
+  if (size < 1 || size > kMaxHeads) refuse(name, " is ", size, "; 1 to 65536 is expected");
 }
 
 void require_length(const char* name, std::int64_t length) {
-  if (length < 1 || length > kMost) refuse("the length of ", name, " is ", length, "; 1 to 2^30 is expected");
+  if (length < 1 || length > kMax) refuse("the length of ", name, " is ", length, "; 1 to 2^30 is expected");
 }
 
 void require_rate(const char* name, double rate) {
@@ -35,11 +35,11 @@ void require_call(const PlannedCall& call) {
   require_size("element_bytes", call.element_bytes);
   if (call.heads % call.kv_heads != 0)
     refuse("heads is ", call.heads, "; a multiple of kv_heads ", call.kv_heads, " is expected");
-  if (call.batch * call.kv_heads > kMostHeads)
+  if (call.batch * call.kv_heads > kMaxHeads)
     refuse("batch * kv_heads is ", call.batch * call.kv_heads, "; at most 65536 is expected");
   for (const std::int64_t side : {call.window.left, call.window.right})
-    if (side < -1 || side > kMost) refuse("window has ", side, "; -1 to 2^30 is expected");
-  if (call.query_offset < -kMost || call.query_offset > kMost)
+    if (side < -1 || side > kMax) refuse("window has ", side, "; -1 to 2^30 is expected");
+  if (call.query_offset < -kMax || call.query_offset > kMax)
     refuse("query_offset is ", call.query_offset, "; -2^30 to 2^30 is expected");
 }
 

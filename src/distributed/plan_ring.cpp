@@ -17,9 +17,9 @@ namespace heed::distributed {
 namespace {
 
 constexpr std::int64_t kUnderWay = 2;  // blocks under way per rank
-constexpr std::int64_t kMostCounts = 20'000'000;
+constexpr std::int64_t kMaxCounts = 20'000'000;
 constexpr std::int64_t kLeastGroups = 64;
-constexpr std::int64_t kMostGroups = 4096;
+constexpr std::int64_t kMaxGroups = 4096;
 
 std::int64_t overlap(PositionRange a, PositionRange b) {
   return std::max<std::int64_t>(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
@@ -81,7 +81,7 @@ class Ring {
     for (int rank = 0; rank < model_.ranks(); ++rank)
       ranges += static_cast<std::int64_t>(model_.queries.ranges(rank).size());
     const std::int64_t groups = std::min(
-        blocks_, std::clamp(kMostCounts / std::max<std::int64_t>(1, ranges), kLeastGroups, kMostGroups));
+        blocks_, std::clamp(kMaxCounts / std::max<std::int64_t>(1, ranges), kLeastGroups, kMaxGroups));
     std::vector<RankTime> times(index(model_.ranks()));
     for (std::int64_t group = 0; group < groups; ++group)
       add_group({blocks_ * group / groups, blocks_ * (group + 1) / groups}, times);

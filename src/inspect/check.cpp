@@ -206,9 +206,9 @@ class HeadCheck {
         Tensor::copy_of(report_.output.view().select(0, b_).select(0, h_).select(0, i), DType::f64);
     // The output is rounded to its dtype; bf16 weights are also rounded before they multiply the values.
     const double stored = report_.dtype == DType::f16 ? 0x1p-11 : report_.dtype == DType::bf16 ? 0x1p-7 : 0;
-    constexpr double kLargestF16 = 65504;
+    constexpr double kMaxF16 = 65504;
     for (std::size_t c = 0; c < sums.size(); ++c) {
-      const bool overflows = report_.dtype == DType::f16 && std::abs(sums[c]) > kLargestF16 * (1 - allowed);
+      const bool overflows = report_.dtype == DType::f16 && std::abs(sums[c]) > kMaxF16 * (1 - allowed);
       const double got = output.values<double>()[c];
       if (overflows && std::isinf(got) && std::signbit(got) == std::signbit(sums[c])) continue;
       const double size = std::max(sizes[c], 1e-30);

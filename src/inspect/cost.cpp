@@ -21,7 +21,7 @@ constexpr Sampling kFused = {1e9, 128, 768};  // some tens of milliseconds
 constexpr Sampling kReference = {1e7, 1, 16};
 constexpr double kSampleShare = 5;
 constexpr int kLeastTurns = 4;
-constexpr int kMostTurns = 24;
+constexpr int kMaxTurns = 24;
 constexpr double kWorthRepeating = 0.2;  // seconds, all turns together
 
 double seconds_of(const Problem& p, Kernel kernel) {
@@ -51,7 +51,7 @@ Problem sample_for(const Problem& p, Kernel kernel, double work) {
 std::vector<Turn> time_turns(const std::array<Problem, 4>& problems, Kernel kernel) {
   std::vector<Turn> turns;
   double spent = 0;
-  for (int turn = 0; turn < kMostTurns && (turn < kLeastTurns || spent < kWorthRepeating); ++turn) {
+  for (int turn = 0; turn < kMaxTurns && (turn < kLeastTurns || spent < kWorthRepeating); ++turn) {
     turns.emplace_back();
     for (std::size_t i = 0; i < problems.size(); ++i)
       spent += turns.back()[i] = seconds_of(problems[i], kernel);

@@ -21,7 +21,7 @@ namespace {
 // The score of an allowed key of weight 0. It is finite, because -inf would forbid the key; its exp() is 0.
 constexpr double kScoreOfZero = -1e4;
 // Rows may sum to slightly more than 1, like weights in bf16.
-constexpr double kMostSum = 1.02;
+constexpr double kMaxSum = 1.02;
 
 // Numbers of one row over its allowed keys.
 struct Found {
@@ -68,12 +68,12 @@ class WeightsReader {
           double sum = 0;
           for (std::int64_t j = 0; j < shape[3]; ++j) {
             const double weight = number_at(weights_, {b, h, i, j});
-            if (weight < 0 || weight > kMostSum)
+            if (weight < 0 || weight > kMaxSum)
               refuse("weights is ", weight, " at ", Dims{b, h, i, j},
                      "; 0 to 1, as after a softmax, is expected");
             sum += weight;
           }
-          if (sum > kMostSum)
+          if (sum > kMaxSum)
             refuse("weights sums to ", sum, " in row ", Dims{b, h, i},
                    "; at most 1, as after a softmax and before dropout, is expected");
         }

@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // Linux's own limit
+constexpr int kMaxLinks = 40;  // Linux's own limit
 constexpr unsigned kPermissionBits = 0777;
 constexpr unsigned kNewFileMode = 0666;
 
 // The target of `path` through symbolic links; it need not exist yet.
 fs::path follow_links(const fs::path& path, const std::string& subject) {
   fs::path target = path;
-  for (int links = 0; links < kMostLinks; ++links) {
+  for (int links = 0; links < kMaxLinks; ++links) {
     std::error_code error;
     const fs::path next = fs::read_symlink(target, error);
     if (error) return target;  // not a link, or nothing there

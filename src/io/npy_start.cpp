@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 // NumPy's reader has the same limit (max_header_size). A header that heed supports needs 200 bytes.
 constexpr std::uint32_t kMaxTextBytes = 10000;
-static_assert(kMaxTextBytes + 12 == kMostNpyStartBytes);
+static_assert(kMaxTextBytes + 12 == kMaxNpyStartBytes);
 // NumPy aligns the data so that it can be mapped into memory.
 constexpr std::size_t kDataAlignment = 64;
 

@@ -14,7 +14,7 @@
 namespace heed::io::detail {
 
 /// Longest accepted start.
-inline constexpr std::size_t kMostNpyStartBytes = 10012;
+inline constexpr std::size_t kMaxNpyStartBytes = 10012;
 
 /// Reads the start and leaves the source at the first element. Throws Error (io).
 [[nodiscard]] NpyHeader read_npy_start(ByteSource& source);

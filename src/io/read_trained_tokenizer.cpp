@@ -30,14 +30,14 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   bool binary(nlohmann::json::binary_t& /*value*/) override { misplaced(); }
 
   bool number_unsigned(std::uint64_t value) override {
-    if (place_ != Place::symbols || value < 1 || value > Tokenizer::kMost) misplaced();
+    if (place_ != Place::symbols || value < 1 || value > Tokenizer::kMax) misplaced();
     symbols = static_cast<std::int64_t>(value);
     return true;
   }
 
   bool string(std::string& text) override {
     if (place_ != Place::list) misplaced();
-    if (characters.size() == Tokenizer::kMost) fail_list();
+    if (characters.size() == Tokenizer::kMax) fail_list();
     if (text.empty() || text.size() != decode_utf8(text).length) misplaced();
     if (!characters.empty() && text <= characters.back()) fail("has characters that are not in order");
     characters.push_back(std::move(text));
@@ -86,12 +86,12 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     fail("is not a vocabulary: an object with 'characters' or 'symbols' is expected");
   }
   [[noreturn]] void fail_list() const {
-    fail("has characters that are not a list of 1 to " + std::to_string(Tokenizer::kMost));
+    fail("has characters that are not a list of 1 to " + std::to_string(Tokenizer::kMax));
   }
 
   [[noreturn]] void misplaced() const {
     if (place_ == Place::symbols)
-      fail("has symbols that are not a number from 1 to " + std::to_string(Tokenizer::kMost));
+      fail("has symbols that are not a number from 1 to " + std::to_string(Tokenizer::kMax));
     if (place_ == Place::characters) fail_list();
     if (place_ == Place::list) fail("has a character that is not one code point");
     fail_form();

@@ -33,13 +33,13 @@ void SafetensorsFile::require_readable(const StoredTensor& tensor) const {
 }
 
 std::string SafetensorsFile::what_it_has() const {
-  constexpr std::size_t kMostNames = 20;
+  constexpr std::size_t kMaxNames = 20;
   if (header.tensors.empty()) return "it has none";
   std::string text = "it has ";
-  for (std::size_t i = 0; i < std::min(kMostNames, header.tensors.size()); ++i)
+  for (std::size_t i = 0; i < std::min(kMaxNames, header.tensors.size()); ++i)
     text += (i > 0 ? ", " : "") + printable(header.tensors[i].name);
-  if (header.tensors.size() > kMostNames)
-    text += " and " + std::to_string(header.tensors.size() - kMostNames) + " more";
+  if (header.tensors.size() > kMaxNames)
+    text += " and " + std::to_string(header.tensors.size() - kMaxNames) + " more";
   return text;
 }
 

@@ -210,8 +210,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   void add_size(std::uint64_t size) {
     // Like element_count(), leave sizes of 0 out of the product, so that they do not hide an overflow.
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (__builtin_mul_overflow(count_, std::max<std::uint64_t>(size, 1), &count_) || count_ > kMost)
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (__builtin_mul_overflow(count_, std::max<std::uint64_t>(size, 1), &count_) || count_ > kMax)
       fail_tensor(subject_, tensor_.name, "with more elements than 64 bits can count");
     if (size == 0) empty_ = true;
     if (tensor_.rank++ < static_cast<std::size_t>(kMaxRank))

@@ -72,7 +72,7 @@ std::span<std::byte> bytes_of(Tensor& tensor) {
 
 // The header and the offset offset of the elements.
 std::pair<NpyHeader, std::uint64_t> read_start(const RandomAccessFile& file, const std::string& path) {
-  std::vector<std::byte> start(std::min<std::uint64_t>(file.size(), detail::kMostNpyStartBytes));
+  std::vector<std::byte> start(std::min<std::uint64_t>(file.size(), detail::kMaxNpyStartBytes));
   file.read(0, start);
   detail::ByteSource source(start, path);
   NpyHeader header = detail::read_npy_start(source);

@@ -40,8 +40,7 @@ Tokenizer Tokenizer::of_characters(Vocabulary characters) {
 }
 
 Tokenizer Tokenizer::of_symbols(std::int64_t count) {
-  if (count < 1 || count > kMost)
-    detail::refuse("count is ", count, "; 1 to ", kMost, " symbols are expected");
+  if (count < 1 || count > kMax) detail::refuse("count is ", count, "; 1 to ", kMax, " symbols are expected");
   Tokenizer tokenizer;
   tokenizer.symbols_ = count;
   return tokenizer;

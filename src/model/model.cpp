@@ -77,11 +77,11 @@ void read_text_ends(const std::string& folder, const detail::ModelConfig& config
 
 void note_unknown(const std::string& path, const std::vector<std::string>& names, ModelInfo& info) {
   if (names.empty()) return;
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMax = 8;
   std::string note = io::detail::subject_of(path) + " has ";
-  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+  for (std::size_t i = 0; i < std::min(names.size(), kMax); ++i)
     note += (i > 0 ? ", " : "") + io::detail::printable(names[i]);
-  if (names.size() > kMost) note += " and " + std::to_string(names.size() - kMost) + " more";
+  if (names.size() > kMax) note += " and " + std::to_string(names.size() - kMax) + " more";
   info.notes.push_back(note + ", which heed does not know and ignores");
 }
 

@@ -17,10 +17,10 @@ constexpr double kDeviation = 0.02;
 constexpr std::int64_t kMlpFactor = 4;
 // Larger sizes are a mistake or a hostile file, not a small language model. No product of two or three of
 // them overflows.
-constexpr std::int64_t kMostVocabulary = 1'000'000;
-constexpr std::int64_t kMostContext = 1'000'000;
-constexpr std::int64_t kMostLayers = 1000;
-constexpr std::int64_t kMostDim = 100'000;
+constexpr std::int64_t kMaxVocabulary = 1'000'000;
+constexpr std::int64_t kMaxContext = 1'000'000;
+constexpr std::int64_t kMaxLayers = 1000;
+constexpr std::int64_t kMaxDim = 100'000;
 
 void require_between(std::int64_t size, const char* name, std::int64_t most) {
   if (size < 1 || size > most)
@@ -79,10 +79,10 @@ std::int64_t count_targets(const TensorView& targets) {
 }
 
 void check(const LanguageModelConfig& config) {
-  require_between(config.vocabulary, "vocabulary", kMostVocabulary);
-  require_between(config.context, "context", kMostContext);
-  require_between(config.layers, "layers", kMostLayers);
-  require_between(config.model_dim, "model_dim", kMostDim);
+  require_between(config.vocabulary, "vocabulary", kMaxVocabulary);
+  require_between(config.context, "context", kMaxContext);
+  require_between(config.layers, "layers", kMaxLayers);
+  require_between(config.model_dim, "model_dim", kMaxDim);
   require_between(config.heads, "heads", config.model_dim);
   if (config.model_dim % config.heads != 0)
     detail::refuse("model_dim is " + std::to_string(config.model_dim) + "; a multiple of the " +

@@ -29,10 +29,10 @@ Tensor drawn_weight(Generator& generator, std::int64_t out, std::int64_t in, DTy
 
 // A projection has no more rows than a BLAS can count. Sums of three such numbers cannot overflow either.
 void require_product(std::int64_t heads, std::int64_t width, const char* name) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (width > kMost / heads)
+  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+  if (width > kMax / heads)
     detail::refuse(std::string(name) + " is " + std::to_string(width) + "; at most " +
-                   std::to_string(kMost / heads) + " is expected for " + std::to_string(heads) + " heads");
+                   std::to_string(kMax / heads) + " is expected for " + std::to_string(heads) + " heads");
 }
 
 // Fills in the default sizes, or throws an error that names the wrong one.

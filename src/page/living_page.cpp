@@ -22,9 +22,9 @@ constexpr std::string_view kFirstText = "Life is short, eat dessert first, Life 
 
 void check_size(const nn::LanguageModelConfig& config) {
   const std::int64_t count = nn::parameter_count(config);
-  if (count <= kMostLivingParameters && config.context <= kMostLivingContext) return;
+  if (count <= kMaxLivingParameters && config.context <= kMaxLivingContext) return;
   detail::refuse("the model has ", count, " parameters and a context of ", config.context,
-                 " tokens; at most ", kMostLivingParameters, " and ", kMostLivingContext,
+                 " tokens; at most ", kMaxLivingParameters, " and ", kMaxLivingContext,
                  " are expected for a living page");
 }
 

@@ -30,9 +30,9 @@ void check(const HtmlPage& page) {
                       " axes; its value has shape " + to_string(step.value.shape()));
     count += step.value.count();
   }
-  if (count > kMostPageValues)
+  if (count > kMaxPageValues)
     throw Error(ErrorCode::invalid_argument, "the steps have " + std::to_string(count) + " values; at most " +
-                                                 std::to_string(kMostPageValues) + " are expected on a page");
+                                                 std::to_string(kMaxPageValues) + " are expected on a page");
 }
 
 std::int64_t count_of(const std::vector<std::string>& words) {
@@ -54,14 +54,14 @@ std::vector<detail::PageDetail> details_of(const AttentionReport& report) {
 }
 
 // If all weights would take more than this, the page holds maps instead, within a fair size.
-constexpr std::int64_t kMostWeightBytes = 32'000'000;
+constexpr std::int64_t kMaxWeightBytes = 32'000'000;
 constexpr std::int64_t kFairPageBytes = 12'000'000;
 constexpr double kBytesOfWeight = 2 * 4.0 / 3;  // 16 bits in base64
 
 std::int64_t bound_of(const HtmlPage& page) {
   if (page.most_bytes != 0 || page.report == nullptr || page.report->map.empty()) return page.most_bytes;
   const auto weights = static_cast<double>(page.report->weights.weights.count());
-  return weights * kBytesOfWeight > static_cast<double>(kMostWeightBytes) ? kFairPageBytes : 0;
+  return weights * kBytesOfWeight > static_cast<double>(kMaxWeightBytes) ? kFairPageBytes : 0;
 }
 
 class Writer {

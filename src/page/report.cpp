@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kExactNumbers = 65'536;  // lists up to this length are held as f32
 constexpr std::int64_t kThumbnail = 64;         // bins per side
-constexpr double kMostBytes = 19e6;             // the most attended keys may fill the page up to this size,
+constexpr double kMaxBytes = 19e6;              // the most attended keys may fill the page up to this size,
 constexpr double kBytesForKeys = 2e6;           // or take this size in any case,
 constexpr double kLeastKeys = 3;                // or have this many keys per row in any case
 constexpr double kBytesOfBlock = 400;           // in addition to its numbers
@@ -235,7 +235,7 @@ class Holder {
     const bool bounded = detail_.most >= 0;
     const double room =
         bounded ? static_cast<double>(detail_.most) - bytes_ - 2 * kBytesOfBlock * static_cast<double>(heads_)
-                : std::max(kBytesForKeys, kMostBytes - bytes_);
+                : std::max(kBytesForKeys, kMaxBytes - bytes_);
     const double fit = std::max(bounded ? 0 : kLeastKeys, std::floor(room / (rows * kBytesOfOne)));
     top_k_ = static_cast<std::int64_t>(std::min(static_cast<double>(report_.top_k_index.size(3)), fit));
     // A page with every weight finds them itself.

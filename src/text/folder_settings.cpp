@@ -9,7 +9,7 @@ namespace heed::detail {
 namespace {
 
 // Limits as for config.json.
-constexpr std::uintmax_t kMostSettingsMiB = 4;
+constexpr std::uintmax_t kMaxSettingsMiB = 4;
 constexpr JsonLimits kSettingsLimits = {.depth = 16, .members = 100'000, .values = 200'000};
 
 }  // namespace
@@ -21,7 +21,7 @@ FolderSettings::FolderSettings(const std::string& folder, const char* name)
 nlohmann::json FolderSettings::read(const std::string& path) {
   using nlohmann::json;
   if (!is_there(path)) return json::object();
-  return json::parse(io::detail::json_in(path, kMostSettingsMiB, kSettingsLimits),
+  return json::parse(io::detail::json_in(path, kMaxSettingsMiB, kSettingsLimits),
                      [this](int depth, json::parse_event_t event, json& value) {
                        if (depth == 1 && event == json::parse_event_t::key)
                          names_.push_back(value.get<std::string>());

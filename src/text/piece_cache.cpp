@@ -21,7 +21,7 @@ std::uint64_t hash_of(std::string_view word) {
 }  // namespace
 
 PieceCache::PieceCache(const TokenModel& model, std::size_t text_size)
-    : model_(model), slots_(std::bit_ceil(std::clamp(text_size / 32, std::size_t{1}, kMostSlots))) {}
+    : model_(model), slots_(std::bit_ceil(std::clamp(text_size / 32, std::size_t{1}, kMaxSlots))) {}
 
 std::span<const TokenPiece> PieceCache::pieces_of(std::string_view word) {
   pieces_.clear();
@@ -41,7 +41,7 @@ std::span<const TokenPiece> PieceCache::pieces_of(std::string_view word) {
 }
 
 void PieceCache::keep(std::string_view word, Slot& slot) const {
-  if (pieces_.size() > kMostPieces) return;
+  if (pieces_.size() > kMaxPieces) return;
   slot.size = static_cast<std::uint8_t>(word.size());
   slot.count = static_cast<std::uint8_t>(pieces_.size());
   std::copy(word.begin(), word.end(), slot.word.begin());

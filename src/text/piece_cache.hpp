@@ -22,15 +22,15 @@ class PieceCache {
 
  private:
   static constexpr std::size_t kLongestWord = 40;
-  static constexpr std::size_t kMostPieces = 8;
-  static constexpr std::size_t kMostSlots = std::size_t{1} << 13;
+  static constexpr std::size_t kMaxPieces = 8;
+  static constexpr std::size_t kMaxSlots = std::size_t{1} << 13;
 
   struct Slot {
     std::uint8_t size = 0;  // of the word; 0: the slot is empty
     std::uint8_t count = 0;
     std::array<char, kLongestWord> word = {};
-    std::array<std::uint8_t, 2 * kMostPieces> places = {};  // begin and end of each piece
-    std::array<std::int32_t, kMostPieces> ids = {};
+    std::array<std::uint8_t, 2 * kMaxPieces> places = {};  // begin and end of each piece
+    std::array<std::int32_t, kMaxPieces> ids = {};
   };
 
   void keep(std::string_view word, Slot& slot) const;

@@ -131,8 +131,8 @@ class Around final : public PostProcessor {
 };
 
 std::int64_t id_from(const JsonPart& part, const json& value) {
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
-    part.fail("with an id that is not a whole number from 0 to " + std::to_string(kMostTokenIds - 1));
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
+    part.fail("with an id that is not a whole number from 0 to " + std::to_string(kMaxTokenIds - 1));
   return value.get<std::int64_t>();
 }
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 // The order in which transformers adds the named tokens.
 constexpr std::array<const char*, 7> kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                      "pad_token", "cls_token", "mask_token"};
-constexpr std::size_t kMostNames = 1000;
+constexpr std::size_t kMaxNames = 1000;
 constexpr const char* kExtra = "extra_special_tokens";
 constexpr const char* kAdditional = "additional_special_tokens";  // its older name
 
@@ -132,8 +132,8 @@ void SettingsTokens::read_named(const FolderSettings& file) {
       known->second = token;
     else if (!token.is_null())
       named_.emplace_back(name, token);
-    if (named_.size() > kMostNames)
-      fail(file.part().file(), "has special tokens of more than " + std::to_string(kMostNames) + " names");
+    if (named_.size() > kMaxNames)
+      fail(file.part().file(), "has special tokens of more than " + std::to_string(kMaxNames) + " names");
   };
   for (const char* name : kNamedTokens)
     if (values.contains(name)) set(name, values[name]);
@@ -156,7 +156,7 @@ std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_file() cons
   if (!sources_.file->at("added_tokens").is_array()) sources_.file->fail("whose added_tokens is not a list");
   for (const json& value : sources_.file->at("added_tokens")) {
     const JsonPart token(value, sources_.file->file(), "an added token");
-    tokens.push_back({token.integer("id", 0, kMostTokenIds), added_token(token, token.flag("special", false)),
+    tokens.push_back({token.integer("id", 0, kMaxTokenIds), added_token(token, token.flag("special", false)),
                       sources_.file->file()});
   }
   return tokens;
@@ -183,9 +183,9 @@ void SettingsTokens::add_ids_of(const FolderSettings& file, std::vector<Numbered
   std::unordered_set<std::int64_t> taken;
   for (const NumberedToken& one : tokens) taken.insert(one.id);
   for (const auto& [content, id] : file.values().items()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
       fail(file.part().file(),
-           "gives " + printable(content) + " no id from 0 to " + std::to_string(kMostTokenIds - 1));
+           "gives " + printable(content) + " no id from 0 to " + std::to_string(kMaxTokenIds - 1));
     if (taken.contains(id.get<std::int64_t>())) continue;
     const json object = {{"content", content}};
     const JsonPart token(object, file.part().file(), "an added token");

@@ -36,7 +36,7 @@ using nlohmann::json;
 namespace {
 
 // Real tokenizers with 300,000 tokens have files of 40 MB and two million values.
-constexpr std::uintmax_t kMostTokenizerMiB = 128;
+constexpr std::uintmax_t kMaxTokenizerMiB = 128;
 constexpr detail::JsonLimits kTokenizerLimits = {.depth = 32, .members = 2'000'000, .values = 8'000'000};
 
 void check_text(std::string_view text) {
@@ -147,7 +147,7 @@ TextTokenizer& TextTokenizer::operator=(TextTokenizer&&) noexcept = default;
 TextTokenizer::~TextTokenizer() = default;
 
 std::string detail::TokenizerJson::bytes(const std::string& path) {
-  return io::detail::bytes_in(path, kMostTokenizerMiB);
+  return io::detail::bytes_in(path, kMaxTokenizerMiB);
 }
 
 json detail::TokenizerJson::values(std::string_view text, const std::string& subject) {

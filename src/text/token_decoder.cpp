@@ -177,8 +177,8 @@ class StripDecoder final : public TokenDecoder {
  public:
   explicit StripDecoder(const JsonPart& part)
       : letter_(part.text("content")),
-        before_(part.integer("start", 0, kMost)),
-        after_(part.integer("stop", 0, kMost)) {
+        before_(part.integer("start", 0, kMax)),
+        after_(part.integer("stop", 0, kMax)) {
     if (letter_.empty()) part.fail("whose content is empty");
   }
   void apply(Tokens& tokens) const override {
@@ -192,7 +192,7 @@ class StripDecoder final : public TokenDecoder {
   }
 
  private:
-  static constexpr std::int64_t kMost = 1 << 30;
+  static constexpr std::int64_t kMax = 1 << 30;
   std::string letter_;
   std::int64_t before_, after_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 // Bounds the steps of a search at each byte of a text.
 constexpr std::size_t kLongestAddedToken = 1024;
-constexpr std::int64_t kMostTokens = 1 << 24;
+constexpr std::int64_t kMaxTokens = 1 << 24;
 
 std::string pattern_of(const AddedToken& token, const Normalizer* normalizer) {
   if (!token.normalized || !normalizer) return token.content;
@@ -46,7 +46,7 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   // ids are.
   const auto known = id(token.content);
   token.id = known ? *known : next_++;
-  const std::int64_t said = part.integer("id", 0, kMostTokens, token.id);
+  const std::int64_t said = part.integer("id", 0, kMaxTokens, token.id);
   if (said != token.id)
     part.fail(shown + " with id " + std::to_string(said) + ", but the vocabulary gives " +
               std::to_string(token.id));

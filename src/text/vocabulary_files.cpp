@@ -30,24 +30,24 @@ using io::detail::printable;
 using io::detail::subject_of;
 using nlohmann::json;
 
-constexpr std::uintmax_t kMostVocabularyMiB = 128;  // as for tokenizer.json
-constexpr std::size_t kMostLines = 2'000'000;
-constexpr JsonLimits kVocabularyLimits = {.depth = 4, .members = kMostLines, .values = 2 * kMostLines};
+constexpr std::uintmax_t kMaxVocabularyMiB = 128;  // as for tokenizer.json
+constexpr std::size_t kMaxLines = 2'000'000;
+constexpr JsonLimits kVocabularyLimits = {.depth = 4, .members = kMaxLines, .values = 2 * kMaxLines};
 
 std::string on_line(std::size_t number) { return " on line " + std::to_string(number); }
 
 /// Calls visit(line, number) for each line, numbered from 1, without its line end.
 template <typename Visit>
 void each_line(const std::string& path, Visit visit) {
-  const std::string bytes = io::detail::bytes_in(path, kMostVocabularyMiB);
+  const std::string bytes = io::detail::bytes_in(path, kMaxVocabularyMiB);
   std::size_t number = 0;
   for (std::string_view rest = bytes; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (++number > kMostLines)
-      fail(subject_of(path), "has more than " + std::to_string(kMostLines) + " lines, the limit");
+    if (++number > kMaxLines)
+      fail(subject_of(path), "has more than " + std::to_string(kMaxLines) + " lines, the limit");
     if (!is_utf8(line)) fail(subject_of(path), "has bytes that are not UTF-8" + on_line(number));
     visit(line, number);
   }
@@ -76,7 +76,7 @@ json tokens_of_lines(const std::string& path) {
 
 /// GPT-2's vocabulary: an object of tokens and ids.
 json tokens_of_object(const std::string& path) {
-  const std::string text = io::detail::json_in(path, kMostVocabularyMiB, kVocabularyLimits);
+  const std::string text = io::detail::json_in(path, kMaxVocabularyMiB, kVocabularyLimits);
   std::unordered_set<std::string> seen;
   const json tokens = json::parse(text, [&](int /*depth*/, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::key && !seen.insert(value.get<std::string>()).second)
@@ -85,9 +85,9 @@ json tokens_of_object(const std::string& path) {
   });
   if (!tokens.is_object()) fail(subject_of(path), "is not a JSON object of tokens and their ids");
   for (const auto& [token, id] : tokens.items())
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
       fail(subject_of(path),
-           "gives " + printable(token) + " no id from 0 to " + std::to_string(kMostTokenIds - 1));
+           "gives " + printable(token) + " no id from 0 to " + std::to_string(kMaxTokenIds - 1));
   return tokens;
 }
 

@@ -9,7 +9,7 @@
 namespace heed {
 namespace {
 
-constexpr std::int64_t kMost = 1'000'000'000;
+constexpr std::int64_t kMax = 1'000'000'000;
 
 constexpr std::array<IntegerSetting, 9> kIntegers = {{
     {"layers", &TrainSettings::layers, 1, 1000, "blocks of the model"},
@@ -18,8 +18,8 @@ constexpr std::array<IntegerSetting, 9> kIntegers = {{
     {"context", &TrainSettings::context, 2, 1'000'000, "tokens that the model sees at once"},
     {"symbols", &TrainSettings::symbols, 2, 1'000'000, "different symbols of the induction task"},
     {"batch", &TrainSettings::batch, 1, 1'000'000, "sequences per step"},
-    {"steps", &TrainSettings::steps, 1, kMost, "steps of the optimiser"},
-    {"warmup", &TrainSettings::warmup, 0, kMost, "steps over which the learning rate rises"},
+    {"steps", &TrainSettings::steps, 1, kMax, "steps of the optimiser"},
+    {"warmup", &TrainSettings::warmup, 0, kMax, "steps over which the learning rate rises"},
     {"seed", &TrainSettings::seed, 0, 0xffffffff, "seed of all random numbers"},
 }};
 

@@ -149,19 +149,20 @@ TEST_F(AttendOverRanks, GradientsHaveTheBytesOfOneProcess) {
   for (const int ranks : {2, 3})
     for (const char* scheme : {"gather", "ulysses", "ring"})
       expect_same_files(
-          ranks, joined({kCall, {"--causal", "--grad-out", "do.npy", "--grad-lse", "dl.npy"}, gradients}),
+          ranks, joined({kCall, {"--causal", "--grad-output", "do.npy", "--grad-lse", "dl.npy"}, gradients}),
           {"--scheme", scheme});
-  const Words lengths_first = {"attend", "--query",  "ql.npy", "--key",      "kl.npy", "--value",
-                               "kl.npy", "--layout", "blhd",   "--grad-out", "dol.npy"};
+  const Words lengths_first = {"attend", "--query",  "ql.npy", "--key",         "kl.npy", "--value",
+                               "kl.npy", "--layout", "blhd",   "--grad-output", "dol.npy"};
   expect_same_files(3, joined({lengths_first, gradients}), {"--sharding", "striped:4"});
-  const Words of_bias = {"--bias",     "bias.npy", "--grad-bias",    "one/db.npy",
-                         "--grad-out", "do.npy",   "--grad-weights", "dw.npy"};
+  const Words of_bias = {"--bias",        "bias.npy", "--grad-bias",    "one/db.npy",
+                         "--grad-output", "do.npy",   "--grad-weights", "dw.npy"};
   expect_same_files(3, joined({kCall, of_bias, gradients}), {});
 }
 
 TEST_F(AttendOverRanks, WhatRanksShareIsWrittenOnce) {
   // Sums over ranks are rounded in another order than in one process: a few ulps of the largest terms.
-  const Words words = joined({kCall, {"--bias", "row.npy", "--sinks", "sinks.npy", "--grad-out", "do.npy"}});
+  const Words words =
+      joined({kCall, {"--bias", "row.npy", "--sinks", "sinks.npy", "--grad-output", "do.npy"}});
   const CommandResult single =
       alone(joined({words, {"--grad-bias", "one/db.npy", "--grad-sinks", "one/ds.npy"}}));
   ASSERT_EQ(single.exit_code, 0) << single.errors;
@@ -216,7 +217,7 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
               "--out", "o.npy"},
         Words{"attend", "--query", "q.npy", "--key", "sinks.npy", "--value", "v.npy", "--out", "o.npy"},
         joined({kCall, {"--bias", "do.npy", "--out", "o.npy"}}),
-        joined({kCall, {"--grad-out", "q.npy", "--grad-query", "o.npy"}})}) {
+        joined({kCall, {"--grad-output", "q.npy", "--grad-query", "o.npy"}})}) {
     const CommandResult one = alone(words);
     ASSERT_NE(one.exit_code, 0);
     expect_refusal(3, words, one.exit_code, one.errors.substr(6, one.errors.size() - 7));

@@ -45,8 +45,8 @@ WANTED = {
     "top_k": ["--top-k", "4", "--top-k-out", "top_k_index.npy,top_k_weight.npy"],
 }
 OPTION = {"softcap": "--softcap", "scale": "--scale", "align": "--align", "query_offset": "--query-offset",
-          "mask": "--mask", "bias": "--bias", "alibi": "--alibi", "sinks": "--sinks", "kv_lengths": "--kv-lengths",
-          "segments_q": "--segments-q", "segments_k": "--segments-k", "scores_stage": "--scores-stage"}
+          "mask": "--mask", "bias": "--bias", "alibi": "--alibi-slopes", "sinks": "--sinks", "kv_lengths": "--kv-lengths",
+          "segments_q": "--query-segments", "segments_k": "--key-segments", "scores_stage": "--scores-stage"}
 
 
 def draw(rng, batch, heads, kv_heads, queries, keys, dim, value_dim):

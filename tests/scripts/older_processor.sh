@@ -27,7 +27,7 @@ results=(out lse received grad-query grad-key grad-value)
 attend() {
   local files=()
   for result in "${results[@]}"; do files+=("--$result" "$work/$3-$2-$result.npy"); done
-  "$1" attend "${inputs[@]}" --grad-out "$work/steps.safetensors:value" --kernel "$2" --dtype "$3" "${files[@]}"
+  "$1" attend "${inputs[@]}" --grad-output "$work/steps.safetensors:value" --kernel "$2" --dtype "$3" "${files[@]}"
 }
 
 # Prints the numbers of a .npy file of f32, one per line. Bytes 8 and 9 hold the length of the header after them.

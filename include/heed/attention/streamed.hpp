@@ -33,7 +33,7 @@ struct PartRow {
 /// the same bits as attention() on keys and values that lie row after row in each head.
 ///
 /// Keys are processed in spans of 3072, counted from the start of their sequence. A range must begin and end
-/// at span boundaries. Ranges come in ascending order, each once, through attend() or fold(). Ranges for
+/// at span boundaries. Ranges come in ascending order, each once, through attend() or merge(). Ranges for
 /// which needs() is false may be skipped.
 ///
 /// Memory per row: Dv floats, at most about 350 bytes, and 8 bytes for each of top_k (bytes()). All keys and
@@ -62,13 +62,13 @@ class HEED_API StreamedAttention {
   /// Adds the next range: key [B, Hkv, n, D] and value [B, Hkv, n, Dv]. Neither is read after the call.
   void attend(const PositionRange& range, const TensorView& key, const TensorView& value);
 
-  /// Computes the partial result that attend() would add, as bytes for fold(). The receiver must be an object
-  /// of the same call and part, in a process of the same build and instruction set. Takes any range, in any
-  /// order; bytes.size() must be state_bytes(range).
+  /// Computes the partial result that attend() would add, as bytes for merge(). The receiver must be an
+  /// object of the same call and part, in a process of the same build and instruction set. Takes any range,
+  /// in any order; bytes.size() must be state_bytes(range).
   void states(const PositionRange& range, const TensorView& key, const TensorView& value,
               std::span<std::byte> bytes);
   /// Merges a partial result of states(), as attend() would do with the range itself.
-  void fold(const PositionRange& range, std::span<const std::byte> bytes);
+  void merge(const PositionRange& range, std::span<const std::byte> bytes);
   [[nodiscard]] std::size_t state_bytes(const PositionRange& range) const;
 
   /// Writes the results of all rows except left_out(). Call once, after the last range. recomputed_rows is 0.

@@ -51,11 +51,11 @@ struct HtmlPage {
 };
 
 /// Upper limit for the number of values of all steps. More would make a file that browsers load slowly.
-inline constexpr std::int64_t kMostPageValues = 4'000'000;
+inline constexpr std::int64_t kMaxPageValues = 4'000'000;
 
 /// Writes the page atomically and returns a note on what it left out to stay within most_bytes ("" for
 /// nothing). Throws Error: invalid_argument if a step's axes do not match its value, if the steps have more
-/// than kMostPageValues values, or if even the smallest page exceeds most_bytes; io if the file cannot be
+/// than kMaxPageValues values, or if even the smallest page exceeds most_bytes; io if the file cannot be
 /// written.
 HEED_API std::string write_html(const std::string& path, const HtmlPage& page);
 

@@ -16,8 +16,8 @@ struct LivingPage {
 };
 
 /// Limits for the model, which the page runs again at every keystroke.
-inline constexpr std::int64_t kMostLivingParameters = 500'000;
-inline constexpr std::int64_t kMostLivingContext = 256;
+inline constexpr std::int64_t kMaxLivingParameters = 500'000;
+inline constexpr std::int64_t kMaxLivingContext = 256;
 
 /// Writes the page atomically; its numbers take 16 / 3 bytes per parameter. Throws Error: invalid_argument
 /// for a model beyond the limits, or for a text that the model cannot read (message starts with "the text");

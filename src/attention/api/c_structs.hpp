@@ -17,13 +17,13 @@ namespace heed::detail::c_api {
 // member.
 constexpr std::size_t kMemberStep = 8;
 // Far more than any version will need: a larger size was never initialised.
-constexpr std::size_t kLargestStruct = 4096;
+constexpr std::size_t kMaxStruct = 4096;
 
 template <class Struct>
 constexpr bool kGrows = sizeof(Struct) % kMemberStep == 0 && offsetof(Struct, struct_size) == 0;
 
 inline void check_size(std::string_view name, std::size_t size) {
-  if (size < kMemberStep || size > kLargestStruct || size % kMemberStep != 0)
+  if (size < kMemberStep || size > kMaxStruct || size % kMemberStep != 0)
     refuse(name, ".struct_size is ", size,
            "; the sizeof of the struct, as its init function sets it, is expected");
 }

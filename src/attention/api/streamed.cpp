@@ -195,14 +195,14 @@ void StreamedAttention::states(const PositionRange& range, const TensorView& key
   });
 }
 
-void StreamedAttention::fold(const PositionRange& range, std::span<const std::byte> bytes) {
+void StreamedAttention::merge(const PositionRange& range, std::span<const std::byte> bytes) {
   detail::with_memory_errors([&] {
     impl_->next(range);
     if (bytes.size() != state_bytes(range))
       refuse("bytes has size ", bytes.size(), "; ", state_bytes(range),
              ", as state_bytes() returns, is expected");
     impl_->done = range.end;
-    impl_->stream->fold({range.begin, range.end}, bytes.data());
+    impl_->stream->merge({range.begin, range.end}, bytes.data());
   });
 }
 

@@ -70,8 +70,8 @@ class Extents {
 
  private:
   static constexpr std::size_t kBackwardInputs = 12;
-  static constexpr std::size_t kMost = std::max(kResultCount, kBackwardInputs);
-  std::array<Extent, kMost> extents_{};
+  static constexpr std::size_t kMax = std::max(kResultCount, kBackwardInputs);
+  std::array<Extent, kMax> extents_{};
   std::size_t count_ = 0;
 };
 

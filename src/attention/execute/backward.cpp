@@ -200,7 +200,7 @@ class BackwardRun {
     threads_used_ = std::max(threads_used_, threads);
     if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
     const auto body = [&](std::int64_t i, int worker) {
-      Workspace& mine = memory_[static_cast<std::size_t>(worker)];
+      AlignedMemory& mine = memory_[static_cast<std::size_t>(worker)];
       mine.reserve(bytes);
       item(static_cast<std::size_t>(i), mine.data());
     };
@@ -340,10 +340,10 @@ class BackwardRun {
   const BackwardProblem& p_;
   const Problem& f_;
   const BackwardPlan& plan_;
-  BackwardArguments call_;           // with the memory of this run
-  std::vector<BackwardTask> tasks_;  // likewise
-  std::vector<Workspace> memory_;    // per worker
-  Workspace part_memory_;
+  BackwardArguments call_;             // with the memory of this run
+  std::vector<BackwardTask> tasks_;    // likewise
+  std::vector<AlignedMemory> memory_;  // per worker
+  AlignedMemory part_memory_;
   std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;
   std::vector<float> delta_;

@@ -36,7 +36,7 @@ using cpu::Tiling;
 
 // A thread's working memory, and the pass that last prepared it.
 struct ThreadMemory {
-  Workspace workspace;
+  AlignedMemory workspace;
   std::uint64_t owner = 0;
 };
 
@@ -54,8 +54,8 @@ std::uint64_t next_pass() {
 // The memory of a call, kept for the next one on this thread.
 struct CallMemory {
   std::vector<RowStatus> status;  // [B, H, Lq]
-  Workspace states;               // partial results of spans
-  Workspace task_weights;         // weights of each thread's last task
+  AlignedMemory states;           // partial results of spans
+  AlignedMemory task_weights;     // weights of each thread's last task
 };
 
 // Work for any thread: items [0, count). A pass without a name reports no progress.
@@ -219,8 +219,8 @@ class ForwardRun {
                 });
     in_parallel(
         {{}, pass.tasks.size()}, *pass.unit, call, pass.tiling, [&](std::size_t t, void* memory, int) {
-          pass.unit->fold_spans(call, pass.tiling, pass.tasks[t],
-                                static_cast<std::int64_t>(first[t + 1] - first[t]), state(first[t]), memory);
+          pass.unit->merge_spans(call, pass.tiling, pass.tasks[t],
+                                 static_cast<std::int64_t>(first[t + 1] - first[t]), state(first[t]), memory);
         });
   }
 

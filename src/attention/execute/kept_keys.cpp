@@ -32,7 +32,7 @@ class KeptKeys final : public KeyStream {
     }
   }
 
-  void fold(const KeyRange& keys, const std::byte* bytes) override {
+  void merge(const KeyRange& keys, const std::byte* bytes) override {
     for (Tensor* kept : {&key_, &value_}) {
       const MutableTensorView to = range_of(*kept, keys);
       Tensor dense = Tensor::uninitialized(to.shape(), to.dtype());

@@ -28,9 +28,9 @@ class KeyStream {
   KeyStream& operator=(const KeyStream&) = delete;
 
   virtual void attend(const ArrivedKeys& arrived) = 0;
-  /// states() writes to `bytes` [state_bytes()] what attend() would add; fold() adds it.
+  /// states() writes to `bytes` [state_bytes()] what attend() would add; merge() adds it.
   virtual void states(const ArrivedKeys& arrived, std::byte* bytes) = 0;
-  virtual void fold(const KeyRange& keys, const std::byte* bytes) = 0;
+  virtual void merge(const KeyRange& keys, const std::byte* bytes) = 0;
   [[nodiscard]] virtual std::size_t state_bytes(const KeyRange& keys) const = 0;
   /// Writes the results. `status` [B, H, Lq] marks rows that are not done; it is empty if all are.
   virtual KernelRun finish(std::vector<cpu::RowStatus>& status) = 0;

@@ -8,7 +8,7 @@
 namespace heed::detail {
 
 /// Memory that is kept between uses and only grows. Growing discards its contents.
-class Workspace {
+class AlignedMemory {
  public:
   /// Returns true if the memory moved; whatever was prepared in it must be prepared again.
   bool reserve(std::size_t bytes) {

@@ -36,7 +36,7 @@ void add_query_parts(const QueryPartsProblem& p) {
   const auto add = [&](std::int64_t index, int) {
     const std::int64_t head = index / pieces, row = index % pieces * kRowsAtOnce;
     const float* from = static_cast<const float*>(p.parts.data) + row * p.parts.stride[1];
-    Workspace memory;
+    AlignedMemory memory;
     memory.reserve(query_part_bytes(p.head_dim));
     kernels.add_query_parts(call,
                             {from + head * p.parts.stride[2], p.splits, p.parts.stride[0], p.parts.stride[1]},

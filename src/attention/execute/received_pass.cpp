@@ -16,7 +16,7 @@ std::int64_t whole_blocks(std::int64_t keys, std::int64_t block) {
 }  // namespace
 
 ReceivedPass::ReceivedPass(const Problem& problem, const cpu::Arguments& call, const ForwardPass& pass,
-                           int threads, Workspace& memory)
+                           int threads, AlignedMemory& memory)
     : p_(problem), call_(call), pass_(pass) {
   const std::int64_t block = pass.unit->kv_block, keys = whole_blocks(p_.key_length, block);
   for (const Segment& s : p_.segments)

@@ -18,7 +18,7 @@ class ReceivedPass {
   /// `call` has the memory of the run, for at most `threads` threads. `memory` holds the weights of each
   /// thread's last task.
   ReceivedPass(const Problem& problem, const cpu::Arguments& call, const ForwardPass& pass, int threads,
-               Workspace& memory);
+               AlignedMemory& memory);
 
   /// Runs a task on thread number `worker`. The rows of a head may come in any order.
   void attend(const cpu::Task& task, void* workspace, int worker);

@@ -54,7 +54,7 @@ class ReceivedSums {
     const std::lock_guard lock(mutex_);
     waiting_.emplace(task.row_begin, Waiting{task.row_end, std::move(sums)});
     for (auto next = waiting_.find(next_row_); next != waiting_.end(); next = waiting_.find(next_row_)) {
-      fold(next->second.sums);
+      merge(next->second.sums);
       next_row_ = next->second.row_end;
       waiting_.erase(next);
     }
@@ -70,7 +70,7 @@ class ReceivedSums {
   };
 
   // Kahan's compensation keeps the error of many small terms independent of their number (Kahan 1965).
-  void fold(const SumsOfTask& task) {
+  void merge(const SumsOfTask& task) {
     float* sum = sum_.data() + task.first_key;
     float* lost = lost_.data() + task.first_key;
     for (std::size_t k = 0; k < task.sums.size(); ++k) {

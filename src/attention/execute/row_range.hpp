@@ -21,7 +21,7 @@ class KeyHeadRange {
       const double key =
           kBits * kBits * p_.scale * p_.scale * square(p_.key, segment.batch, kv_head, j, p_.head_dim);
       const double value = square(p_.value, segment.batch, kv_head, j, p_.value_dim);
-      if (key < kLargestKeySquare && value < kLargestKeySquare)
+      if (key < kMaxKeySquare && value < kMaxKeySquare)
         largest_key_ = std::max(largest_key_, key);
       else
         large_keys_.push_back(j);
@@ -33,9 +33,9 @@ class KeyHeadRange {
     const Row row{segment_.batch, head, kv_head_, i, i - segment_.query_begin + segment_.offset};
     const double query = square(p_.query, row.batch, head, i, p_.head_dim);
     const double grad = square(problem_.grad_output, row.batch, head, i, p_.value_dim);
-    if (!(query < kLargestRowSquare && grad < kLargestRowSquare)) return false;
-    if (!(std::sqrt(query) * std::sqrt(largest_key_) < kLargestScore)) return false;
-    if (!(std::abs(delta(row)) < kLargestDelta) || std::isnan(read(problem_.lse, row.batch, head, i)))
+    if (!(query < kMaxRowSquare && grad < kMaxRowSquare)) return false;
+    if (!(std::sqrt(query) * std::sqrt(largest_key_) < kMaxScore)) return false;
+    if (!(std::abs(delta(row)) < kMaxDelta) || std::isnan(read(problem_.lse, row.batch, head, i)))
       return false;
     for (const std::int64_t j : large_keys_)
       if (is_allowed(p_, segment_, row, j)) return false;
@@ -44,10 +44,10 @@ class KeyHeadRange {
 
  private:
   static constexpr double kBits = 1.44269504088896340736;  // scores are in units of log 2
-  static constexpr double kLargestKeySquare = 0x1p59;
-  static constexpr double kLargestRowSquare = 0x1p50;
-  static constexpr double kLargestDelta = 0x1p50;
-  static constexpr double kLargestScore = 0x1p18;
+  static constexpr double kMaxKeySquare = 0x1p59;
+  static constexpr double kMaxRowSquare = 0x1p50;
+  static constexpr double kMaxDelta = 0x1p50;
+  static constexpr double kMaxScore = 0x1p18;
 
   static double square(const Operand& rows, std::int64_t b, std::int64_t h, std::int64_t l,
                        std::int64_t width) {
@@ -72,7 +72,7 @@ class KeyHeadRange {
   [[nodiscard]] bool holds_terms(const Row& row) const {
     if (!p_.bias && !p_.alibi_slopes) return true;
     for (std::int64_t j = segment_.key_begin; j < segment_.key_end; ++j)
-      if (is_allowed(p_, segment_, row, j) && !(relative_score(p_, segment_, row, j, 0) < kLargestScore))
+      if (is_allowed(p_, segment_, row, j) && !(relative_score(p_, segment_, row, j, 0) < kMaxScore))
         return false;
     return true;
   }

@@ -23,7 +23,7 @@ using cpu::Task;
 struct Pass {
   const ForwardPass& plan;
   Arguments call;  // with the memory of this run
-  Workspace states;
+  AlignedMemory states;
 
   [[nodiscard]] std::byte* state(std::size_t task) const {
     return static_cast<std::byte*>(states.data()) + task * plan.tiling.state_bytes;
@@ -61,7 +61,7 @@ class FusedStream final : public KeyStream {
       if (lacks_tasks && range.tasks() < range.spans.size() && bytes <= kStateBytes) {
         std::vector<std::byte> states(bytes);
         compute_spans(pass, range, arrived, states.data());
-        fold_spans(pass, range, states.data());
+        merge_spans(pass, range, states.data());
       } else {
         attend_tasks(pass, range, arrived);
       }
@@ -76,10 +76,10 @@ class FusedStream final : public KeyStream {
     }
   }
 
-  void fold(const KeyRange& keys, const std::byte* bytes) override {
+  void merge(const KeyRange& keys, const std::byte* bytes) override {
     for (const Pass& pass : passes_) {
       const SpansOfRange range = spans_of_range(pass, keys);
-      fold_spans(pass, range, bytes);
+      merge_spans(pass, range, bytes);
       bytes += range.spans.size() * pass.plan.tiling.state_bytes;
     }
   }
@@ -109,7 +109,7 @@ class FusedStream final : public KeyStream {
  private:
   // A thread's working memory, and the run that last prepared it.
   struct ThreadMemory {
-    Workspace workspace;
+    AlignedMemory workspace;
     std::uint64_t owner = 0;
   };
 
@@ -188,7 +188,7 @@ class FusedStream final : public KeyStream {
       const SpanTask of_span{&task, room};
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
         pass.plan.unit->attend_span(call, pass.plan.tiling, &of_span, 1, range.spans[n].span, memory);
-        pass.plan.unit->fold_span(call, pass.plan.tiling, task, room, pass.state(t), memory);
+        pass.plan.unit->merge_span(call, pass.plan.tiling, task, room, pass.state(t), memory);
       }
     });
   }
@@ -207,14 +207,14 @@ class FusedStream final : public KeyStream {
     });
   }
 
-  void fold_spans(const Pass& pass, const SpansOfRange& range, const std::byte* states) {
+  void merge_spans(const Pass& pass, const SpansOfRange& range, const std::byte* states) {
     const std::size_t bytes = pass.plan.tiling.state_bytes;
     in_parallel(pass, pass.call, range.tasks(), [&](std::size_t i, void* memory, std::byte* room) {
       const std::size_t t = range.spans[range.first[i]].task;
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
         std::memcpy(room, states + n * bytes, bytes);
-        pass.plan.unit->fold_span(pass.call, pass.plan.tiling, pass.plan.tasks[t], room, pass.state(t),
-                                  memory);
+        pass.plan.unit->merge_span(pass.call, pass.plan.tiling, pass.plan.tasks[t], room, pass.state(t),
+                                   memory);
       }
     });
   }

@@ -43,9 +43,9 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.finish_received = finish_received;
     kernels.takes_received = takes_received;
     kernels.attend_span = attend_span;
-    kernels.fold_spans = fold_spans;
+    kernels.merge_spans = merge_spans;
     kernels.clear_states = clear_states;
-    kernels.fold_span = fold_states;
+    kernels.merge_span = merge_states;
     kernels.finish_states = finish_states;
     kernels.weights_pass = weights_pass;
     kernels.kv_block = kKvBlock;

@@ -96,13 +96,12 @@ inline std::int64_t byte_of(const CacheState& state, const Operand& view, std::i
 /// Whether each slot is its predecessor plus 1.
 bool lie_evenly(std::span<const std::int32_t> slots);
 
-constexpr std::int64_t kLargestPage = 256;
+constexpr std::int64_t kMaxPage = 256;
 
 /// Throws unless the option is within [least, most].
 void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 /// Checks the options and allocates a cache that owns its memory.
-std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options,
-                                       std::int64_t largest_page = kLargestPage);
+std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options, std::int64_t largest_page = kMaxPage);
 /// Grows the cache to at least `pages` pages.
 void grow_pages(CacheState& state, std::int64_t pages);
 /// Grows a contiguous cache to at least `rows` rows per sequence.

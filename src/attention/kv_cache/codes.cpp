@@ -13,9 +13,9 @@
 namespace heed::detail {
 namespace {
 
-constexpr float kMostInt8 = 127;
-constexpr float kMostInt4 = 15;
-constexpr float kMostE4m3 = 448;
+constexpr float kMaxInt8 = 127;
+constexpr float kMaxInt4 = 15;
+constexpr float kMaxE4m3 = 448;
 constexpr float kSmallestScale = 0x1p-126f;  // a normal number, so dividing by it is safe
 
 float widened(std::uint16_t bits) { return to_float(BFloat16{bits}); }
@@ -52,7 +52,7 @@ const std::array<float, 127>& e4m3_table() {
 // Rounds to the nearest number; of two equally near, to the one with an even code.
 std::uint8_t to_e4m3(float x) {
   const std::array<float, 127>& table = e4m3_table();
-  const float magnitude = std::min(std::abs(x), kMostE4m3);
+  const float magnitude = std::min(std::abs(x), kMaxE4m3);
   auto above =
       static_cast<std::size_t>(std::lower_bound(table.begin(), table.end(), magnitude) - table.begin());
   if (above > 0) {
@@ -86,10 +86,10 @@ CodeScale scale_for(RowFormat format, float low, float high) {
   if (format == RowFormat::int4) {
     const std::uint16_t offset = rounded_down(low);
     // Halves, because the range of two large numbers may overflow.
-    const float half_step = (high / 2 - widened(offset) / 2) / kMostInt4;
+    const float half_step = (high / 2 - widened(offset) / 2) / kMaxInt4;
     return {rounded_up(std::max(2 * std::min(half_step, 0x1.fep126f), kSmallestScale)), offset};
   }
-  const float most = format == RowFormat::int8 ? kMostInt8 : kMostE4m3;
+  const float most = format == RowFormat::int8 ? kMaxInt8 : kMaxE4m3;
   return {rounded_up(std::max(std::max(std::abs(low), std::abs(high)) / most, kSmallestScale)), 0};
 }
 
@@ -97,12 +97,12 @@ std::uint8_t encode(RowFormat format, CodeScale scale, float x) {
   const float step = widened(scale.scale);
   switch (format) {
     case RowFormat::int8: {
-      const float code = whole(std::clamp(x / step, -kMostInt8, kMostInt8));
+      const float code = whole(std::clamp(x / step, -kMaxInt8, kMaxInt8));
       return static_cast<std::uint8_t>(static_cast<std::int8_t>(code));
     }
     case RowFormat::int4: {
       const float code = (x / 2 - widened(scale.offset) / 2) / step * 2;
-      return static_cast<std::uint8_t>(whole(std::clamp(code, 0.0f, kMostInt4)));
+      return static_cast<std::uint8_t>(whole(std::clamp(code, 0.0f, kMaxInt4)));
     }
     default:
       return to_e4m3(x / step);

@@ -11,10 +11,10 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::int64_t kLargestDim = std::int64_t{1} << 20;
-constexpr std::int64_t kMostHeads = std::int64_t{1} << 16;
-constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
-constexpr std::int64_t kMostRows = INT32_MAX;
+constexpr std::int64_t kMaxDim = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxHeads = std::int64_t{1} << 16;
+constexpr std::int64_t kMaxSequences = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxRows = INT32_MAX;
 
 RowFormat row_format_of(CacheFormat format) {
   switch (format) {
@@ -65,23 +65,23 @@ void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_pa
   check_range("layout", static_cast<std::int64_t>(options.layout), 0, 2);
   check_range("order", static_cast<std::int64_t>(options.order), 0, 1);
   if (options.value_dim == 0) options.value_dim = options.head_dim;
-  check_range("sequences", options.sequences, 0, kMostSequences);
-  check_range("kv_heads", options.kv_heads, 1, kMostHeads);
-  check_range("head_dim", options.head_dim, 1, kLargestDim);
-  check_range("value_dim", options.value_dim, 1, kLargestDim);
+  check_range("sequences", options.sequences, 0, kMaxSequences);
+  check_range("kv_heads", options.kv_heads, 1, kMaxHeads);
+  check_range("head_dim", options.head_dim, 1, kMaxDim);
+  check_range("value_dim", options.value_dim, 1, kMaxDim);
   check_codes(options, format);
   if (options.layout != CacheLayout::ring && (options.sinks != 0 || options.window != 0))
     refuse("sinks is ", options.sinks, " and window ", options.window, " in a ", name_of(options.layout),
            " cache; 0 is expected for both outside a ring");
   if (options.layout == CacheLayout::ring) {
-    check_range("sinks", options.sinks, 0, kMostRows / 2);
-    check_range("window", options.window, 1, kMostRows / 2);
+    check_range("sinks", options.sinks, 0, kMaxRows / 2);
+    check_range("window", options.window, 1, kMaxRows / 2);
     if (options.capacity != 0)
       refuse("capacity is ", options.capacity,
              " in a ring, which has room for sinks + window; 0 is expected");
     options.capacity = options.sinks + options.window;
   }
-  check_range("capacity", options.capacity, options.layout == CacheLayout::contiguous ? 1 : 0, kMostRows);
+  check_range("capacity", options.capacity, options.layout == CacheLayout::contiguous ? 1 : 0, kMaxRows);
   if (options.layout == CacheLayout::paged) {
     check_range("page_size", options.page_size, 1, largest_page);
   } else {
@@ -104,7 +104,7 @@ struct Memory {
 Memory memory_for(const CacheState& state, std::int64_t pages) {
   const KvCacheOptions& o = state.options;
   std::int64_t rows = 0;
-  if (__builtin_mul_overflow(pages, o.kv_heads * o.page_size, &rows) || rows > kMostRows)
+  if (__builtin_mul_overflow(pages, o.kv_heads * o.page_size, &rows) || rows > kMaxRows)
     refuse("the cache would have ", pages, " pages of ", o.kv_heads, " heads and ", o.page_size,
            " rows; fewer than 2^31 rows of heads are expected");
   const DType dtype = dtype_of_rows(o.format);
@@ -172,7 +172,7 @@ void grow_pages(CacheState& state, std::int64_t pages) {
 }
 
 void grow_sequences(CacheState& state, std::int64_t rows) {
-  check_range("rows", rows, 0, kMostRows);
+  check_range("rows", rows, 0, kMaxRows);
   const std::int64_t old = state.options.page_size;
   if (rows <= old) return;
   const auto pages = static_cast<std::int64_t>(state.page_holders.size());

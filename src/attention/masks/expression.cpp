@@ -43,7 +43,7 @@ std::int64_t size_of(const Expression& expression, const Axis& axis) {
 }
 
 void check_length(std::string_view name, std::int64_t length) {
-  if (length < 0 || length > kLargestExpressionSize)
+  if (length < 0 || length > kMaxExpressionSize)
     refuse(name, " of a mask expression is ", length, ", but must be from 0 to 2^32");
 }
 

@@ -12,13 +12,13 @@ namespace heed::detail {
 namespace {
 
 constexpr std::int64_t kBlock = 64;
-constexpr std::int64_t kLargestExact = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxExact = std::int64_t{1} << 53;
 
 void check_exact(const std::string& name, const TensorView& values) {
   if (values.dtype() != DType::i64) return;
   const Tensor integers = Tensor::copy_of(values);
   for (const std::int64_t value : integers.values<std::int64_t>())
-    if (value > kLargestExact || value < -kLargestExact)
+    if (value > kMaxExact || value < -kMaxExact)
       refuse("array '", name, "' of an expression holds ", value, ", but whole numbers must be within 2^53");
 }
 

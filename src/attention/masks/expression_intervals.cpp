@@ -8,13 +8,13 @@
 namespace heed::detail {
 namespace {
 
-using Nodes = std::array<Interval, kMostExpressionNodes>;
+using Nodes = std::array<Interval, kMaxExpressionNodes>;
 
-constexpr double kLargestWhole = 0x1p52;
+constexpr double kMaxWhole = 0x1p52;
 
 bool is_finite(const Interval& x) { return std::isfinite(x.lo) && std::isfinite(x.hi) && !x.nan; }
 bool holds_zero(const Interval& x) { return x.lo <= 0 && x.hi >= 0; }
-bool is_exact(const Interval& x) { return is_finite(x) && x.lo >= -kLargestWhole && x.hi <= kLargestWhole; }
+bool is_exact(const Interval& x) { return is_finite(x) && x.lo >= -kMaxWhole && x.hi <= kMaxWhole; }
 
 Interval point(double value) { return std::isnan(value) ? kAnything : Interval{value, value, false}; }
 Interval truth(bool surely, bool never) { return {surely ? 1.0 : 0.0, never ? 0.0 : 1.0, false}; }

@@ -127,8 +127,8 @@ class Parser {
 
   // Checks the number of nodes after one was added.
   int counted(int node) const {
-    if (nodes_.made() > kMostExpressionNodes)
-      fail(nodes_[node].begin, "more than ", kMostExpressionNodes, " values and operators ",
+    if (nodes_.made() > kMaxExpressionNodes)
+      fail(nodes_[node].begin, "more than ", kMaxExpressionNodes, " values and operators ",
            Words::at(nodes_[node].begin));
     return node;
   }

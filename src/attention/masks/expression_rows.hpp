@@ -114,9 +114,9 @@ class RowEvaluation {
   [[nodiscard]] double value_in_row(const ExpressionNode& node) const;
   void fill_keys(std::int64_t begin, std::size_t count);
 
-  std::array<double, 4> place_;                             // b, h, i, and j of the chunk's first key
-  std::array<double, kMostExpressionNodes> row_values_;     // indexed by node
-  std::array<ChunkValues, kMostExpressionNodes> operands_;  // indexed by node
+  std::array<double, 4> place_;                            // b, h, i, and j of the chunk's first key
+  std::array<double, kMaxExpressionNodes> row_values_;     // indexed by node
+  std::array<ChunkValues, kMaxExpressionNodes> operands_;  // indexed by node
   alignas(64) std::array<double, kRegisterMemory> registers_;
 };
 
@@ -134,7 +134,7 @@ class RowSlopes : private RowEvaluation {
   [[nodiscard]] ChunkValues slope(int node) const { return slopes_[static_cast<std::size_t>(node)]; }
   void differentiate(const Step& step, std::size_t count);
 
-  std::array<ChunkValues, kMostExpressionNodes> slopes_;
+  std::array<ChunkValues, kMaxExpressionNodes> slopes_;
   alignas(64) std::array<double, kRegisterMemory> slope_registers_;
 };
 

@@ -16,9 +16,9 @@ namespace heed::detail {
 
 inline constexpr std::size_t kLongestExpression = 4096;  // bytes
 inline constexpr int kDeepestExpression = 64;
-inline constexpr std::size_t kMostExpressionNodes = 256;
+inline constexpr std::size_t kMaxExpressionNodes = 256;
 /// Upper limit of batch size, head count and lengths. It keeps whole numbers exact: see Affine.
-inline constexpr std::int64_t kLargestExpressionSize = std::int64_t{1} << 32;
+inline constexpr std::int64_t kMaxExpressionSize = std::int64_t{1} << 32;
 
 enum class ExpressionKind : std::uint8_t { mask, score };
 enum class ValueType : std::uint8_t { number, condition };

@@ -16,9 +16,9 @@ namespace {
 using detail::KeyInterval;
 using detail::refuse;
 
-constexpr std::int64_t kMostLength = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
 
-void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most = kMostLength) {
+void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most = kMaxLength) {
   if (value < least || value > most) refuse(name, " is ", value, "; ", least, " to ", most, " is expected");
 }
 
@@ -49,7 +49,7 @@ SparseMask from_rows(std::int64_t query_length, std::int64_t key_length, Fill fi
 
 std::int64_t sum_of(const char* name, std::span<const std::int64_t> lengths, std::int64_t sum) {
   for (std::size_t n = 0; n < lengths.size(); ++n) {
-    if (lengths[n] < 0 || lengths[n] > kMostLength - sum)
+    if (lengths[n] < 0 || lengths[n] > kMaxLength - sum)
       refuse(name, "[", n, "] is ", lengths[n], "; 0 or more, and at most 2^48 in total, are expected");
     sum += lengths[n];
   }

@@ -10,7 +10,7 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::size_t kMostRuns = std::size_t{1} << 26;
+constexpr std::size_t kMaxRuns = std::size_t{1} << 26;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ SavedMask saved_mask(const SparseMask& mask) {
       first.push_back(static_cast<std::int64_t>(keys.size() / 2));
       for (std::int64_t i = 0; i < mask.query_length(); ++i) {
         for (const auto& [begin, end] : mask.runs(b, h, i)) keys.insert(keys.end(), {begin, end});
-        if (keys.size() / 2 > kMostRuns)
+        if (keys.size() / 2 > kMaxRuns)
           refuse(
               "sparse_mask has more than 2^26 runs of keys, too many for a file; fewer are "
               "expected");

@@ -19,7 +19,7 @@ using SavedViews = std::span<const std::pair<std::string, TensorView>>;
 
 constexpr const char* kSizes = "sizes";
 constexpr const char* kArray = "array ";  // followed by the array's name in the expression
-constexpr std::int64_t kMostSize = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 48;
 
 Tensor numbers_tensor(std::span<const std::int64_t> numbers) {
   return Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())});
@@ -42,7 +42,7 @@ std::vector<std::int64_t> saved_sizes(SavedViews tensors, std::initializer_list<
   if (sizes.size() != least.size())
     refuse("sizes of the saved mask has ", sizes.size(), " numbers; ", least.size(), " are expected");
   for (std::size_t n = 0; n < sizes.size(); ++n)
-    if (sizes[n] < least.begin()[n] || sizes[n] > kMostSize)
+    if (sizes[n] < least.begin()[n] || sizes[n] > kMaxSize)
       refuse("sizes of the saved mask contains ", sizes[n], "; ", least.begin()[n], " to 2^48 is expected");
   return sizes;
 }

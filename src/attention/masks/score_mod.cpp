@@ -11,7 +11,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-constexpr std::int64_t kMostKeys = 256;  // per chunk
+constexpr std::int64_t kMaxKeys = 256;  // per chunk
 
 class ExpressionScoreMod final : public ScoreFunction {
  public:
@@ -30,7 +30,7 @@ class ExpressionScoreMod final : public ScoreFunction {
     std::size_t axis = 0;
     for (const std::int64_t size : {batch, heads, query_length, key_length}) {
       if (size <= 0) return;  // no scores
-      if (size > kLargestExpressionSize)
+      if (size > kMaxExpressionSize)
         refuse("a score expression is used for ", size,
                " batch entries, heads, queries or keys; at most 2^32 are expected");
       box.last[axis++] = static_cast<double>(size - 1);
@@ -48,7 +48,7 @@ class ExpressionScoreMod final : public ScoreFunction {
   void each(const ScoreRow& where, T* scores, T* slopes) const {
     if (slopes != nullptr) return each_with_slope(where, scores, slopes);
     RowEvaluation evaluation(program_, where.batch, where.head, where.row);
-    double before[kMostKeys];
+    double before[kMaxKeys];
     for (std::int64_t begin = where.key_begin; begin < where.key_end; begin += program_.chunk()) {
       const std::int64_t count = std::min(program_.chunk(), where.key_end - begin);
       std::copy_n(scores, count, before);
@@ -60,7 +60,7 @@ class ExpressionScoreMod final : public ScoreFunction {
   template <class T>
   void each_with_slope(const ScoreRow& where, T* scores, T* slopes) const {
     RowSlopes evaluation(program_, where.batch, where.head, where.row);
-    double before[kMostKeys];
+    double before[kMaxKeys];
     for (std::int64_t begin = where.key_begin; begin < where.key_end; begin += program_.chunk()) {
       const std::int64_t count = std::min(program_.chunk(), where.key_end - begin);
       std::copy_n(scores, count, before);

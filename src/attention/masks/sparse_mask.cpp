@@ -19,11 +19,11 @@ namespace detail {
 namespace {
 
 // Upper limit of the rows of all slices together, which bounds the lists' memory.
-constexpr std::int64_t kMostSliceRows = std::int64_t{1} << 27;
-constexpr std::int64_t kMostLength = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxSliceRows = std::int64_t{1} << 27;
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
 
 void check_length(const char* name, std::int64_t length) {
-  if (length < 0 || length > kMostLength) refuse(name, " is ", length, "; 0 to 2^48 is expected");
+  if (length < 0 || length > kMaxLength) refuse(name, " is ", length, "; 0 to 2^48 is expected");
 }
 
 void check_within(const char* name, std::int64_t index, std::int64_t value, std::int64_t most) {
@@ -185,7 +185,7 @@ void check_slices(std::span<const MaskSlice> slices, std::int64_t query_length, 
     if (s.kind < SliceKind::full || s.kind > SliceKind::both_causal)
       refuse("slices[", n, "] has kind ", static_cast<std::int64_t>(s.kind), "; 0 to 3 is expected");
     rows += s.query_end - s.query_begin;
-    if (rows > kMostSliceRows) refuse("slices have more than 2^27 rows in total; fewer are expected");
+    if (rows > kMaxSliceRows) refuse("slices have more than 2^27 rows in total; fewer are expected");
   }
 }
 

@@ -15,9 +15,9 @@ namespace {
 
 using cpu::Arguments;
 
-constexpr std::int64_t kLargestDim = 1024;
-constexpr std::int64_t kMostTopK = 1024;
-constexpr std::int64_t kMostMapColumns = 32768;  // for a row group in kStatisticsBytes
+constexpr std::int64_t kMaxDim = 1024;
+constexpr std::int64_t kMaxTopK = 1024;
+constexpr std::int64_t kMaxMapColumns = 32768;  // for a row group in kStatisticsBytes
 // Least rows per head for tasks that keep their weights of several spans, because threads cannot share those.
 constexpr std::int64_t kLeastKeepingRows = 3072;
 
@@ -93,10 +93,9 @@ Problem rows_without_masks(const Problem& masked) {
 
 bool fused_supports(const Problem& p) {
   if (p.dtype == DType::f64) return false;
-  if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > kLargestDim || p.value_dim > kLargestDim)
-    return false;
-  if (p.top_k > kMostTopK || (p.top_k > 0 && p.key_length > INT32_MAX)) return false;
-  if (p.map && p.map_size.columns > kMostMapColumns) return false;
+  if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > kMaxDim || p.value_dim > kMaxDim) return false;
+  if (p.top_k > kMaxTopK || (p.top_k > 0 && p.key_length > INT32_MAX)) return false;
+  if (p.map && p.map_size.columns > kMaxMapColumns) return false;
   // Beyond these limits, the scale times log2(e) is not a normal float.
   return std::abs(p.scale) < 1e30 && (p.scale == 0 || std::abs(p.scale) > 1e-30) && p.softcap < 1e30 &&
          (p.softcap == 0 || p.softcap > 1e-30);

@@ -16,7 +16,7 @@ constexpr std::align_val_t kAlignment{64};  // a cache line, and the widest vect
 
 // Smallest kept block, and limit for all kept blocks together. The system's allocator caches smaller blocks
 // anyway.
-constexpr std::size_t kLeastKept = std::size_t{64} << 10, kMostKept = std::size_t{64} << 20;
+constexpr std::size_t kLeastKept = std::size_t{64} << 10, kMaxKept = std::size_t{64} << 20;
 
 // From this size on a tensor asks for huge pages. Faulting in fresh 4 KiB pages takes as long as computing
 // the tensor.
@@ -56,7 +56,7 @@ class KeptBlocks {
   }
 
   void keep(const Block& block) noexcept {
-    while (count_ > 0 && (count_ == blocks_.size() || kept_ + block.bytes > kMostKept)) give_back(taken(0));
+    while (count_ > 0 && (count_ == blocks_.size() || kept_ + block.bytes > kMaxKept)) give_back(taken(0));
     blocks_[count_++] = block;
     kept_ += block.bytes;
   }
@@ -80,7 +80,7 @@ class KeptBlocks {
 thread_local constinit KeptBlocks kept_blocks;
 
 bool is_kept(std::size_t bytes) noexcept {
-  return kept_blocks.is_on() && bytes >= kLeastKept && bytes <= kMostKept;
+  return kept_blocks.is_on() && bytes >= kLeastKept && bytes <= kMaxKept;
 }
 
 }  // namespace

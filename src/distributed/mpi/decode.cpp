@@ -32,15 +32,15 @@ class Decode {
         returns_(comm) {}
 
   Work run() {
-    folder_ = folding_rank();
+    merger_ = merging_rank();
     gather_queries();
     find_blocks();
-    if (comm_.rank() == folder_) receive_states();
+    if (comm_.rank() == merger_) receive_states();
     send_pieces();
     for (std::size_t block = 0; block < blocks_.size(); ++block)
       if (owners_[block] == comm_.rank()) compute(block);
     Work work;
-    if (comm_.rank() == folder_) work.add(fold());
+    if (comm_.rank() == merger_) work.add(merge());
     bring_home();
     sends_.wait();
     work.add(compute_left_out(comm_, call_, outputs_, own_left_out()));
@@ -50,7 +50,7 @@ class Decode {
 
  private:
   // The rank that merges the states: the one with the most rows.
-  int folding_rank() const {
+  int merging_rank() const {
     int best = 0;
     for (int rank = 1; rank < comm_.size(); ++rank)
       if (queries_.rows(rank) > queries_.rows(best)) best = rank;
@@ -152,13 +152,13 @@ class Decode {
     const TensorView value = pieces_of(block, call_.value, kValue, value_memory);
     bytes_[block].resize(rows_->state_bytes(blocks_[block]));
     rows_->states(blocks_[block], key, value, bytes_[block]);
-    sends_.send(bytes_[block], folder_, tag_of(static_cast<std::int64_t>(block), kStates));
+    sends_.send(bytes_[block], merger_, tag_of(static_cast<std::int64_t>(block), kStates));
     sends_.test();
   }
 
-  AttentionRun fold() {
+  AttentionRun merge() {
     states_.wait();
-    for (std::size_t block = 0; block < blocks_.size(); ++block) rows_->fold(blocks_[block], bytes_[block]);
+    for (std::size_t block = 0; block < blocks_.size(); ++block) rows_->merge(blocks_[block], bytes_[block]);
     return rows_->finish();
   }
 
@@ -168,8 +168,8 @@ class Decode {
       const MutableTensorView& view = result(outputs_, i);
       if (view.data() == nullptr) continue;
       const MutableTensorView own = result_rows(view, result_entry(i).shape);
-      returns_.receive(own, side_by_side(queries_.ranges(comm_.rank())), folder_, tag_of(slot, i));
-      if (comm_.rank() != folder_) continue;
+      returns_.receive(own, side_by_side(queries_.ranges(comm_.rank())), merger_, tag_of(slot, i));
+      if (comm_.rank() != merger_) continue;
       const TensorView whole = result_rows(result(whole_, i).mutable_view(), result_entry(i).shape);
       for (int to = 0; to < comm_.size(); ++to)
         results_.send(whole, queries_.ranges(to), to, tag_of(slot, i));
@@ -182,13 +182,13 @@ class Decode {
   // This rank's rows among those that the merging rank left out.
   std::vector<PartRow> own_left_out() const {
     std::vector<std::int64_t> numbers;
-    if (comm_.rank() == folder_)
+    if (comm_.rank() == merger_)
       for (const PartRow& row : rows_->left_out())
         for (const std::int64_t number : {row.batch, row.head, row.row}) numbers.push_back(number);
     auto count = static_cast<std::int64_t>(numbers.size());
-    check(MPI_Bcast(&count, 1, MPI_INT64_T, folder_, comm_.get()), "MPI_Bcast");
+    check(MPI_Bcast(&count, 1, MPI_INT64_T, merger_, comm_.get()), "MPI_Bcast");
     numbers.resize(static_cast<std::size_t>(count));
-    check(MPI_Bcast(numbers.data(), static_cast<int>(count), MPI_INT64_T, folder_, comm_.get()), "MPI_Bcast");
+    check(MPI_Bcast(numbers.data(), static_cast<int>(count), MPI_INT64_T, merger_, comm_.get()), "MPI_Bcast");
     std::vector<PartRow> own;
     for (std::size_t i = 0; i < numbers.size(); i += 3)
       if (queries_.rank_of(numbers[i + 2]) == comm_.rank())
@@ -201,7 +201,7 @@ class Decode {
   const Sharding& keys_;
   const Sharding& queries_;
   const AttentionOutputs& outputs_;
-  int folder_ = 0;
+  int merger_ = 0;
   Tensor query_, mask_, bias_;  // of all rows
   PositionRange all_{};
   ResultSet<Tensor> whole_;

@@ -9,9 +9,9 @@ namespace heed::distributed {
 namespace {
 
 // The maximum size of a message in bytes: MPI counts in 31 bits.
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 // The maximum number of row ranges that are sent as separate messages.
-constexpr std::size_t kMostPieces = 32;
+constexpr std::size_t kMaxPieces = 32;
 
 std::int64_t bytes_of(const TensorView& view, std::span<const PositionRange> rows) {
   std::int64_t count = 0;
@@ -28,7 +28,7 @@ auto contiguous_rows(const View& view, std::span<const PositionRange> rows) -> d
   for (std::size_t i = 1; i < rows.size(); ++i)
     if (rows[i].begin != rows[i - 1].end) return nullptr;
   const View all = view.narrow(-2, rows.front().begin, rows.back().end - rows.front().begin);
-  const bool fits = bytes_of(view, rows) <= static_cast<std::int64_t>(kMostBytes);
+  const bool fits = bytes_of(view, rows) <= static_cast<std::int64_t>(kMaxBytes);
   return fits && all.is_contiguous() ? all.data() : nullptr;
 }
 
@@ -40,7 +40,7 @@ void each_piece(const View& view, std::span<const PositionRange> rows, Visit vis
   if (bytes_of(view, rows) == 0) return;
   if (view.rank() > 2) {
     for (std::int64_t i = 0; i < view.size(0); ++i) each_piece(view.select(0, i), rows, visit);
-  } else if (rows.size() > kMostPieces) {
+  } else if (rows.size() > kMaxPieces) {
     visit(view, rows);
   } else {
     for (const PositionRange& range : rows)
@@ -97,8 +97,8 @@ void Messages::receive(const MutableTensorView& into, std::span<const PositionRa
 
 void Messages::send(std::span<const std::byte> bytes, int to, std::int64_t tag) {
   if (to == comm_.rank()) return;
-  for (std::size_t at = 0; at < bytes.size(); at += kMostBytes) {
-    const auto part = bytes.subspan(at, std::min(kMostBytes, bytes.size() - at));
+  for (std::size_t at = 0; at < bytes.size(); at += kMaxBytes) {
+    const auto part = bytes.subspan(at, std::min(kMaxBytes, bytes.size() - at));
     check(
         MPI_Isend(part.data(), static_cast<int>(part.size()), MPI_BYTE, to, tag_of(tag), comm_.get(), next()),
         "MPI_Isend");
@@ -108,8 +108,8 @@ void Messages::send(std::span<const std::byte> bytes, int to, std::int64_t tag) 
 
 void Messages::receive(std::span<std::byte> bytes, int from, std::int64_t tag) {
   if (from == comm_.rank()) return;
-  for (std::size_t at = 0; at < bytes.size(); at += kMostBytes) {
-    const auto part = bytes.subspan(at, std::min(kMostBytes, bytes.size() - at));
+  for (std::size_t at = 0; at < bytes.size(); at += kMaxBytes) {
+    const auto part = bytes.subspan(at, std::min(kMaxBytes, bytes.size() - at));
     check(MPI_Irecv(part.data(), static_cast<int>(part.size()), MPI_BYTE, from, tag_of(tag), comm_.get(),
                     next()),
           "MPI_Irecv");

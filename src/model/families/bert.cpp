@@ -41,13 +41,13 @@ EncoderHead read_bert_head(const ModelConfig& config, Weights& weights, const We
 }
 
 std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
-  info.heads = config.integer("num_attention_heads", 1, kMostHeads);
-  info.model_dim = config.integer("hidden_size", 1, kMostWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
-  info.context = config.integer("max_position_embeddings", 1, kMostContext);
+  info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
+  info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
+  info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  info.context = config.integer("max_position_embeddings", 1, kMaxContext);
   require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
-  const std::int64_t inner = config.integer("intermediate_size", 1, kMostWidth), dim = info.model_dim;
+  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth), dim = info.model_dim;
   const double epsilon = epsilon_of(config, "layer_norm_eps");
   const Activation activation = activation_of(config, "hidden_act");
 
@@ -57,7 +57,7 @@ std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weig
   made.tokens = weights.matrix(at + "word_embeddings.weight", info.vocabulary, dim);
   made.positions = weights.matrix(at + "position_embeddings.weight", info.context, dim);
   made.types = weights.matrix(at + "token_type_embeddings.weight",
-                              config.integer("type_vocab_size", 1, kMostVocabulary), dim);
+                              config.integer("type_vocab_size", 1, kMaxVocabulary), dim);
   made.norm = layer_norm_weights(weights, at + "LayerNorm", dim, epsilon);
   for (std::int64_t n = 0; n < info.layers; ++n)
     made.blocks.push_back(read_bert_block(weights, root + "encoder.layer." + std::to_string(n) + ".", dim,

@@ -26,13 +26,13 @@ EncoderBlock read_distilbert_block(Weights& weights, const std::string& at, std:
 }
 
 std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  info.layers = config.integer("n_layers", 1, kMostLayers);
-  info.heads = config.integer("n_heads", 1, kMostHeads);
-  info.model_dim = config.integer("dim", 1, kMostWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
-  info.context = config.integer("max_position_embeddings", 1, kMostContext);
+  info.layers = config.integer("n_layers", 1, kMaxLayers);
+  info.heads = config.integer("n_heads", 1, kMaxHeads);
+  info.model_dim = config.integer("dim", 1, kMaxWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  info.context = config.integer("max_position_embeddings", 1, kMaxContext);
   require_multiple(config, "dim", info.model_dim, "n_heads", info.heads);
-  const std::int64_t inner = config.integer("hidden_dim", 1, kMostWidth), dim = info.model_dim;
+  const std::int64_t inner = config.integer("hidden_dim", 1, kMaxWidth), dim = info.model_dim;
   const Activation activation = activation_of(config, "activation");
 
   const std::string root =

@@ -152,24 +152,24 @@ class GatedDecoder final : public Family {
 }  // namespace
 
 GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation) {
-  info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
-  info.heads = config.integer("num_attention_heads", 1, kMostHeads);
+  info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
+  info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
   info.kv_heads =
       config.has("num_key_value_heads") ? config.integer("num_key_value_heads", 1, info.heads) : info.heads;
-  info.model_dim = config.integer("hidden_size", 1, kMostWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
-  info.context = config.integer("max_position_embeddings", 1, kMostContext);
+  info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  info.context = config.integer("max_position_embeddings", 1, kMaxContext);
   info.causal = is_causal(config);
   if (!config.has("head_dim"))
     require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
   info.head_dim =
-      config.has("head_dim") ? config.integer("head_dim", 1, kMostWidth) : info.model_dim / info.heads;
+      config.has("head_dim") ? config.integer("head_dim", 1, kMaxWidth) : info.model_dim / info.heads;
   require_multiple(config, "num_attention_heads", info.heads, "num_key_value_heads", info.kv_heads);
   if (info.head_dim % 2 != 0)
     config.fail("gives heads " + std::to_string(info.head_dim) +
                 " numbers wide; rotary positions need an even number");
   GatedDecoderRules rules;
-  rules.inner = config.integer("intermediate_size", 1, kMostWidth);
+  rules.inner = config.integer("intermediate_size", 1, kMaxWidth);
   rules.epsilon = epsilon_of(config, "rms_norm_eps");
   rules.activation = activation_of(config, activation);
   rules.scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
@@ -186,7 +186,7 @@ Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRule
 
 std::optional<std::int64_t> sliding_window(const ModelConfig& config) {
   if (!config.has("sliding_window")) return std::nullopt;
-  return config.integer("sliding_window", 1, kMostContext);
+  return config.integer("sliding_window", 1, kMaxContext);
 }
 
 std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,

@@ -26,7 +26,7 @@ GatedDecoderRules read_gemma(const ModelConfig& config, ModelInfo& info) {
   rules.norm_offset = 1;
   rules.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(info.model_dim)));
   rules.logits_cap = cap_of(config, "final_logit_softcapping");
-  rules.scale = 1 / std::sqrt(static_cast<double>(config.integer("query_pre_attn_scalar", 1, kMostWidth)));
+  rules.scale = 1 / std::sqrt(static_cast<double>(config.integer("query_pre_attn_scalar", 1, kMaxWidth)));
   return rules;
 }
 
@@ -60,7 +60,7 @@ std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& we
   rules.head_norms = true;
   read_ropes(config, info, rules);
   const std::int64_t pattern =
-      config.has("layer_types") ? 1 : config.integer("sliding_window_pattern", 1, kMostLayers);
+      config.has("layer_types") ? 1 : config.integer("sliding_window_pattern", 1, kMaxLayers);
   std::optional<std::int64_t> window = sliding_window(config);
   // EmbeddingGemma: the window is split between both sides of a token.
   if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention")) {

@@ -41,11 +41,11 @@ bool adds_nothing(const MlpWeights& mlp) {
 class Gpt2 final : public Family {
  public:
   Gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-    info.layers = config.integer("n_layer", 1, kMostLayers);
-    info.heads = info.kv_heads = config.integer("n_head", 1, kMostHeads);
-    info.model_dim = config.integer("n_embd", 1, kMostWidth);
-    info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
-    info.context = config.integer("n_positions", 1, kMostContext);
+    info.layers = config.integer("n_layer", 1, kMaxLayers);
+    info.heads = info.kv_heads = config.integer("n_head", 1, kMaxHeads);
+    info.model_dim = config.integer("n_embd", 1, kMaxWidth);
+    info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+    info.context = config.integer("n_positions", 1, kMaxContext);
     info.fixed_context = true;
     info.causal = causal_ = is_causal(config);
     require_multiple(config, "n_embd", info.model_dim, "n_head", info.heads);
@@ -110,7 +110,7 @@ class Gpt2 final : public Family {
     scaled_ = config.flag("scale_attn_weights");
     scaled_by_layer_ = config.flag("scale_attn_by_inverse_layer_idx");
     activation_ = activation_of(config, "activation_function");
-    inner_ = config.has("n_inner") ? config.integer("n_inner", 1, kMostWidth) : 4 * info.model_dim;
+    inner_ = config.has("n_inner") ? config.integer("n_inner", 1, kMaxWidth) : 4 * info.model_dim;
   }
 
   void read_weights(const ModelConfig& config, Weights& weights, const ModelInfo& info) {

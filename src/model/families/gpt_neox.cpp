@@ -33,11 +33,11 @@ void require_number(const ModelConfig& config, const char* name, double expected
 class GptNeox final : public Family {
  public:
   GptNeox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-    info.layers = config.integer("num_hidden_layers", 1, kMostLayers);
-    info.heads = info.kv_heads = config.integer("num_attention_heads", 1, kMostHeads);
-    info.model_dim = config.integer("hidden_size", 1, kMostWidth);
-    info.vocabulary = config.integer("vocab_size", 1, kMostVocabulary);
-    info.context = config.integer("max_position_embeddings", 1, kMostContext);
+    info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
+    info.heads = info.kv_heads = config.integer("num_attention_heads", 1, kMaxHeads);
+    info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
+    info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+    info.context = config.integer("max_position_embeddings", 1, kMaxContext);
     require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
     info.head_dim = info.model_dim / info.heads;
     info.causal = causal_ = is_causal(config);
@@ -114,7 +114,7 @@ class GptNeox final : public Family {
 
   void read_weights(const ModelConfig& config, Weights& weights, ModelInfo& info) {
     const double epsilon = epsilon_of(config, "layer_norm_eps");
-    const std::int64_t inner = config.integer("intermediate_size", 1, kMostWidth);
+    const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth);
     const Activation activation = activation_of(config, "hidden_act");
     const bool bias = config.flag("attention_bias");
     const bool whole = weights.contains("gpt_neox.embed_in.weight");

@@ -14,7 +14,7 @@ GatedDecoderRules read_qwen(const ModelConfig& config, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
   const auto window = config.flag("use_sliding_window") ? sliding_window(config) : std::nullopt;
-  const std::int64_t first = config.integer("max_window_layers", 0, kMostContext);
+  const std::int64_t first = config.integer("max_window_layers", 0, kMaxContext);
   rules.reaches = layer_reaches(config, info.layers, window,
                                 [&](std::int64_t layer) { return window && layer >= first; });
   return rules;

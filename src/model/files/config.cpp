@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::uintmax_t kMostConfigMiB = 4;
+constexpr std::uintmax_t kMaxConfigMiB = 4;
 constexpr JsonLimits kConfigLimits = {.depth = 16, .members = 100'000, .values = 200'000};
 
 std::string range_of(std::int64_t least, std::int64_t most) {
@@ -22,7 +22,7 @@ std::string range_of(std::int64_t least, std::int64_t most) {
 }  // namespace
 
 ModelConfig::ModelConfig(const std::string& path)
-    : ModelConfig(Json::parse(io::detail::json_in(path, kMostConfigMiB, kConfigLimits)), path) {}
+    : ModelConfig(Json::parse(io::detail::json_in(path, kMaxConfigMiB, kConfigLimits)), path) {}
 
 ModelConfig::ModelConfig(Json object, std::string path) : object_(std::move(object)), path_(std::move(path)) {
   if (!object_.is_object()) fail("is not a JSON object");

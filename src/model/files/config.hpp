@@ -45,7 +45,7 @@ class ModelConfig {
 };
 
 /// Upper limits of configured sizes. No real model exceeds them, and products stay within 63 bits.
-inline constexpr std::int64_t kMostLayers = 1024, kMostHeads = 4096, kMostWidth = 1 << 20,
-                              kMostVocabulary = 1 << 24, kMostContext = std::int64_t{1} << 32;
+inline constexpr std::int64_t kMaxLayers = 1024, kMaxHeads = 4096, kMaxWidth = 1 << 20,
+                              kMaxVocabulary = 1 << 24, kMaxContext = std::int64_t{1} << 32;
 
 }  // namespace heed::detail

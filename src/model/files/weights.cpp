@@ -18,13 +18,13 @@ using io::detail::fail;
 using io::detail::subject_of;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uintmax_t kMostIndexMiB = 16;
-constexpr std::size_t kMostTensors = 65536;
-constexpr JsonLimits kIndexLimits = {.depth = 3, .members = kMostTensors, .values = 2 * kMostTensors};
+constexpr std::uintmax_t kMaxIndexMiB = 16;
+constexpr std::size_t kMaxTensors = 65536;
+constexpr JsonLimits kIndexLimits = {.depth = 3, .members = kMaxTensors, .values = 2 * kMaxTensors};
 
 // The files of the index, each once. The files themselves say which tensors they hold.
 std::vector<std::string> files_of_index(const std::string& path) {
-  const Json index = Json::parse(io::detail::json_in(path, kMostIndexMiB, kIndexLimits));
+  const Json index = Json::parse(io::detail::json_in(path, kMaxIndexMiB, kIndexLimits));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     fail(subject_of(path), "has no weight_map");
   std::set<std::string> files;

@@ -18,10 +18,10 @@ namespace {
 
 using Kind = GgufValue::Kind;
 
-constexpr std::uint64_t kMostValues = 65536, kMostTensors = 65536, kLongestName = 65535;
-constexpr std::uint32_t kMostAxes = 4;
-constexpr std::int64_t kMostAlignment = 1 << 16;
-constexpr std::uint64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
+constexpr std::uint64_t kMaxValues = 65536, kMaxTensors = 65536, kLongestName = 65535;
+constexpr std::uint32_t kMaxAxes = 4;
+constexpr std::int64_t kMaxAlignment = 1 << 16;
+constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::int64_t>::max();
 // Element size by kind; 0 for kinds of variable length.
 constexpr std::array<std::uint64_t, 13> kBytes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
@@ -83,7 +83,7 @@ void skip(GgufCursor& cursor, Kind kind, std::uint64_t count) {
     return;
   }
   const std::uint64_t each = kBytes[static_cast<std::size_t>(kind)];
-  if (count > kMostNumber / each) fail(cursor.subject(), "has a list that is longer than the file");
+  if (count > kMaxNumber / each) fail(cursor.subject(), "has a list that is longer than the file");
   (void)cursor.take(count * each);
 }
 
@@ -118,13 +118,13 @@ GgufTensor tensor_at(GgufCursor& cursor) {
   tensor.name = name_at(cursor, "tensor");
   const std::string named = "has a tensor " + printable(tensor.name);
   const auto axes = cursor.number<std::uint32_t>();
-  if (axes < 1 || axes > kMostAxes)
+  if (axes < 1 || axes > kMaxAxes)
     fail(cursor.subject(), named + " with " + std::to_string(axes) + " axes; 1 to 4 are expected");
   std::uint64_t count = 1;
   for (std::uint32_t i = 0; i < axes; ++i) {
     const auto size = cursor.number<std::uint64_t>();
     if (size == 0) fail(cursor.subject(), named + " with an axis of size 0");
-    if (size > kMostNumber || __builtin_mul_overflow(count, size, &count) || count > kMostNumber)
+    if (size > kMaxNumber || __builtin_mul_overflow(count, size, &count) || count > kMaxNumber)
       fail(cursor.subject(), named + " with more elements than 64 bits can count");
     tensor.sizes.push_back(static_cast<std::int64_t>(size));
   }
@@ -175,7 +175,7 @@ std::int64_t GgufValue::integer_at(const std::byte* at) const {
     case Kind::i64:
       return number_at<std::int64_t>(at);
     case Kind::u64:
-      if (number_at<std::uint64_t>(at) <= kMostNumber)
+      if (number_at<std::uint64_t>(at) <= kMaxNumber)
         return static_cast<std::int64_t>(number_at<std::uint64_t>(at));
       fail("beyond 63 bits");
     default:
@@ -252,7 +252,7 @@ GgufFile::GgufFile(const std::string& path) {
   if (version != 2 && version != 3)
     fail(subject_, "is GGUF of version " + std::to_string(version) + "; 2 or 3 is expected");
   const auto tensors = cursor.number<std::uint64_t>(), values = cursor.number<std::uint64_t>();
-  if (tensors > kMostTensors || values > kMostValues)
+  if (tensors > kMaxTensors || values > kMaxValues)
     fail(subject_, "has " + std::to_string(tensors) + " tensors and " + std::to_string(values) +
                        " values; at most 65536 of each are expected");
   metadata_ = read_metadata(cursor, values);
@@ -262,7 +262,7 @@ GgufFile::GgufFile(const std::string& path) {
     if (!names.insert(tensor.name).second) fail(subject_, "has two tensors named " + printable(tensor.name));
   std::int64_t alignment = 32;
   if (const GgufValue* given = find("general.alignment")) alignment = given->integer();
-  if (alignment < 8 || alignment > kMostAlignment ||
+  if (alignment < 8 || alignment > kMaxAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(alignment)))
     fail(subject_, "has general.alignment " + std::to_string(alignment) +
                        "; a power of two from 8 to 65536 is expected");

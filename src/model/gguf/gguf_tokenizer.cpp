@@ -20,9 +20,9 @@ using Json = nlohmann::ordered_json;
 using Texts = std::vector<std::string_view>;
 
 constexpr std::int64_t kControl = 3, kUserDefined = 4;
-constexpr std::size_t kLongestPiece = 512, kMostTokens = 2'000'000;
+constexpr std::size_t kLongestPiece = 512, kMaxTokens = 2'000'000;
 // Memory for merges, pairs of pieces and their result: a token of n bytes may be made in n - 1 ways.
-constexpr std::size_t kMostMergeBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxMergeBytes = std::size_t{64} << 20;
 
 // How a byte-level tokenizer splits a text before merges, and what llama.cpp (llama-vocab.cpp) assumes with
 // that split. An empty pattern means ByteLevel's own.
@@ -187,7 +187,7 @@ Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std:
       const auto left = ids.find(whole.substr(0, cut)), right = ids.find(whole.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;
       bytes += sizeof(Merge) + whole.size();
-      if (bytes > kMostMergeBytes)
+      if (bytes > kMaxMergeBytes)
         fail(file.subject(), "has tokens that can be built from others in more ways than fit into 64 MiB");
       found.emplace_back(-scores[i], i, left->second, right->second);
     }
@@ -256,7 +256,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   if (std::string lack = lack_of(file); !lack.empty()) return {std::nullopt, std::move(lack)};
   const bool is_byte_level = file.at("tokenizer.ggml.model").text() == "gpt2";
   const Texts tokens = file.at("tokenizer.ggml.tokens").texts();
-  if (tokens.empty() || tokens.size() > kMostTokens)
+  if (tokens.empty() || tokens.size() > kMaxTokens)
     fail(file.subject(), "has " + std::to_string(tokens.size()) + " tokens; 1 to 2000000 are expected");
   const std::vector<std::int64_t> types = types_of(file, tokens.size());
   Json made = {{"version", "1.0"}};

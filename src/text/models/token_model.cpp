@@ -13,9 +13,9 @@ TokenIds::TokenIds(const JsonPart& part) {
   if (!vocabulary.is_object()) part.fail("whose vocab is not a JSON object");
   for (const auto& [token, value] : vocabulary.items()) {
     const bool whole = value.is_number_unsigned();
-    if (!whole || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostTokenIds))
+    if (!whole || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
       part.fail("whose vocab gives " + io::detail::printable(token) + " no id from 0 to " +
-                std::to_string(kMostTokenIds - 1));
+                std::to_string(kMaxTokenIds - 1));
     tokens.push_back(token);
     ids.push_back(value.get<std::int32_t>());
   }

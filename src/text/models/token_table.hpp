@@ -12,7 +12,7 @@
 namespace heed::detail {
 
 /// The upper limit of ids in a file. No real vocabulary exceeds it.
-inline constexpr std::int64_t kMostTokenIds = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMaxTokenIds = std::int64_t{1} << 24;
 
 /// Immutable; not copyable, because views point into it.
 class TokenTable {

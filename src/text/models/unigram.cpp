@@ -17,7 +17,7 @@ struct ScoredTokens {
   explicit ScoredTokens(const JsonPart& part) {
     const nlohmann::json& list = part.at("vocab");
     if (!list.is_array()) part.fail("whose vocab is not a list");
-    if (list.size() > kMostTokenIds) part.fail("with more than 16777216 tokens");
+    if (list.size() > kMaxTokenIds) part.fail("with more than 16777216 tokens");
     for (const nlohmann::json& one : list) {
       if (!one.is_array() || one.size() != 2 || !one[0].is_string() || !one[1].is_number())
         part.fail("whose vocab has an entry that is not a token and a score");

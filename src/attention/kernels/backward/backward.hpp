@@ -104,7 +104,7 @@ bool backward_kv_block(const BackwardTaskState& state, std::int64_t head, std::i
     if (largest_query < 0) return false;
     if (!sees_block(state, head, row, rows, padded, {key, keys})) continue;
     const float bound = 1.001f * __builtin_sqrtf(largest_query) * __builtin_sqrtf(largest_key);
-    if (!(bound <= kLargestScore / 2)) return false;
+    if (!(bound <= kMaxScore / 2)) return false;
     float highest = 0;
     for (std::int64_t r = 0; r < rows; ++r) highest = w.shift[row + r] > highest ? w.shift[row + r] : highest;
     if (!backward_block<Format>(state, {row, padded, key, keys, bound + highest > 120.0f}, bits))

@@ -35,7 +35,7 @@ inline float load_queries(const BackwardTaskState& state, std::int64_t head, std
   }
   for (std::int64_t r = 0; r < padded; r += kGroupRows)
     w.group[r / kGroupRows] = group_of(w.query_row + r, smaller(kGroupRows, padded - r), true);
-  return total < kLargestGradientSquare ? largest : -1.0f;
+  return total < kMaxGradientSquare ? largest : -1.0f;
 }
 
 /// Zeroes keys that are, or whose values are, too large for f32 sums. Every row that sees one is left out,
@@ -50,7 +50,7 @@ inline float clear_large_keys(const BackwardTaskState& state, const KvSource& kv
                                         state.call.forward.log2_scale, w.scratch, w.columns);
     const float value_square = pack_query(kv.values.tensor, kv.values.at(first + k), w.value_depth, 1.0f,
                                           w.scratch, w.value_columns);
-    if (key_square < kLargestGradientSquare && value_square < kLargestGradientSquare) {
+    if (key_square < kMaxGradientSquare && value_square < kMaxGradientSquare) {
       largest = key_square > largest ? key_square : largest;
       continue;
     }
@@ -75,8 +75,8 @@ inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std
       pack_keys(kv.values, key, count, w.value_depth, 1.0f, w.values, w.scratch, w.value_columns);
   for (std::int64_t k = 0; k < count; ++k)
     pack_query(kv.keys.tensor, kv.keys.at(key + k), w.depth, 1.0f, w.key_rows + k * w.columns, w.columns);
-  const bool in_range = keys.in_range && values.in_range && keys.largest_square < kLargestGradientSquare &&
-                        values.largest_square < kLargestGradientSquare;
+  const bool in_range = keys.in_range && values.in_range && keys.largest_square < kMaxGradientSquare &&
+                        values.largest_square < kMaxGradientSquare;
   if (in_range) return keys.largest_square;
   return call.row_status == nullptr ? -1.0f : clear_large_keys(state, kv, key, count);
 }

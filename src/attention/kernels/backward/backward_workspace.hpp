@@ -19,11 +19,11 @@ inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock
                                               : kHasParts      ? 2 * kKvBlock
                                                                : 4 * kKvBlock;
 inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 128;
-static_assert(kGradientKeys <= kMostStepPanels * kPanel);
+static_assert(kGradientKeys <= kMaxStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 
 /// Up to this squared norm, no sum of products overflows, however long.
-inline constexpr float kLargestGradientSquare = 0x1p60f;
+inline constexpr float kMaxGradientSquare = 0x1p60f;
 
 struct BackwardWorkspace {
   std::int64_t depth, value_depth;      // head and value dimensions
@@ -172,7 +172,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
       const double bits =
           static_cast<double>(lse) / kLn2 -
           alibi_offset(call.forward, batch, head, index + rows.position_offset, keys_of(rows));
-      if (!(bits > -kLargestScore && bits < kLargestScore)) return false;
+      if (!(bits > -kMaxScore && bits < kMaxScore)) return false;
       shift = __builtin_rint(bits);
       factor = __builtin_exp2(shift - bits) / kGainExact;
     }

@@ -72,7 +72,7 @@ struct Squares {
 /// Whether the format can hold rows with these norms.
 template <class Format>
 bool holds(const Squares& squares) {
-  return squares.total < kLargestGradientSquare &&
+  return squares.total < kMaxGradientSquare &&
          (squares.largest >= Format::kSmallestSquare || !squares.any_small);
 }
 
@@ -157,7 +157,7 @@ float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std
   const auto pack = [&](const HeadRows& rows, std::int64_t depth, std::int64_t columns, float* to) {
     const Measure measure = Format::pack_keys(rows, key, count, depth, 1.0f, to, w.scratch,
                                               Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
-    const bool is_held = measure.in_range && measure.largest_square < kLargestGradientSquare &&
+    const bool is_held = measure.in_range && measure.largest_square < kMaxGradientSquare &&
                          (measure.largest_square >= Format::kSmallestSquare ||
                           !have_numbers(rows, key, count, depth, columns, w.scratch));
     return is_held ? measure.largest_square : -1.0f;

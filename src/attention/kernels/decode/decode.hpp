@@ -125,7 +125,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
     }
     const Vf product = sum_each(acc);
     const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(scale));
-    in_range &= bits_of(greater_equal(splat(kLargestScore), absolute(score)));
+    in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
     alignas(64) float lane[kLanes];
     store(lane, score);
     for (int r = 0; r < kRows; ++r)
@@ -293,13 +293,13 @@ void add_values_of_rows(const TaskState& state, const Rows& values, const Decode
 template <class Rows>
 void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
                         std::int64_t count, const float* weights) {
-  constexpr int kMost = Rows::kValueRows;
-  const std::int64_t passes = (state.rows + kMost - 1) / kMost;
-  for (std::int64_t row = 0; row < state.rows; row += kMost) {
-    const std::int64_t here = smaller(kMost, state.rows - row);
+  constexpr int kMax = Rows::kValueRows;
+  const std::int64_t passes = (state.rows + kMax - 1) / kMax;
+  for (std::int64_t row = 0; row < state.rows; row += kMax) {
+    const std::int64_t here = smaller(kMax, state.rows - row);
     const auto add = here == 1   ? add_values_of_rows<1, Rows>
                      : here == 2 ? add_values_of_rows<2, Rows>
-                                 : add_values_of_rows<kMost, Rows>;
+                                 : add_values_of_rows<kMax, Rows>;
     add(state, values, block, at, count, weights, row, passes);
   }
 }

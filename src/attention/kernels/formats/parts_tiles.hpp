@@ -147,7 +147,7 @@ struct PartsTilesFormat : PartProducts<kType> {
   static constexpr float kSmallestSquare = kType == DType::f32 ? 0x1p-120f : 0;
 
   static constexpr float kValueScale = 0x1p80f;
-  static constexpr float kLargestScaled = 0x1p20f;       // for weights up to 2^18 and 192 keys
+  static constexpr float kMaxScaled = 0x1p20f;           // for weights up to 2^18 and 192 keys
   static constexpr float kSmallestUnscaled = 0x1p-108f;  // its low part is not subnormal
 
   /// Loads values [column, column + kLanes) of a key; values beyond `width` are 0.
@@ -169,7 +169,7 @@ struct PartsTilesFormat : PartProducts<kType> {
         largest = maximum(largest, x);
         smallest = minimum(smallest, select(greater(x, zero()), x, splat(__builtin_inff())));
       }
-    if (reduce_max(largest) < kLargestScaled) return kValueScale;
+    if (reduce_max(largest) < kMaxScaled) return kValueScale;
     return -reduce_max(sub(zero(), smallest)) >= kSmallestUnscaled ? 1.0f : 0.0f;
   }
 

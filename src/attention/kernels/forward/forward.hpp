@@ -192,21 +192,21 @@ inline KeyRange keys_of_span(const KeyRange& seen, std::int64_t span) {
 }
 
 /// Merges a span's states and bins into the states and bins of the spans before it.
-inline void fold_span(TaskState& state, const SoftmaxState& span, KeyRange& folded_columns) {
+inline void merge_span(TaskState& state, const SoftmaxState& span, KeyRange& merged_columns) {
   const Workspace& w = state.w;
   for (std::int64_t row = 0; row < state.rows; ++row) {
-    const MergeFactors factors = merge_row(w.folded, span, row);
-    if (state.call.map_size.columns > 0) fold_bins(state, row, folded_columns, factors);
+    const MergeFactors factors = merge_row(w.merged, span, row);
+    if (state.call.map_size.columns > 0) merge_bins(state, row, merged_columns, factors);
   }
-  merge_lists(w.folded, span, w.moved, kKvBlock);
-  if (folded_columns.end == 0) folded_columns = state.columns;
-  folded_columns.end = larger(folded_columns.end, state.columns.end);
+  merge_lists(w.merged, span, w.moved, kKvBlock);
+  if (merged_columns.end == 0) merged_columns = state.columns;
+  merged_columns.end = larger(merged_columns.end, state.columns.end);
 }
 
-inline void clear_folded(const TaskState& state) {
-  const SoftmaxState& folded = state.w.folded;
-  clear(folded, state.rows, state.padded_rows, false);
-  for (std::int64_t r = 0; r < state.rows; ++r) folded.left_out[r] = 0;
+inline void clear_merged(const TaskState& state) {
+  const SoftmaxState& merged = state.w.merged;
+  clear(merged, state.rows, state.padded_rows, false);
+  for (std::int64_t r = 0; r < state.rows; ++r) merged.left_out[r] = 0;
 }
 
 /// Computes the states of a task's rows over all their keys.
@@ -219,18 +219,18 @@ inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
     attend_keys(state, pass, seen);
     return state.w.softmax;
   }
-  clear_folded(state);
+  clear_merged(state);
   KeyRange columns = {0, 0};
   for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
     const KeyRange keys = keys_of_span(seen, span);
     if (!may_see_span(state, keys)) continue;
-    count_path(state.call.paths, Path::spans_folded);
+    count_path(state.call.paths, Path::spans_merged);
     carry_bins(state, columns);
     attend_keys(state, pass, keys);
-    fold_span(state, state.w.softmax, columns);
+    merge_span(state, state.w.softmax, columns);
   }
   state.columns = columns;
-  return state.w.folded;
+  return state.w.merged;
 }
 
 inline void forward(const Arguments& call, const Tiling& tiling, const Task& task, void* workspace) {
@@ -289,45 +289,45 @@ inline void attend_span(const Arguments& call, const Tiling& tiling, const cpu::
   if (count > 1) count_path(call.paths, Path::spans_together, count);
 }
 
-inline void fold_spans(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t spans,
-                       void* memory, void* workspace) {
+inline void merge_spans(const Arguments& call, const Tiling& tiling, const Task& task, std::int64_t spans,
+                        void* memory, void* workspace) {
   TaskState state = {context_of(call, task, lay_out(call, tiling, workspace))};
   find_rows(state);
-  clear_folded(state);
+  clear_merged(state);
   KeyRange no_columns = {0, 0};
   for (std::int64_t span = 0; span < spans; ++span) {
     Memory states(static_cast<char*>(memory) + static_cast<std::size_t>(span) * tiling.state_bytes);
-    fold_span(state, lay_out_state(parts_of(call, tiling), states), no_columns);
+    merge_span(state, lay_out_state(parts_of(call, tiling), states), no_columns);
   }
-  finish_rows(state, state.w.folded);
+  finish_rows(state, state.w.merged);
 }
 
 /// A task whose states over the spans so far are in `states`.
-inline TaskState folded_state(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
+inline TaskState merged_state(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
                               void* workspace) {
   Workspace w = lay_out(call, tiling, workspace);
-  Memory folded(states);
-  w.folded = lay_out_state(parts_of(call, tiling), folded);
+  Memory merged(states);
+  w.merged = lay_out_state(parts_of(call, tiling), merged);
   return {context_of(call, task, w)};
 }
 
 inline void clear_states(const Arguments& call, const Tiling& tiling, const Task& task, void* states) {
-  clear_folded(folded_state(call, tiling, task, states, nullptr));
+  clear_merged(merged_state(call, tiling, task, states, nullptr));
 }
 
-inline void fold_states(const Arguments& call, const Tiling& tiling, const Task& task, void* span,
-                        void* states, void* workspace) {
-  TaskState state = folded_state(call, tiling, task, states, workspace);
+inline void merge_states(const Arguments& call, const Tiling& tiling, const Task& task, void* span,
+                         void* states, void* workspace) {
+  TaskState state = merged_state(call, tiling, task, states, workspace);
   Memory from(span);
   KeyRange no_columns = {0, 0};
-  fold_span(state, lay_out_state(parts_of(call, tiling), from), no_columns);
+  merge_span(state, lay_out_state(parts_of(call, tiling), from), no_columns);
 }
 
 inline void finish_states(const Arguments& call, const Tiling& tiling, const Task& task, void* states,
                           void* workspace) {
-  const TaskState state = folded_state(call, tiling, task, states, workspace);
+  const TaskState state = merged_state(call, tiling, task, states, workspace);
   find_rows(state);
-  finish_rows(state, state.w.folded);
+  finish_rows(state, state.w.merged);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -66,7 +66,7 @@ void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::i
 /// Transposes a panel's scores to rows. Returns false if a score is not finite, or larger than weights can be
 /// computed from; a partial sum that overflowed makes it not finite.
 inline bool transpose_key_scores(const TaskState& state, std::int64_t done, MatrixScores& scores) {
-  const Vf limit = splat(kLargestScore), scale = splat(state.call.log2_scale);
+  const Vf limit = splat(kMaxScore), scale = splat(state.call.log2_scale);
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
   for (std::int64_t row = 0; row < state.padded_rows; row += kMatrixRows)

@@ -37,7 +37,7 @@ inline void track_maxima(TaskState& state, float key_square) {
 
 /// Whether f32 sums hold all scores of a KV block, in any order of summation.
 inline bool holds_scores(const TaskState& state, const Measure& keys) {
-  return keys.in_range && score_bound(state.largest_query_square, keys.largest_square) <= kLargestScore / 2;
+  return keys.in_range && score_bound(state.largest_query_square, keys.largest_square) <= kMaxScore / 2;
 }
 
 /// The sums of squares of a KV block's keys, one by one; packing only returns their maximum.
@@ -59,18 +59,18 @@ float each_row_out_of_range(TaskState& state, std::int64_t kv_block_key, std::in
   measure_keys<Format>(state, kv_block_key, count, squares);
   float largest = 0;
   for (std::int64_t k = 0; k < count; ++k)
-    if (squares[k] < kLargestSquare && squares[k] > largest) largest = squares[k];
+    if (squares[k] < kMaxSquare && squares[k] > largest) largest = squares[k];
   for (std::int64_t r = 0; r < state.rows; ++r) {
     const QueryRow query_row = state.w.query_row[r];
     const std::int64_t begin = larger(0, query_row.key_begin - kv_block_key);
     const std::int64_t end = smaller(count, query_row.key_end - kv_block_key);
     const auto holds = [&](float square) {
-      return score_bound(state.w.query_square[r], square) <= kLargestScore / 2;
+      return score_bound(state.w.query_square[r], square) <= kMaxScore / 2;
     };
     const bool holds_all = holds(largest);
     bool fits = true;
     for (std::int64_t k = begin; k < end && fits; ++k)
-      fits = (squares[k] < kLargestSquare && (holds_all || holds(squares[k]))) ||
+      fits = (squares[k] < kMaxSquare && (holds_all || holds(squares[k]))) ||
              is_forbidden(state, query_row, kv_block_key + k);
     if (!fits) refuse(r);
   }

@@ -275,7 +275,7 @@ inline void score_kv_block(TaskState& state, std::int64_t kv_block_key, const Kv
           const Mask allowed = greater(score, splat(kForbidden));
           // modify_scores raises scores that are too low to have a weight. Such a score exceeds this kernel's
           // range.
-          if (any(both(allowed, greater_equal(splat(-kLargestScore), score)))) leave_out(state, r + i);
+          if (any(both(allowed, greater_equal(splat(-kMaxScore), score)))) leave_out(state, r + i);
           store(scores[i] + v * kLanes,
                 select(allowed, mul_add(score, splat(static_cast<float>(kLn2)), offset),
                        splat(-__builtin_inff())));

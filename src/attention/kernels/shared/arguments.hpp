@@ -217,18 +217,18 @@ struct Kernels {
   bool (*takes_received)(const Arguments&) = nullptr;
   /// forward() in parts that several threads can run. attend_span() computes the states of 1 to
   /// kTasksTogether tasks' rows over span number `span` alone; it needs as many times Tiling::bytes.
-  /// fold_spans() computes results from the states of `spans` consecutive spans in `states`, all that the
+  /// merge_spans() computes results from the states of `spans` consecutive spans in `states`, all that the
   /// rows see. Not for calls with a map.
   void (*attend_span)(const Arguments&, const Tiling&, const SpanTask* tasks, std::int64_t count,
                       std::int64_t span, void* workspace) = nullptr;
-  void (*fold_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
-                     void* workspace) = nullptr;
-  /// The same for keys that arrive span by span. clear_states() makes empty states; fold_span() merges a
+  void (*merge_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
+                      void* workspace) = nullptr;
+  /// The same for keys that arrive span by span. clear_states() makes empty states; merge_span() merges a
   /// span's states into them and destroys those; finish_states() computes the results. The last two need no
   /// keys.
   void (*clear_states)(const Arguments&, const Tiling&, const Task&, void* states) = nullptr;
-  void (*fold_span)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
-                    void* workspace) = nullptr;
+  void (*merge_span)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
+                     void* workspace) = nullptr;
   void (*finish_states)(const Arguments&, const Tiling&, const Task&, void* states,
                         void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;

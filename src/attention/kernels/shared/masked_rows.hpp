@@ -17,7 +17,7 @@ HEED_INLINE bool has_masks(const Arguments& call) {
 }
 
 /// Panels of the longest step, the decode kernel's (workspace.hpp).
-inline constexpr std::int64_t kMostStepPanels = 8 * 192 / kPanel;
+inline constexpr std::int64_t kMaxStepPanels = 8 * 192 / kPanel;
 
 /// Bytes per row for a block of `keys` keys. Vectors of the last panel are read whole.
 HEED_INLINE std::int64_t visible_bytes(std::int64_t keys) { return round_up(keys, kPanel) + kPanel; }
@@ -118,7 +118,7 @@ inline void forbid_row(QueryRow& query_row) {
 
 /// How much of a group and each panel of a step the masks allow. Only cut panels are tested row by row.
 struct PanelCoverage {
-  Coverage of[kMostStepPanels];
+  Coverage of[kMaxStepPanels];
 };
 inline PanelCoverage panel_coverage(const MaskedRows& m, std::int64_t row, std::int64_t rows,
                                     const KeySpan& keys) {

@@ -11,9 +11,9 @@ namespace heed::detail::HEED_ISA {
 /// Returns the nearest finite float of a finite number. A number that exceeds f32 must not become an
 /// infinity, because infinities forbid keys. Infinities and NaN stay what they are.
 HEED_INLINE float narrowed(double x) {
-  constexpr double kLargest = 0x1.fffffep127;
+  constexpr double kMax = 0x1.fffffep127;
   if (__builtin_isinf(x)) return x < 0 ? -__builtin_inff() : __builtin_inff();
-  return static_cast<float>(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
+  return static_cast<float>(x > kMax ? kMax : x < -kMax ? -kMax : x);
 }
 
 inline float read_float(const void* data, DType type, std::int64_t at) {

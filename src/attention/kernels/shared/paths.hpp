@@ -19,7 +19,7 @@ enum class Path : std::uint8_t {
   masked,           // tiles by way of memory: a mask cuts them, or scores are more than scale times a product
   outgrown,         // tiles whose scores outgrow their shift
   tracked_late,     // shifts start to move after the first KV block
-  spans_folded,     // a span of rows that see several spans
+  spans_merged,     // a span of rows that see several spans
   spans_shared,     // a span that a thread computes separately from the other spans of its rows
   rescaled,         // a row's sums are rescaled because its shift moves
   dropped,          // dropout

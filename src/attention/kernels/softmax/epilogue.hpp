@@ -200,11 +200,11 @@ inline void finish_left_out(const TaskContext& state, std::int64_t row) {
   note_status(state, query_row, cpu::RowStatus::out_of_range);
 }
 
-/// For a bias of at most kSwallowing and a score of at most kLargestProduct, the sum is the bias, in f64 too.
+/// For a bias of at most kSwallowing and a score of at most kMaxProduct, the sum is the bias, in f64 too.
 inline constexpr double kSwallowing = -0x1p115;
 
 /// Returns the bias of all keys that a row sees, if they share one and it swallows their scores; else 0. Such
-/// scores are equal, like the scores that the kernel raised to -kLargestScore. Masks are often made of
+/// scores are equal, like the scores that the kernel raised to -kMaxScore. Masks are often made of
 /// finfo.min: a row that may see nothing then has it for every key.
 inline double swallowing_bias(const TaskContext& state, const QueryRow& query_row) {
   const Arguments& call = state.call;
@@ -305,7 +305,7 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
     write_at(out, batch, query_row, static_cast<float>(x));
   };
   const RowTotals totals = totals_of(state, s, row);
-  const bool is_low = totals.weights > 0 && s.shift[row] < -kLargestScore / 2;
+  const bool is_low = totals.weights > 0 && s.shift[row] < -kMaxScore / 2;
   const double swallowing = is_low ? swallowing_bias(state, query_row) : 0;
   if (is_low && swallowing == 0) return false;
   if (lacks_keys(state, s, row)) return false;

@@ -6,7 +6,7 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr float kLargestSquare = 0x1p120f;  // sums of squares from here on count as infinite
+inline constexpr float kMaxSquare = 0x1p120f;  // sums of squares from here on count as infinite
 
 /// Returns the address of vector `lane` / kLanes of a packed query. Packed queries are rows; for matrix
 /// tiles, rows of tiles.
@@ -84,7 +84,7 @@ void find_queries(TaskState& state) {
         offset_of(call.query.stride, task.batch, w.query_row[r].head, w.query_row[r].index);
     const float squares = direct ? square_of(state, at) : load_query<Format>(state, r, at);
     w.query_square[r] = squares;
-    if (!(squares < kLargestSquare))
+    if (!(squares < kMaxSquare))
       leave_out(state, r);
     else
       largest = squares > largest ? squares : largest;

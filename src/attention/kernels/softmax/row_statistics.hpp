@@ -23,25 +23,25 @@ inline void clear_bins(const TaskState& state) {
 }
 
 /// Called before a span: sets aside the last column of the earlier spans, because the span may begin in it.
-inline void carry_bins(const TaskState& state, const KeyRange& folded) {
+inline void carry_bins(const TaskState& state, const KeyRange& merged) {
   const Workspace& w = state.w;
-  for (std::int64_t r = 0; folded.end > 0 && r < w.bin_rows; r += kLanes) {
-    float* bins = w.bins + (folded.end - 1) * w.bin_rows + r;
+  for (std::int64_t r = 0; merged.end > 0 && r < w.bin_rows; r += kLanes) {
+    float* bins = w.bins + (merged.end - 1) * w.bin_rows + r;
     store(w.carried_bins + r, load(bins));
     store(bins, zero());
   }
 }
 
-/// Called after a span: merges a row's bins of the span into the earlier columns `folded`, as its state was
+/// Called after a span: merges a row's bins of the span into the earlier columns `merged`, as its state was
 /// merged.
-inline void fold_bins(const TaskState& state, std::int64_t row, const KeyRange& folded,
-                      const MergeFactors& factors) {
+inline void merge_bins(const TaskState& state, std::int64_t row, const KeyRange& merged,
+                       const MergeFactors& factors) {
   const Workspace& w = state.w;
   if (factors.from != 1) scale_bins(state, row, factors.from);
-  if (folded.end == 0) return;
+  if (merged.end == 0) return;
   if (factors.into != 1)
-    for (std::int64_t c = folded.begin; c < folded.end - 1; ++c) w.bins[c * w.bin_rows + row] *= factors.into;
-  w.bins[(folded.end - 1) * w.bin_rows + row] += w.carried_bins[row] * factors.into;
+    for (std::int64_t c = merged.begin; c < merged.end - 1; ++c) w.bins[c * w.bin_rows + row] *= factors.into;
+  w.bins[(merged.end - 1) * w.bin_rows + row] += w.carried_bins[row] * factors.into;
 }
 
 /// Completes the weights of a panel of `count` keys, for up to kLanes rows of a block that begins at row

@@ -108,11 +108,11 @@ inline void apply_score_mod(const Arguments& call, std::int64_t batch, const Que
 
 /// Larger products may have overflowed while they were summed; such a sum stays infinite, whatever the score
 /// is. Also, only larger products would count beside a bias below kSwallowing (epilogue.hpp).
-inline constexpr float kLargestProduct = 0x1p60f;
+inline constexpr float kMaxProduct = 0x1p60f;
 
 /// Modifies the scores of one row against keys [key, key + kPanel) of its segment, in place in `scores`
 /// [kPanel]. `slope` [kPanel], if not null, receives the derivative of softcap and ScoreMod. Returns false if
-/// an allowed score is NaN or exceeds what f32 sums hold, or if its product exceeds kLargestProduct.
+/// an allowed score is NaN or exceeds what f32 sums hold, or if its product exceeds kMaxProduct.
 inline bool modify_scores(const Arguments& call, const Task& task, const QueryRow& query_row,
                           std::int64_t key, float* scores, float* slope = nullptr) {
   const std::int64_t batch = task.batch;
@@ -135,7 +135,7 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     Mask allowed = visible.lanes(v);
     Vf s = load(scores + v * kLanes);
     const Mask finite =
-        greater_equal(splat(kLargestProduct), absolute(call.score_mod ? load(raw + v * kLanes) : s));
+        greater_equal(splat(kMaxProduct), absolute(call.score_mod ? load(raw + v * kLanes) : s));
     if (call.score_mod) {
       allowed = without(allowed, greater_equal(splat(-__builtin_inff()), s));
     } else if (call.log2_softcap > 0) {
@@ -152,9 +152,9 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
       s = with_alibi<VectorMath>(s, splat(modifiers.slope), load(gaps + v * kLanes));
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
-    const Vf bounded = maximum(s, splat(-kLargestScore));
+    const Vf bounded = maximum(s, splat(-kMaxScore));
     // !(s <= limit) is true for NaN.
-    if (any(without(allowed, both(finite, greater_equal(splat(kLargestScore), s))))) in_range = false;
+    if (any(without(allowed, both(finite, greater_equal(splat(kMaxScore), s))))) in_range = false;
     store(scores + v * kLanes, select(allowed, bounded, splat(kForbidden)));
   }
   return in_range;

@@ -26,10 +26,10 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// The score of a forbidden key. Allowed scores lie within +-kLargestScore. kForbidden is below all of them
+/// The score of a forbidden key. Allowed scores lie within +-kMaxScore. kForbidden is below all of them
 /// by far more than 125, the distance at which a weight becomes 0.
 inline constexpr float kForbidden = -0x1p21f;
-inline constexpr float kLargestScore = 0x1p20f;
+inline constexpr float kMaxScore = 0x1p20f;
 
 inline constexpr float kHeadroom = 8.0f;              // m moves when a score exceeds it by more than this
 inline constexpr float kUnstarted = -1.5f * 0x1p20f;  // threshold of a row without keys; above kForbidden

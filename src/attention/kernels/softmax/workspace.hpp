@@ -38,7 +38,7 @@ inline constexpr std::int64_t kDecodeKvBlocks = 8;  // KV blocks whose keys are 
 inline constexpr std::int64_t kKeysAhead = 32;      // how many keys ahead matrix tiles prefetch
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
-static_assert(kDecodeKvBlocks * kKvBlock <= kMostStepPanels * kPanel);
+static_assert(kDecodeKvBlocks * kKvBlock <= kMaxStepPanels * kPanel);
 static_assert(cpu::kSpan % (kDecodeKvBlocks * kKvBlock) == 0);
 static_assert(kKvBlock % kPanel == 0 && (!kHasMatrixTiles || kPanel % (2 * kLanes) == 0));
 static_assert(kQueryBlock % kGroupRows == 0 && kTaskRows % kQueryBlock == 0);
@@ -71,7 +71,7 @@ struct Workspace {
   float* query;          // [rows][query_lanes]
   float* query_square;   // [rows]: sums of squares; together with the keys' they bound the scores
   SoftmaxState softmax;  // of the current span
-  SoftmaxState folded;   // of the spans before it, if keys exceed one span
+  SoftmaxState merged;   // of the spans before it, if keys exceed one span
   float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
   // Top-k:
   std::int64_t list_rows;         // rows, rounded up to whole vectors
@@ -203,7 +203,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.query = memory.floats(rows * w.query_lanes);
   w.query_square = memory.floats(rows);
   w.softmax = lay_out_state(parts, memory);
-  w.folded = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
+  w.merged = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
   w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
   w.list_rows = call.top_k > 0 ? round_up(rows, kLanes) : 0;
   w.candidates = take_columns(memory, call.top_k > 0 ? kKvBlock * kLanes : 0);
@@ -331,8 +331,8 @@ struct KvBlock {
 /// Divides `bytes` into equal shares of limited size, so few rows do not prefetch all of it.
 inline std::int64_t share_of(std::int64_t bytes, std::int64_t rows) {
   constexpr std::int64_t kUnit = 16;
-  constexpr std::int64_t kMost = 128;
-  return smaller(kMost, round_up(bytes / rows, kUnit));
+  constexpr std::int64_t kMax = 128;
+  return smaller(kMax, round_up(bytes / rows, kUnit));
 }
 
 /// Sets up the prefetch of the next KV block, if it is packed already or read in place.
