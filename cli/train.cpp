@@ -120,8 +120,7 @@ void check_folder(const TrainArguments& arguments) {
                      " has no checkpoint.safetensors to continue from");
   if (!arguments.resume && trained)
     throw UsageError(arguments.out +
-                     " already holds a training; add --resume to continue it, or name another "
-                     "folder");
+                     " already holds a training; add --resume to continue it, or name another folder");
 }
 
 TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings) {

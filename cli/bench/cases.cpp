@@ -148,8 +148,7 @@ BenchCaches parse_bench_caches(const std::string& text) {
     if (!format && !layout)
       throw UsageError(
           "--cache is '" + text +
-          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by commas, is "
-          "expected");
+          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by commas, is expected");
   }
   if (caches.formats.empty())
     caches.formats = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::int8, CacheFormat::int4};

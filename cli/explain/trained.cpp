@@ -270,14 +270,13 @@ void explain_walk(const TextOutput& output, const ModelReading& reading, std::in
   print_subject(output, reading);
   const heed::Walk found = heed::walk(reading.model, reading.tokens, row, kExpectations);
   const std::string token = token_text(reading.tokens.shown[static_cast<std::size_t>(row)]);
-  output.stream
-      << '\n'
-      << bold(token + " [" + std::to_string(row) + "]", output.color)
-      << wrap(
-             " through the layers: |x| is the length of its vector, to which heads and the rest (the MLP) "
-             "add; tokens that heads attend to most, with [place], weight and head",
-             output.width, 2)
-      << "\n\n  embedding\n";
+  output.stream << '\n'
+                << bold(token + " [" + std::to_string(row) + "]", output.color)
+                << wrap(
+                       " through the layers: |x| is the length of its vector, to which heads and the rest "
+                       "(the MLP) add; tokens that heads attend to most, with [place], weight and head",
+                       output.width, 2)
+                << "\n\n  embedding\n";
   print_predicted(output, found.embedded);
   for (std::size_t n = 0; n < found.layers.size(); ++n) {
     const WalkedLayer& layer = found.layers[n];

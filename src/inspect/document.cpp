@@ -37,8 +37,7 @@ class DocumentReader {
     if (text == "pt" || text == "tf" || text == "flax" || text == "np")
       fail(
           "holds the parameters of a model, not a call of attention; heed look --model FOLDER WORDS looks at "
-          "a "
-          "model");
+          "a model");
     if (text != kLookFormat)
       fail("is not a document of heed look or heed explain: the format in its metadata is not '" +
            std::string(kLookFormat) + "' or '" + kExplainFormat + "'");

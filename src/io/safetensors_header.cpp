@@ -179,10 +179,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void misplaced() const {
     if (tensor_.name == kMetadataKey)
       fail(subject_, "has a __metadata__ entry that is not an object of strings");
-    fail(subject_,
-         "has a malformed entry " + printable(tensor_.name) +
-             " in its header: an object of a dtype (a string), a shape (whole numbers) and data_offsets "
-             "(two whole numbers) is expected");
+    fail(subject_, "has a malformed entry " + printable(tensor_.name) +
+                       " in its header: an object of a dtype (a string), a shape (whole numbers) and "
+                       "data_offsets (two whole numbers) is expected");
   }
 
   void add_metadata(std::string& value) {

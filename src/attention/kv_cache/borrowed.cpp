@@ -192,8 +192,7 @@ std::unique_ptr<CacheState> over_indices(const TensorView& key, const TensorView
   const std::vector<std::int64_t> last = detail::integers_of("last_page_len", last_page_len);
   if (begin.size() != last.size() + 1)
     refuse("indptr has shape ", indptr.shape(), "; [", last.size() + 1,
-           "], one more than last_page_len, is "
-           "expected");
+           "], one more than last_page_len, is expected");
   if (begin.front() != 0 || begin.back() > static_cast<std::int64_t>(pages.size()) ||
       !std::is_sorted(begin.begin(), begin.end()))
     refuse("indptr runs from ", begin.front(), " to ", begin.back(), "; 0 to ", pages.size(),

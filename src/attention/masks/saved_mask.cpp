@@ -22,9 +22,7 @@ SavedMask saved_mask(const SparseMask& mask) {
       for (std::int64_t i = 0; i < mask.query_length(); ++i) {
         for (const auto& [begin, end] : mask.runs(b, h, i)) keys.insert(keys.end(), {begin, end});
         if (keys.size() / 2 > kMaxRuns)
-          refuse(
-              "sparse_mask has more than 2^26 runs of keys, too many for a file; fewer are "
-              "expected");
+          refuse("sparse_mask has more than 2^26 runs of keys, too many for a file; fewer are expected");
         first.push_back(static_cast<std::int64_t>(keys.size() / 2));
       }
     }

@@ -65,8 +65,7 @@ BackwardPlan::BackwardPlan(const BackwardProblem& problem, Kernel wanted) {
   if (wanted == Kernel::fused && !fused)
     refuse(
         "kernel is fused, whose backward pass supports f32, f16 and bf16, head and value dimensions from 1 "
-        "to "
-        "1024, but no gradient of the weights; automatic or reference is expected for this call");
+        "to 1024, but no gradient of the weights; automatic or reference is expected for this call");
   if (!fused) return;
   tasks = backward_tasks(problem);
   phases = phases_of(problem, tasks);

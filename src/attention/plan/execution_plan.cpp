@@ -113,9 +113,8 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
   if (wanted == Kernel::fused && !fused)
     refuse(
         "kernel is fused, which supports f32, f16 and bf16, head and value dimensions from 1 to 1024, top_k "
-        "up "
-        "to 1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is expected "
-        "for this call");
+        "up to 1024 (of fewer than 2^31 keys) and maps up to 32768 columns; automatic or reference is "
+        "expected for this call");
   if (!fused) return;
   kernel = Kernel::fused;
   isa = fused_isa();

@@ -66,8 +66,8 @@ std::string path_reason(const ForwardPass& pass) {
       return said("A key head has only ", rows, " rows, so matrix tiles read its keys in place.");
     case cpu::Path::packed_panels:
       return said("A key head has only ", rows,
-                  " rows. Its keys cannot be read in place, because of dropout or of rows that are not "
-                  "whole vectors.");
+                  " rows. Its keys cannot be read in place, because of dropout or of rows that are not whole "
+                  "vectors.");
     default:
       return said("A key head has ", rows, " rows, which share packed keys. ",
                   pass.tiling.cached_keys > pass.tiling.step
@@ -159,11 +159,10 @@ std::string target_reason(std::string_view isa) {
 
 std::string reference_reason(const Problem& p, bool of_gradients) {
   if (p.dtype == DType::f64) return "The tensors are f64, which the reference alone computes.";
-  return of_gradients
-             ? "The reference was asked for, or the fused kernel does not take the call: sizes beyond "
-               "1024, or a gradient of weights."
-             : "The reference was asked for, or the fused kernel does not take the call: a dimension "
-               "or top_k beyond 1024, or a map of more than 32768 columns.";
+  return of_gradients ? "The reference was asked for, or the fused kernel does not take the call: sizes "
+                        "beyond 1024, or a gradient of weights."
+                      : "The reference was asked for, or the fused kernel does not take the call: a "
+                        "dimension or top_k beyond 1024, or a map of more than 32768 columns.";
 }
 
 }  // namespace
