@@ -158,7 +158,7 @@ std::string target_reason(std::string_view isa) {
 }
 
 std::string reference_reason(const Problem& p, bool of_gradients) {
-  if (p.dtype == DType::f64) return "The tensors are f64, which the reference alone computes.";
+  if (p.dtype == DType::f64) return "The tensors are f64, which only the reference computes.";
   return of_gradients ? "The reference kernel was requested, or the fused kernel does not support the call: "
                         "sizes beyond 1024, or a gradient of weights."
                       : "The reference kernel was requested, or the fused kernel does not support the call: "
