@@ -190,8 +190,8 @@ void add_timing(CLI::App& app, Arguments& arguments) {
            "seconds, gflops, and the last six again for the backward pass. recomputed_rows counts rows "
            "computed in f64 because f32 cannot hold them (NaN, infinities, scores beyond 2^19)");
   add_flag(app, "--plan", arguments.plan,
-           "print how the call would run, why, what it would hold and cost; compute and write nothing. With "
-           "--json, one object");
+           "print how the call would run and why, its memory and its cost, without computing or writing "
+           "anything; with --json, as one object");
   add_integer(app, "--repeat", {1}, arguments.repeat, "compute the call N times; seconds is the median");
 }
 

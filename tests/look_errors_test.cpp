@@ -135,25 +135,24 @@ TEST_F(LookErrors, AnswersOneQuestionAtATime) {
   }
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--find", "local", "--sort", "sink"}, "--find and --sort" + both},
-      {{"--batch", "1", "--serve"}, "--batch is given beside --serve, whose page holds all heads"},
-      {{"--json", "--serve"}, "--json is given beside --serve, which answers in the browser"},
+      {{"--batch", "1", "--serve"}, "--batch is given together with --serve, whose page holds all heads"},
+      {{"--json", "--serve"}, "--json is given together with --serve, which answers in the browser"},
       {{"--needle", "a"}, "--needle is given without --model DIR, which would read the text"},
       {{"--port", "80"}, "--port is given without --serve, which would listen on it"},
       {{"--proof"}, "--proof is given without --html FILE.html or --serve, whose page would show it"},
       {{"--token", "a", "--npy", "x.npy"}, "--npy is given without --tile R0:R1,C0:C1 or --row N"},
       {{"--row", "1", "--prompt", "2"},
-       "--prompt is given without --evict POLICY, which would begin after it"},
+       "--prompt is given without --evict POLICY, which would start after the prompt"},
       {{"--layer", "1"}, "--layer is given without --model DIR or DOC, which have layers"},
       {{"--text", "rows.txt"}, "--text is given without --model, which would read it"}};
   for (const auto& [words, message] : cases) expect(2, call(words), message);
   expect(2, {"doc.safetensors", "--layer", "1", "--html", "x.html"},
-         "--layer is given beside --html, whose page holds all layers of DOC");
+         "--layer is given together with --html, whose page holds all layers of DOC");
   expect(
       2, {"--model", "induction", "a b", "--text", "rows.txt", "--row", "1"},
-      "--row is given beside several texts, of which only the summary of the heads, over all of them, can be "
-      "asked");
+      "--row is given together with several texts, which allow only the summary of the heads over all texts");
   expect(2, {folder.path(), "--top", "1"},
-         "--top is given beside a folder of captured calls, of which --layer and --json alone can be asked");
+         "--top is given together with a folder of captured calls, which allows only --layer and --json");
 }
 
 TEST_F(LookErrors, SaysWhatIsMissing) {

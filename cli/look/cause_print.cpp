@@ -133,7 +133,7 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
   print_line(output, "what each layer would predict after " + word_with_place(text.tokens, lens.row));
   const std::vector<int> widths = {-13, kTokenColumns, 8};
   print_heading(output,
-                in_columns({"  behind", shown_token(text, lens.token), "rank"}, widths) + "  likeliest");
+                in_columns({"  after", shown_token(text, lens.token), "rank"}, widths) + "  likeliest");
   for (std::size_t n = 0; n < lens.layers.size(); ++n) {
     const LensLayer& layer = lens.layers[n];
     const std::string name = n == 0 ? "  embedding" : "  layer " + std::to_string(n - 1);

@@ -428,7 +428,7 @@ MISTAKES = {
     "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4)),
     "tree_mask is given together with tree_parents": lambda c: heed.attention(
         ARRAYS[0][:, :, :1], c, tree_parents=[-1], tree_mask=np.eye(1, dtype=bool)),
-    "of a tree of 4 are expected": lambda c: heed.attention(ARRAYS[0], c, tree_parents=[-1, 0, 1, 2]),
+    "at least the 4 rows of the tree are expected": lambda c: heed.attention(ARRAYS[0], c, tree_parents=[-1, 0, 1, 2]),
     "out cannot be written in place": lambda c: heed.attention(
         ARRAYS[0], c, out=np.broadcast_to(np.float32(0), (1, 2, 4, 12))),
     "lengths has shape [2]; [1]": lambda c: heed.KvCache.over(*ARRAYS, [4, 4]),

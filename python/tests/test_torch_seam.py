@@ -364,7 +364,7 @@ def test_a_traced_number_is_refused():
     lambda x: heed.KvCache.over(x, K, [5]), lambda x: heed.KvCache.over(K, x, [5], writable=True),
     lambda x: heed.KvCache.over_block_table(x[0], K[0], np.zeros((1, 1), np.int64), [2]), lambda x: heed.attention(X, K, V, out=x)])
 def test_memory_that_is_kept_or_written_has_no_negative_bit(take):
-    with pytest.raises(ValueError, match=r"has the negative bit: PyTorch negates .*, as (key|value|key_pool|out).resolve_neg\(\)"):
+    with pytest.raises(ValueError, match=r"has the negative bit, so PyTorch negates .*, as (key|value|key_pool|out).resolve_neg\(\)"):
         take(negated(X))
 
 

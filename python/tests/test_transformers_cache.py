@@ -347,7 +347,7 @@ MISTAKES = {
     "capacity is 0; 1 or more": lambda: Cache(capacity=0),
     "rotate is True without a format": lambda: Cache(rotate=True),
     "5 rows arrive in a ring at once; at most its window, 4": lambda: step(Cache(layout="ring", window=4), [9, 5]),
-    "a ring has given rows away": lambda: step(Cache(layout="ring", window=4), [9]).crop(-1),
+    "a ring has evicted rows": lambda: step(Cache(layout="ring", window=4), [9]).crop(-1),
     "tokens_to_remove is 3; 0 or a negative": lambda: step(Cache(), [9]).crop(3),
     "layout is 'contiguous', but a sequence continues as several": lambda: step(
         Cache(layout="contiguous"), [3]).reorder_cache(torch.tensor([0, 0])),

@@ -246,8 +246,8 @@ def test_what_is_no_run_is_refused(tmp_path):
     ({"layers": []}, ValueError, r"layers is \[\]; whole numbers of 0 or more, at least one, are expected"),
     ({"heads": "a"}, TypeError, "heads is 'a'; whole numbers are expected"),
     ({"rows": 1.5}, TypeError, "rows is 1.5; whole numbers are expected"),
-    ({"rows": [1, 3], "map": (2, 2)}, ValueError, r"rows is \[1, 3\]; with received_last or map a slice of step 1"),
-    ({"tiles": [(0, 1, 3)]}, ValueError, r"tiles has \(0, 1, 3\); \(row_begin, row_end, key_begin, key_end\), none "),
+    ({"rows": [1, 3], "map": (2, 2)}, ValueError, r"rows is \[1, 3\]; a slice of step 1 is expected with received_last or map"),
+    ({"tiles": [(0, 1, 3)]}, ValueError, r"tiles has \(0, 1, 3\); \(row_begin, row_end, key_begin, key_end\), with no empty range, "),
     ({"top_k": -1}, ValueError, "top_k"),
     ({"map": (0, 3)}, ValueError, "map"),
 ])

@@ -211,7 +211,7 @@ def test_folders_and_maps_with_weights_have_reports_too(tmp_path):
         ours(**given)
     with pytest.raises(ValueError, match=r"capture\(report=True\) or capture\(weights=True\) is expected"):
         bare.report()
-    with pytest.raises(ValueError, match="report is True with to"), heed.transformers.capture(report=True, to=tmp_path / "x"):
+    with pytest.raises(ValueError, match="report is True together with to"), heed.transformers.capture(report=True, to=tmp_path / "x"):
         pass
 
 

@@ -89,7 +89,7 @@ std::string schedule_reason(const ForwardPass& pass, int threads) {
       return "Tasks keep their weights until the sums of their rows are known, so `received` needs no second "
              "pass.";
     default:
-      return threads == 1 ? "One thread is enough for a call of this size, or one was asked for."
+      return threads == 1 ? "One thread is enough for a call of this size, or one was requested."
              : pass.call.map_size.rows > 0 ? "Rows that share a row of the map belong to one thread."
                                            : said(tasks, tasks == 1 ? " task cannot" : " tasks need not",
                                                   " be shared among ", threads, " threads.");
@@ -158,11 +158,11 @@ std::string target_reason(std::string_view isa) {
 }
 
 std::string reference_reason(const Problem& p, bool of_gradients) {
-  if (p.dtype == DType::f64) return "The tensors are f64, which the reference alone computes.";
-  return of_gradients ? "The reference was asked for, or the fused kernel does not take the call: sizes "
-                        "beyond 1024, or a gradient of weights."
-                      : "The reference was asked for, or the fused kernel does not take the call: a "
-                        "dimension or top_k beyond 1024, or a map of more than 32768 columns.";
+  if (p.dtype == DType::f64) return "The tensors are f64, which only the reference computes.";
+  return of_gradients ? "The reference kernel was requested, or the fused kernel does not support the call: "
+                        "sizes beyond 1024, or a gradient of weights."
+                      : "The reference kernel was requested, or the fused kernel does not support the call: "
+                        "a dimension or top_k beyond 1024, or a map of more than 32768 columns.";
 }
 
 }  // namespace
