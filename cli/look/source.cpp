@@ -23,7 +23,7 @@ bool belongs_to_call(const std::string& group) {
 void refuse_call_options(const CLI::App& app, const char* holder) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
-      throw UsageError(option.name + " is given together with " + holder + ", which holds the call already");
+      throw UsageError(option.name + " is given together with " + holder + ", which contains the call");
 }
 
 void complete_model(const CLI::App& app, LookSource& source) {
