@@ -81,7 +81,7 @@ void print_ranking(const TextOutput& output, const Document& document, const std
   const std::vector<int> widths = {-8, 14, 14, 2, -20};
   const std::optional<HeadPattern> find = question.find;
   const std::string title = find ? "heads nearest to " + std::string(name_of(*find)) + ", named at " +
-                                       fixed(threshold_of(*find), 3) + " on"
+                                       fixed(threshold_of(*find), 3) + " or more"
                                  : title_of_needle(question.needle, needle);
   output.stream << '\n' << wrap(title, output.width, 4) << '\n';
   print_heading(output,

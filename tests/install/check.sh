@@ -63,7 +63,7 @@ case $kind in
     consumer installed "-DCMAKE_PREFIX_PATH=$prefix"
     step "the command"
     "$prefix/bin/heed" --version
-    "$prefix/bin/heed" explain --model induction to be or not to be or | grep "expects not"
+    "$prefix/bin/heed" explain --model induction to be or not to be or | grep "predicts not"
     pkg_config=(pkg-config)
     ;;
   static)
