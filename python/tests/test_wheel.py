@@ -51,7 +51,7 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
     assert output(sys.executable, "-c", CALL).startswith(str(installed))
     for command in ([str(installed / "bin" / "heed")], [sys.executable, "-m", "heed"]):
         assert output(*command, "--version") == f"heed {version}\n"
-        assert "expects not" in output(*command, "explain", "--model", "induction", "to be or not to be or")
+        assert "predicts not" in output(*command, "explain", "--model", "induction", "to be or not to be or")
     ran = subprocess.run([sys.executable, "-m", "heed", "look"], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert ran.returncode == 2 and not ran.stdout  # the command's exit code
 
