@@ -62,7 +62,7 @@ def test_without_the_command_its_name_is_said():
     if heed.__main__.COMMAND.exists():
         pytest.skip("this package was installed with the command")
     ran = subprocess.run([sys.executable, "-m", "heed", "--version"], capture_output=True, text=True)
-    assert ran.returncode == 1 and ran.stderr.endswith("a package installed by pip has it\n")
+    assert ran.returncode == 1 and ran.stderr.endswith("a package installed by pip contains it\n")
 
 
 def test_the_extension_shows_nothing_but_its_way_in():
