@@ -15,7 +15,7 @@
 namespace heed::io::detail {
 
 /// A metadata value, read in place. Accessors for a kind other than the value's throw Error (io): "'m.gguf'
-/// has general.alignment that is no whole number".
+/// has general.alignment that is not a whole number".
 class GgufValue {
  public:
   enum class Kind : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, list, u64, i64, f64 };
