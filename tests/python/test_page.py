@@ -166,7 +166,7 @@ def test_the_table_and_the_files_hold_the_numbers(page, browser):
 
 def test_a_sentence_that_does_not_fit_a_page_is_refused_before_anything_is_written(heed, tmp_path):
     said = heed("explain", "a " * 1200, "--html", "page.html", code=2).stderr
-    assert "a page holds 4000000 at most" in said and not (tmp_path / "page.html").exists()
+    assert "at most 4000000 are expected on a page" in said and not (tmp_path / "page.html").exists()
 
 
 def test_the_map_follows_the_pointer_with_the_numbers_of_json(page, browser):
