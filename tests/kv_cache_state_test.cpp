@@ -1,4 +1,5 @@
-// Random operations on caches of floats, compared with plain vectors of rows. Quantised rows are compared
+// Random operations on caches of floats, compared with plain vectors of rows. Forks share pages, so a page
+// that is not copied before an append shows here. Quantised rows are compared
 // with the formulas of docs/kv_cache.md.
 #include <gtest/gtest.h>
 

@@ -172,7 +172,7 @@ def test_the_glossary_opens_by_keyboard_and_closes(page, browser):
     page(FOX, "--causal", fragment="#view=story&thought=6")
     browser.run("[...document.querySelectorAll('.story-text .defined')].find((word) => word.textContent === 'softmax').focus()")
     browser.press("enter")
-    assert browser.text(".story-text .definition").startswith("The softmax makes shares of a row of scores")
+    assert browser.text(".story-text .definition").startswith("The softmax turns a row of scores into shares")
     assert browser.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
     browser.press("\ue00c")  # Escape
     assert browser.run("return document.querySelector('.story-text .definition').hidden")

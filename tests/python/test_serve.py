@@ -229,7 +229,7 @@ def test_it_listens_here_alone_and_ends_cleanly(folder):
 def test_a_port_may_be_chosen_and_may_be_taken(folder):
     with Served(folder, "doc.safetensors") as first:
         done = command(folder, "doc.safetensors", "--serve", "--port", first.port, code=1)
-        assert f"port {first.port} of 127.0.0.1 cannot be had" in done.stderr
+        assert f"port {first.port} of 127.0.0.1 cannot be opened" in done.stderr
         with Served(folder, "doc.safetensors") as second:
             assert (first.port, first.token) != (second.port, second.token) and first.token != second.token
 

@@ -46,6 +46,7 @@ constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
     &heed_attention_outputs::top_k_index, &heed_attention_outputs::top_k_weight,
     &heed_attention_outputs::received,    &heed_attention_outputs::received_last,
     &heed_attention_outputs::map};
+static_assert(std::size(kOutputs) == kResultCount, "a result has no member in heed_attention_outputs");
 
 AttentionOptions options_or_defaults(const heed_attention_options* options) {
   const heed_attention_options defaults = default_attention_options();
