@@ -53,7 +53,7 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   call.options.causal = rank() == 0;
   EXPECT_EQ(call.message(), "options.causal is " + std::to_string(rank() == 0 ? 1 : 0) + " on rank " +
                                 std::to_string(rank()) +
-                                ", and 0 to 1 over all ranks; equal values are expected");
+                                " and ranges from 0 to 1 over all ranks; equal values are expected");
   call = {};
   if (rank() == 0) call.options.need = Need::lse;
   EXPECT_NE(call.message().find("the requested results, as bits, is "), std::string::npos);

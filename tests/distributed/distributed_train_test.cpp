@@ -262,8 +262,8 @@ TEST_F(DistributedTraining, RefusesRanksThatDisagree) {
     return message_of([&] { (void)train_over(over, path("out"), settings, data, options); });
   };
   const auto differs = [&](const char* name, std::int64_t own, std::int64_t least, std::int64_t most) {
-    return std::string(name) + " is " + std::to_string(own) + " on rank " + std::to_string(rank) + ", and " +
-           std::to_string(least) + " to " + std::to_string(most) +
+    return std::string(name) + " is " + std::to_string(own) + " on rank " + std::to_string(rank) +
+           " and ranges from " + std::to_string(least) + " to " + std::to_string(most) +
            " over all ranks; equal values are expected";
   };
   const int one = rank == 0 ? 1 : 0;  // only on rank 0

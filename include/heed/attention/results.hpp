@@ -1,6 +1,6 @@
-// The table of results that attention() can return, one line each. Memory allocation, checks, the C
-// interface, Python and the command iterate over it. A new result needs a member of ResultSet, a line here,
-// and the code that computes it.
+// The table of results that attention() can return, one line each. Memory allocation, checks and Python
+// iterate over it. The C interface and the options of the command list the results again;
+// docs/architecture.md says where.
 #pragma once
 
 #include <array>

@@ -188,7 +188,7 @@ class FusedStream final : public KeyStream {
       const SpanTask of_span{&task, room};
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
         pass.plan.unit->attend_span(call, pass.plan.tiling, &of_span, 1, range.spans[n].span, memory);
-        pass.plan.unit->merge_span(call, pass.plan.tiling, task, room, pass.state(t), memory);
+        pass.plan.unit->merge_states(call, pass.plan.tiling, task, room, pass.state(t), memory);
       }
     });
   }
@@ -213,8 +213,8 @@ class FusedStream final : public KeyStream {
       const std::size_t t = range.spans[range.first[i]].task;
       for (std::size_t n = range.first[i]; n < range.first[i + 1]; ++n) {
         std::memcpy(room, states + n * bytes, bytes);
-        pass.plan.unit->merge_span(pass.call, pass.plan.tiling, pass.plan.tasks[t], room, pass.state(t),
-                                   memory);
+        pass.plan.unit->merge_states(pass.call, pass.plan.tiling, pass.plan.tasks[t], room, pass.state(t),
+                                     memory);
       }
     });
   }

@@ -35,8 +35,8 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3, whose
-// shifted bits are an IEEE half, too small by a factor of 2^8.
+// Codes of a cache's rows (kernels/shared/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3,
+// whose shifted bits are an IEEE half, too small by a factor of 2^8.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }

@@ -50,8 +50,8 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<std::int32_t>(std::uint32_t{p[i]} << 16);
   return from_bits(bits);
 }
-// Codes of a cache's rows (kv/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3, whose
-// shifted bits are a float, too small by a factor of 2^120.
+// Codes of a cache's rows (kernels/shared/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3,
+// whose shifted bits are a float, too small by a factor of 2^120.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   Vf x;
   for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(static_cast<std::int8_t>(p[i]));

@@ -45,7 +45,7 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.attend_span = attend_span;
     kernels.merge_spans = merge_spans;
     kernels.clear_states = clear_states;
-    kernels.merge_span = merge_states;
+    kernels.merge_states = merge_states;
     kernels.finish_states = finish_states;
     kernels.weights_pass = weights_pass;
     kernels.kv_block = kKvBlock;

@@ -43,7 +43,7 @@ struct ForwardPass {
   std::vector<cpu::Task> tasks;
   std::vector<std::size_t>
       items;  ///< first task of each work item, and the end; a thread runs an item in order
-  /// With shared spans:
+  /// With split_kv and shared_spans:
   std::vector<PlannedSpan> spans;       ///< of all tasks
   std::vector<std::size_t> first_span;  ///< of each task, and the end
   std::vector<std::size_t> span_order;  ///< spans in the order of computation

@@ -2,7 +2,6 @@
 //
 // A unit is one key head of one batch entry with its query heads. A rank can compute it without other units.
 // Units are numbered batch entry by batch entry.
-// knowing the others. Units are counted batch entry by batch entry.
 #pragma once
 
 #include <cstdint>

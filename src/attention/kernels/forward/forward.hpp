@@ -76,7 +76,7 @@ void attend_packed(const TasksTogether& tasks, std::int64_t key, std::int64_t /*
 using AttendStep = void (*)(const TasksTogether&, std::int64_t key, std::int64_t end);
 
 /// The way a task goes over its keys.
-struct ForwardPass {
+struct WayOverKeys {
   AttendStep attend;
   std::int64_t unit, step;  // in keys: alignment of the steps, and their length
   bool tracks_maxima;       // from the first key on
@@ -125,7 +125,7 @@ inline bool reads_weights(const Arguments& call) {
 
 /// Sets up a task's rows and queries for the planned way to its keys.
 template <TileFormat Format>
-ForwardPass start_task(TaskState& state, const Tiling& tiling) {
+WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
   const Arguments& call = state.call;
   count_path(call.paths, tiling.path);
   find_rows(state);
@@ -165,7 +165,7 @@ inline bool may_see_span(const TaskState& state, const KeyRange& keys) {
 }
 
 /// Computes the states of some tasks' rows over `keys`, which lie in one span, from empty states.
-inline void attend_keys(const TasksTogether& tasks, const ForwardPass& pass, const KeyRange& keys) {
+inline void attend_keys(const TasksTogether& tasks, const WayOverKeys& pass, const KeyRange& keys) {
   for (std::int64_t t = 0; t < tasks.count; ++t) start_span(*tasks.of[t], pass.tracks_maxima);
   for (std::int64_t key = keys.begin / pass.unit * pass.unit; key < keys.end; key += pass.step) {
     TasksTogether under_way = {{}, 0}, seeing = {{}, 0};
@@ -183,7 +183,7 @@ inline void attend_keys(const TasksTogether& tasks, const ForwardPass& pass, con
   }
 }
 
-inline void attend_keys(TaskState& state, const ForwardPass& pass, const KeyRange& keys) {
+inline void attend_keys(TaskState& state, const WayOverKeys& pass, const KeyRange& keys) {
   attend_keys({{&state}, 1}, pass, keys);
 }
 
@@ -211,7 +211,7 @@ inline void clear_merged(const TaskState& state) {
 
 /// Computes the states of a task's rows over all their keys.
 inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
-  const ForwardPass pass = start_task<UnitFormat>(state, tiling);
+  const WayOverKeys pass = start_task<UnitFormat>(state, tiling);
   const KeyRange seen = seen_keys(state);
   clear_bins(state);
   const std::int64_t first = seen.begin / cpu::kSpan;
@@ -271,10 +271,10 @@ inline void attend_span(const Arguments& call, const Tiling& tiling, const cpu::
   alignas(TaskState) std::byte rooms[cpu::kTasksTogether][sizeof(TaskState)];
   TasksTogether together = {{}, 0};
   KeyRange keys = {0, 0};
-  ForwardPass pass = {};
+  WayOverKeys pass = {};
   for (std::int64_t t = 0; t < count; ++t) {
     auto* state = new (rooms[t]) TaskState(span_state(call, tiling, tasks[t], t, workspace));
-    const ForwardPass own = start_task<UnitFormat>(*state, tiling);
+    const WayOverKeys own = start_task<UnitFormat>(*state, tiling);
     const KeyRange seen = keys_of_span(seen_keys(*state), span);
     count_path(call.paths, Path::spans_shared);
     if (together.count > 0 && (seen.begin != keys.begin || seen.end != keys.end)) {

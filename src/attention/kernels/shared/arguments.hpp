@@ -223,12 +223,12 @@ struct Kernels {
                       std::int64_t span, void* workspace) = nullptr;
   void (*merge_spans)(const Arguments&, const Tiling&, const Task&, std::int64_t spans, void* states,
                       void* workspace) = nullptr;
-  /// The same for keys that arrive span by span. clear_states() makes empty states; merge_span() merges a
+  /// The same for keys that arrive span by span. clear_states() makes empty states; merge_states() merges a
   /// span's states into them and destroys those; finish_states() computes the results. The last two need no
   /// keys.
   void (*clear_states)(const Arguments&, const Tiling&, const Task&, void* states) = nullptr;
-  void (*merge_span)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
-                     void* workspace) = nullptr;
+  void (*merge_states)(const Arguments&, const Tiling&, const Task&, void* span, void* states,
+                       void* workspace) = nullptr;
   void (*finish_states)(const Arguments&, const Tiling&, const Task&, void* states,
                         void* workspace) = nullptr;
   void (*weights_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
