@@ -4,18 +4,16 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "heed/attention/plan.hpp"
+#include "json.hpp"
 #include "machine.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The gradients need results of the forward call. Here only their shapes count.
 AttentionPlan backward_plan(const AttendArguments& arguments, const AttendInputs& inputs) {

@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "heed/error.hpp"
+#include "json.hpp"
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kRunFormat = "heed-run-1";
 constexpr std::size_t kMaxFiles = 1'000'000;

@@ -3,14 +3,12 @@
 #include <cmath>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "heed/io/tensors.hpp"
+#include "json.hpp"
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double scale_of(const Model& model) { return 1 / std::sqrt(static_cast<double>(model.key_dim())); }
 

@@ -150,11 +150,11 @@ void print_lens(const TextOutput& output, const CauseText& text, const Lens& len
 }
 
 void print_rollout(const TextOutput& output, const CauseText& text, const Rollout& rollout) {
-  const auto& [rows, flow] = rollout;
+  const Tensor& flow = rollout.flow;
   print_line(output, "where tokens come from through all " + std::to_string(text.info.layers) +
                          " layers (attention rollout)");
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    print_heading(output, word_with_place(text.tokens, rows[i]));
+  for (std::size_t i = 0; i < rollout.rows.size(); ++i) {
+    print_heading(output, word_with_place(text.tokens, rollout.rows[i]));
     const auto row = static_cast<std::int64_t>(i);
     const auto share = [&](std::int64_t j) { return static_cast<double>(flow.at<float>(row, j)); };
     for (const std::int64_t j : largest_places(flow.size(1), text.top_k, share))

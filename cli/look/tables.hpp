@@ -1,15 +1,13 @@
 // Machine-readable output that several questions share: JSON, and CSV (RFC 4180).
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "heed/inspect/document.hpp"
+#include "json.hpp"
 
 namespace heed::cli {
-
-using Json = nlohmann::ordered_json;
 
 /// Prints the call (sizes, dtype, kernel and options) and the members of an answer as one object.
 void print_json(const Document& document, const Json& members);

@@ -1,12 +1,12 @@
 // heed attend over ranks: each rank reads its shards, computes its rows, and writes them into one shared
 // file.
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "attend_backend.hpp"
 #include "heed/io/shards.hpp"
+#include "json.hpp"
 #include "machine.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/machines.hpp"
@@ -16,8 +16,6 @@
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 class OverRanks : public AttendBackend {
  public:

@@ -2,13 +2,12 @@
 
 #include <utility>
 
+#include "json.hpp"
 #include "looked_at.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json one_json(const Document& document, const PairWeight& one, std::int64_t top_k) {
   const AttentionReport& report = document.report;
