@@ -129,40 +129,21 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   return max;
 }
 
-/// The operands of a column of score tiles, and the place of their weights.
-struct ScoreColumn {
-  const float* queries;  ///< [rows][query_stride]
-  std::int64_t query_stride;
-  const float* keys;  ///< packed panel [depth][kPanel]
-  std::int64_t depth;
-  float* weights;  ///< [rows][weight_stride]
-  std::int64_t weight_stride;
-  std::int64_t last_keys;  ///< keys of the last vector
-  float scale;             ///< for formats that scale scores, not keys
-  BlockPrefetch prefetch;
-
-  HEED_INLINE const float* query(std::int64_t row) const { return queries + row * query_stride; }
-  HEED_INLINE float* weight(std::int64_t row) const { return weights + row * weight_stride; }
-};
-
-/// One step of score_microkernel. It accumulates the tile from row `next_row` of the column on into `next`.
-/// Between the parts of that work, it turns the finished tile `done` above it into weights, row by row.
-/// Out-of-order execution can then choose from both.
+/// One step of score_microkernel. It accumulates the tile at `q` into `next`. Between the parts of that work,
+/// it turns the finished tile `done` (rows done_row …) into weights, row by row. Out-of-order execution can
+/// then choose from both.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done,
-                            const ScoreColumn& column, std::int64_t next_row, const TileRows& rows,
-                            std::int64_t row) {
+HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done, const float* q,
+                            std::int64_t ldq, const float* panel, std::int64_t depth, const TileRows& rows,
+                            std::int64_t done_row, float* weights, std::int64_t ldw) {
   clear(next);
-  const auto done_row = next_row - static_cast<std::int64_t>(kRows);
-  const std::int64_t part =
-      column.depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
+  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
-    softmax_row<kTraits>(done[r], rows, row + done_row + r, column.weight(done_row + r));
+    softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * ldw);
     const std::int64_t begin = r * part;
-    accumulate<Format>(next, column.query(next_row) + begin, column.query_stride,
-                       column.keys + begin * kPanel,
-                       r == static_cast<int>(kRows) - 1 ? column.depth - begin : part);
+    accumulate<Format>(next, q + begin, ldq, panel + begin * kPanel,
+                       r == static_cast<int>(kRows) - 1 ? depth - begin : part);
   }
 }
 
@@ -204,67 +185,71 @@ HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, s
 
 /// score_microkernel for tall tiles. The scores of a finished tile wait in the memory of its weights.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const ScoreColumn& column,
+HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const float* q,
+                                                     std::int64_t ldq, const float* panel, std::int64_t depth,
                                                      const TileRows& rows, std::int64_t row,
-                                                     std::int64_t tiles) {
+                                                     std::int64_t tiles, float* weights, std::int64_t ldw,
+                                                     float scale) {
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
-  const std::int64_t depth = column.depth;
   const std::int64_t part = depth / kHeight / 4 * 4;  // whole unrolled iterations
   for (std::int64_t t = 0; t <= tiles; ++t) {
-    const std::int64_t first = t * kHeight;
+    float* here = weights + t * kHeight * ldw;
+    const float* query = q + t * kHeight * ldq;
     const bool last = t == tiles;
     clear(tile);
 #pragma GCC unroll 12
     for (std::int64_t r = 0; r < kHeight; ++r) {
       if (t > 0) {
-        float* weights = column.weight(first - kHeight + r);
         Vf score[kVectors];
 #pragma GCC unroll 3
         for (std::size_t v = 0; v < kVectors; ++v)
-          score[v] = load(weights + static_cast<std::int64_t>(v) * kLanes);
-        softmax_row<kTraits>(score, rows, row + first - kHeight + r, weights);
+          score[v] = load(here + (r - kHeight) * ldw + static_cast<std::int64_t>(v) * kLanes);
+        softmax_row<kTraits>(score, rows, row + (t - 1) * kHeight + r, here + (r - kHeight) * ldw);
       }
       const std::int64_t begin = r * part;
       if (!last)
-        accumulate<Format>(tile, column.query(first) + begin, column.query_stride,
-                           column.keys + begin * kPanel, r == kHeight - 1 ? depth - begin : part);
+        accumulate<Format>(tile, query + begin, ldq, panel + begin * kPanel,
+                           r == kHeight - 1 ? depth - begin : part);
     }
     if (last) break;
-    if (!fits_shift<kTraits, Format>(tile, rows, row + first, Mask{}, splat(column.scale))) return t;
+    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(scale))) return t;
 #pragma GCC unroll 12
     for (std::int64_t r = 0; r < kHeight; ++r)
 #pragma GCC unroll 3
       for (std::size_t v = 0; v < kVectors; ++v)
-        store(column.weight(first + r) + static_cast<std::int64_t>(v) * kLanes, tile[r][v]);
+        store(here + r * ldw + static_cast<std::int64_t>(v) * kLanes, tile[r][v]);
   }
   return tiles;
 }
 
 /// Computes the weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a
-/// packed panel. The first row is `row` of the task. All these keys are allowed for all rows. Returns the
-/// number of finished tiles; it stops before a tile that outgrows the shift of one of its rows. The column is
-/// passed by value, so that stores of weights cannot change it.
+/// packed panel. The rows are row … of the task, with queries q [rows][ldq] and weights [rows][ldw]. All
+/// these keys are allowed for all rows; the last vector has `last_keys` keys. Returns the number of finished
+/// tiles; it stops before a tile that outgrows the shift of one of its rows.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-std::int64_t score_microkernel(ScoreColumn column, const TileRows& rows, std::int64_t row,
-                               std::int64_t tiles) {
+std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
+                               const TileRows& rows, std::int64_t row, std::int64_t tiles, float* weights,
+                               std::int64_t ldw, std::int64_t last_keys, float scale,
+                               const BlockPrefetch& prefetch) {
   using Scores = Tile<kRows, kVectors>;
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
   Scores a, b;
-  const Mask valid = greater(splat(static_cast<float>(column.last_keys)), lane_numbers());
+  const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
   const auto start = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
     clear(tile);
-    accumulate<Format>(tile, column.query(t * kHeight), column.query_stride, column.keys, column.depth);
+    accumulate<Format>(tile, q + t * kHeight * ldq, ldq, panel, depth);
   };
   const auto finish = [&](const Scores& tile, std::int64_t t) __attribute__((always_inline)) {
 #pragma GCC unroll 12
     for (int r = 0; r < static_cast<int>(kRows); ++r)
-      softmax_row<kTraits>(tile[r], rows, row + t * kHeight + r, column.weight(t * kHeight + r));
+      softmax_row<kTraits>(tile[r], rows, row + t * kHeight + r, weights + (t * kHeight + r) * ldw);
   };
   const auto fits = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
-    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(column.scale));
+    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(scale));
   };
   if constexpr (kRows * kVectors > 12) {
-    return score_microkernel_in_memory<kTraits, Format>(a, column, rows, row, tiles);
+    return score_microkernel_in_memory<kTraits, Format>(a, q, ldq, panel, depth, rows, row, tiles, weights,
+                                                        ldw, scale);
   } else if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       start(a, t);
@@ -275,8 +260,9 @@ std::int64_t score_microkernel(ScoreColumn column, const TileRows& rows, std::in
   } else {
     const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
         __attribute__((always_inline)) {
-      column.prefetch.fetch(t * kHeight, kHeight);
-      score_step<kTraits, Format>(next, done, column, t * kHeight, rows, row);
+      prefetch.fetch(t * kHeight, kHeight);
+      score_step<kTraits, Format>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows,
+                                  row + (t - 1) * kHeight, weights + (t - 1) * kHeight * ldw, ldw);
     };
     start(a, 0);
     if (!fits(a, 0)) return 0;
