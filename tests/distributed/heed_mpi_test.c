@@ -321,15 +321,15 @@ static void a_fault_on_one_rank_is_said_on_all(const heed_sharding* sharding) {
 }
 
 /* Expects the same message on every rank, except for its own number. */
-#define EXPECT_DISAGREEMENT(status, name, own, least, most)                         \
-  do {                                                                              \
-    char text[256];                                                                 \
-    const heed_status given = (status);                                             \
-    snprintf(text, sizeof text,                                                     \
-             "%s is %d on rank %d, and %d to %d on all; the same on every rank is " \
-             "expected",                                                            \
-             (name), (own), own_rank, (least), (most));                             \
-    expect_failure(given, HEED_INVALID_ARGUMENT, text, __LINE__);                   \
+#define EXPECT_DISAGREEMENT(status, name, own, least, most)                        \
+  do {                                                                             \
+    char text[256];                                                                \
+    const heed_status given = (status);                                            \
+    snprintf(text, sizeof text,                                                    \
+             "%s is %d on rank %d and ranges from %d to %d over all ranks; equal " \
+             "values are expected",                                                \
+             (name), (own), own_rank, (least), (most));                            \
+    expect_failure(given, HEED_INVALID_ARGUMENT, text, __LINE__);                  \
   } while (0)
 
 static void ranks_that_choose_differently_are_told(const heed_sharding* sharding) {
