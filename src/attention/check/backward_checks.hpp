@@ -14,7 +14,7 @@ BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const Atte
 AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
                                       const GradientRequest& request);
 
-/// Sets the problem's Targets. Throws if a view lacks the shape and dtype that AttentionGradientViews
+/// Sets the problem's Outputs. Throws if a view lacks the shape and dtype that AttentionGradientViews
 /// documents, or if there is no bias or no sinks to differentiate with respect to.
 void bind_gradients(const AttentionGradientViews& gradients, const AttentionBackwardInputs& inputs,
                     const AttentionOptions& options, BackwardProblem& problem);

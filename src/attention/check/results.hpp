@@ -1,4 +1,4 @@
-// Results: their shapes, their memory, and the Targets that kernels write to.
+// Results: their shapes, their memory, and the Outputs that kernels write to.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ bool is_given(const MutableTensorView& view);
 /// is the rank of the inputs.
 AttentionResult allocate_results(Problem& problem, const AttentionOptions& options, int rank);
 
-/// Sets Targets without memory for all results that the options ask for: enough for a plan, which writes
+/// Sets Outputs without memory for all results that the options ask for: enough for a plan, which writes
 /// nothing. Returns the bytes that the results would take.
 std::size_t expect_results(Problem& problem, const AttentionOptions& options);
 
 /// Returns views of the allocated members of the result.
 AttentionOutputs views_of(AttentionResult& result);
 
-/// Sets the problem's Targets. Throws if a view lacks the shape and dtype that AttentionResult documents.
+/// Sets the problem's Outputs. Throws if a view lacks the shape and dtype that AttentionResult documents.
 void bind_outputs(const AttentionOutputs& outputs, const AttentionOptions& options, int rank,
                   Problem& problem);
 

@@ -53,7 +53,7 @@ void clear_keys_of_no_segment(const BackwardProblem& p) {
     clear_keys(b, f.heads == 0 ? 0 : done[static_cast<std::size_t>(b)], f.key_length);
 }
 
-// Zeroes the gradients of biases of their own, because tasks write only those of visible keys.
+// Zeroes the bias gradient where each score has its own bias. Tasks write only the elements of visible keys.
 void clear_own_bias(const BackwardProblem& p) {
   for (std::int64_t b = 0; b < p.forward.batch; ++b)
     clear_rows(p.grad_bias, b, p.forward.heads, 0, p.forward.query_length, p.forward.key_length);

@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-/// Writes every gradient that has a Output. The plan is one for the fused kernel.
+/// Writes every gradient that has an Output. The plan is one for the fused kernel.
 KernelRun run_fused_backward(const BackwardProblem& problem, const BackwardPlan& plan);
 
 /// Runs some of a call's tasks. Writes grad_key and grad_value of their keys, and their parts of the query

@@ -6,7 +6,7 @@
 
 namespace heed::detail {
 
-/// Writes every result that has a Output. The plan is one for the fused kernel.
+/// Writes every result that has an Output. The plan is one for the fused kernel.
 KernelRun run_fused(const Problem& problem, const ExecutionPlan& plan);
 
 }  // namespace heed::detail

@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-/// Writes every result, or gradient, that has a Output.
+/// Writes every result, or gradient, that has an Output.
 AttentionRun run(const Problem& problem, const ExecutionPlan& plan);
 AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan);
 

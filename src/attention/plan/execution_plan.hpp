@@ -1,5 +1,6 @@
 // The plan of a call: every decision that is made before it runs. A plan depends on shapes, rules, results,
-// memory layouts and the machine, and on no number in the tensors. Kernels and their drivers (execute/) obey.
+// memory layouts and the machine, and on no number in the tensors. Kernels, and the code
+// that runs them (execute/), obey the plan.
 #pragma once
 
 #include <array>
@@ -38,11 +39,11 @@ struct ForwardPass {
   const cpu::Kernels* unit;
   cpu::Tiling tiling;
   Schedule schedule;
-  bool keeps_rows_weights;  ///< keeps all weights of its rows, so that the weights pass can do without them
+  bool keeps_rows_weights;  ///< keeps all weights of its rows, so they need no weights pass
   std::vector<Segment> segments;
   std::vector<cpu::Task> tasks;
-  std::vector<std::size_t>
-      items;  ///< first task of each work item, and the end; a thread runs an item in order
+  /// First task of each work item, and the end. A thread runs the tasks of an item in order.
+  std::vector<std::size_t> items;
   /// With split_kv and shared_spans:
   std::vector<PlannedSpan> spans;       ///< of all tasks
   std::vector<std::size_t> first_span;  ///< of each task, and the end

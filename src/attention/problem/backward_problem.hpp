@@ -10,7 +10,7 @@
 namespace heed::detail {
 
 struct BackwardProblem {
-  Problem forward;  ///< none of its Targets is set
+  Problem forward;  ///< none of its Outputs is set
 
   Operand output;        ///< [B, H, Lq, Dv]
   Operand lse;           ///< [B, H, Lq]
@@ -18,7 +18,7 @@ struct BackwardProblem {
   Operand grad_lse;      ///< [B, H, Lq]; may be missing
   Operand grad_weights;  ///< [B, H, Lq, Lk]; may be missing
 
-  /// Targets of gradients that are not wanted stay empty.
+  /// Outputs of gradients that are not wanted stay empty.
   Output grad_query;                              ///< [B, H, Lq, D]
   Output grad_key;                                ///< [B, Hkv, Lk, D]
   Output grad_value;                              ///< [B, Hkv, Lk, Dv]

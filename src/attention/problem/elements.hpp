@@ -1,4 +1,4 @@
-// Reads an Operand and writes a Output, by element or by row, for any dtype.
+// Reads an Operand and writes an Output, by element or by row, for any dtype.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Converts a caller's views to the Operands and Targets of a Problem, and makes the checks that every view
+// Converts a caller's views to the Operands and Outputs of a Problem, and makes the checks that every view
 // needs.
 #pragma once
 

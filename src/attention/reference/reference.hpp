@@ -6,9 +6,9 @@
 
 namespace heed::detail {
 
-/// Writes every result that has a Output, on one thread.
+/// Writes every result that has an Output, on one thread.
 KernelRun run_reference(const Problem& problem);
-/// Writes every gradient that has a Output; threads share the key heads.
+/// Writes every gradient that has an Output; threads share the key heads.
 KernelRun run_reference_backward(const BackwardProblem& problem);
 
 }  // namespace heed::detail

@@ -7,7 +7,7 @@
 namespace heed::distributed {
 namespace {
 
-// Tensor numbers for tags, after those of a unit's inputs.
+// Numbers of tensors in message tags. They follow the numbers of a unit's inputs.
 enum Sent : std::size_t { kSentKey = 8, kSentValue, kPart };
 
 // The maximum number of task groups whose gradients are in flight.
