@@ -21,10 +21,16 @@ inline std::string text_of(double value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-/// Throws an Error whose message is the parts joined in order.
+/// The parts joined in order.
+template <class... Parts>
+std::string said(const Parts&... parts) {
+  return (text_of(parts) + ...);
+}
+
+/// Throws an Error with this message.
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
-  throw Error(code, (text_of(parts) + ...));
+  throw Error(code, said(parts...));
 }
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {

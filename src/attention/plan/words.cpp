@@ -12,11 +12,6 @@
 namespace heed::detail {
 namespace {
 
-template <class... Parts>
-std::string said(const Parts&... parts) {
-  return (text_of(parts) + ...);
-}
-
 std::string_view name_of(cpu::Path path) {
   switch (path) {
     case cpu::Path::decode:
