@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 namespace {
 
@@ -19,7 +19,7 @@ double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 int run(const std::string& tokenizer_file, const std::string& text_file, double seconds) {
   const double start = now();
-  const auto tokenizer = heed::TextTokenizer::from_file(tokenizer_file);
+  const auto tokenizer = heed::Tokenizer::from_file(tokenizer_file);
   std::printf("read in %.3f s\n", now() - start);
   std::ifstream file(text_file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -116,7 +116,7 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
   add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
   add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
   add("--entropy", arguments.results.entropy, "the entropy of each row's weights, in nats [B, H, Lq]");
-  add("--dropped", arguments.results.dropped,
+  add("--masked-mass", arguments.results.masked_mass,
       "the weight that window and masks remove from each row [B, H, Lq]");
   add("--distance", arguments.results.distance, "the mean of |p - j| under the weights [B, H, Lq]");
 }

@@ -87,10 +87,11 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
 struct Renamed {
   std::string_view old_name, name;
 };
-constexpr std::array<Renamed, 4> kRenamed = {{{"--segments-q", "--query-segments"},
+constexpr std::array<Renamed, 5> kRenamed = {{{"--segments-q", "--query-segments"},
                                               {"--segments-k", "--key-segments"},
                                               {"--alibi", "--alibi-slopes"},
-                                              {"--grad-out", "--grad-output"}}};
+                                              {"--grad-out", "--grad-output"},
+                                              {"--dropped", "--masked-mass"}}};
 
 const Renamed* renamed(std::string_view argument) {
   const std::string_view name = argument.substr(0, argument.find('='));

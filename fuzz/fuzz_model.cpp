@@ -31,7 +31,7 @@ using heed::fuzz::require;
 /// A short text that the model accepts: one word, three times if the context allows, or its first and last
 /// characters.
 std::string words_for(const heed::TrainedModel& trained) {
-  const heed::Tokenizer& tokenizer = trained.tokenizer;
+  const heed::TrainedTokenizer& tokenizer = trained.tokenizer;
   if (tokenizer.is_symbols()) return trained.settings.context > 2 ? "to to to" : "to";
   return tokenizer.text_of(0, {}) +
          (trained.settings.context > 1 ? tokenizer.text_of(tokenizer.size() - 1, {}) : "");

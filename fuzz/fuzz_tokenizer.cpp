@@ -1,4 +1,4 @@
-// Reads arbitrary bytes as a tokenizer.json or as a folder of vocabulary files (TextTokenizer). Either they
+// Reads arbitrary bytes as a tokenizer.json or as a folder of vocabulary files (Tokenizer). Either they
 // are refused with a message that names them, or texts can be tokenised. Then all tokens are in the
 // vocabulary, their offsets lie in the text, and decoding succeeds or is refused with a message.
 //
@@ -17,14 +17,14 @@
 #include "core/utf8.hpp"
 #include "fuzz_support.hpp"
 #include "heed/error.hpp"
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "model_folder.hpp"
 #include "text/vocabulary_files.hpp"
 
 namespace {
 
 using heed::TextToken;
-using heed::TextTokenizer;
+using heed::Tokenizer;
 using heed::fuzz::Bytes;
 using heed::fuzz::MemoryFolder;
 using heed::fuzz::require;
@@ -33,7 +33,7 @@ bool is_between_letters(std::string_view text, std::size_t at) {
   return at == text.size() || (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) != 0x80u);
 }
 
-void use(const TextTokenizer& tokenizer, std::string_view text) {
+void use(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int64_t> ids;
   for (const bool add_special : {false, true}) {
     const std::vector<TextToken> tokens = tokenizer.encode(text, add_special);
@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       use_folder(folder, text());
     } else {
       const std::size_t end = std::min(text().find('\0'), size);
-      use(TextTokenizer::from_json(text().substr(0, end)), text().substr(std::min(end + 1, size)));
+      use(Tokenizer::from_json(text().substr(0, end)), text().substr(std::min(end + 1, size)));
     }
   } catch (const heed::Error& error) {
     if (!is_expected(error, folder.path())) std::cerr << error.what() << std::endl;

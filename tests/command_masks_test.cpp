@@ -114,10 +114,10 @@ TEST_F(CommandMasks, EveryFormReachesTheCall) {
 }
 
 TEST_F(CommandMasks, WriteWhatTheyTakeAway) {
-  run_well({"--mask-pattern", "prefix_lm=3", "--dropped", "d.npy"});
+  run_well({"--mask-pattern", "prefix_lm=3", "--masked-mass", "d.npy"});
   const auto result = attention(
-      query, key, value, {.sparse_mask = heed::masks::prefix_lm(3, 5, 7), .need = heed::Need::dropped});
-  EXPECT_TRUE(same(read("d.npy"), result.dropped));
+      query, key, value, {.sparse_mask = heed::masks::prefix_lm(3, 5, 7), .need = heed::Need::masked_mass});
+  EXPECT_TRUE(same(read("d.npy"), result.masked_mass));
 }
 
 TEST_F(CommandMasks, GradientsGoThroughThem) {

@@ -69,14 +69,14 @@ const std::vector<Shape>& shapes() {
 
 // Options that change a plan.
 std::vector<std::pair<std::string, AttentionOptions>> variants() {
-  AttentionOptions weights, received, map, top_k, dropped, scores, dropout, one_thread, f32_output;
+  AttentionOptions weights, received, map, top_k, masked_mass, scores, dropout, one_thread, f32_output;
   weights.need = Need::weights;
   received.need = Need::received;
   map.map = {64, 64};
   top_k.top_k = 100;
   top_k.need = Need::lse | Need::entropy | Need::max_score;
-  dropped.need = Need::dropped;
-  dropped.window = {100, 0};
+  masked_mass.need = Need::masked_mass;
+  masked_mass.window = {100, 0};
   scores.need = Need::scores;
   scores.scores_stage = heed::ScoresStage::raw;
   dropout.dropout.probability = 0.1;
@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, AttentionOptions>> variants() {
           {"received", received},
           {"map", map},
           {"top_k", top_k},
-          {"masked_mass", dropped},
+          {"masked_mass", masked_mass},
           {"raw scores", scores},
           {"dropout", dropout},
           {"one thread", one_thread},

@@ -94,7 +94,7 @@ struct PaddedCall {
 TEST(ExtremeScores, RowsOfPaddingAreTheMeanOfTheirKeys) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr Need kNeeds = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
-                          Need::weights | Need::dropped;
+                          Need::weights | Need::masked_mass;
   for (const auto& [dtype, lowest] :
        {std::pair{DType::f32, -0x1.fffffep127}, std::pair{DType::bf16, -0x1.fep127},
         std::pair{DType::f64, std::numeric_limits<double>::lowest()}})
@@ -129,7 +129,7 @@ TEST(ExtremeScores, RowsOfPaddingAreTheMeanOfTheirKeys) {
               ASSERT_EQ(got.lse.values<float>()[row], lse);
               ASSERT_EQ(got.max_score.values<float>()[row], max);
               ASSERT_EQ(got.top_k_index.values<std::int64_t>()[2 * row], 0);
-              ASSERT_EQ(got.dropped.values<float>()[row], 0);
+              ASSERT_EQ(got.masked_mass.values<float>()[row], 0);
             }
             ASSERT_NEAR(got.entropy.values<float>()[row], static_cast<double>(naive.entropy(0, h, i)), 2e-5);
             ASSERT_NEAR(got.distance.values<float>()[row], static_cast<double>(naive.distance(0, h, i)),

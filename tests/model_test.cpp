@@ -13,8 +13,8 @@
 
 namespace {
 
-using heed::Tokenizer;
 using heed::TrainedModel;
+using heed::TrainedTokenizer;
 using heed::Vocabulary;
 using heed::test::message_of;
 using heed::test::TemporaryFolder;
@@ -23,8 +23,8 @@ using Words = std::vector<std::string>;
 const std::string kFolder = std::string(HEED_SOURCE_DIR) + "/models/induction";
 constexpr const char* kText = "one two three four five one two three four five";
 
-TEST(Tokenizer, NumbersTheCharactersOfATextByTheirBytes) {
-  const Tokenizer tokenizer = Tokenizer::of_characters("caf\u00e9 face");
+TEST(TrainedTokenizer, NumbersTheCharactersOfATextByTheirBytes) {
+  const TrainedTokenizer tokenizer = TrainedTokenizer::of_characters("caf\u00e9 face");
   EXPECT_FALSE(tokenizer.is_symbols());
   EXPECT_EQ(tokenizer.characters().words(), (Words{" ", "a", "c", "e", "f", "\u00e9"}));
   EXPECT_EQ(tokenizer.tokens_of("\u00e9 f"), (Words{"\u00e9", " ", "f"}));
@@ -35,8 +35,8 @@ TEST(Tokenizer, NumbersTheCharactersOfATextByTheirBytes) {
   EXPECT_EQ(tokenizer.text_of(5, {}), "\u00e9");
 }
 
-TEST(Tokenizer, NumbersWordsOntoSymbolsAsTheyFirstAppear) {
-  const Tokenizer tokenizer = Tokenizer::of_symbols(3);
+TEST(TrainedTokenizer, NumbersWordsOntoSymbolsAsTheyFirstAppear) {
+  const TrainedTokenizer tokenizer = TrainedTokenizer::of_symbols(3);
   EXPECT_TRUE(tokenizer.is_symbols());
   const Words words = tokenizer.tokens_of("b, a b");
   EXPECT_EQ(words, (Words{"b", "a", "b"}));
@@ -48,12 +48,12 @@ TEST(Tokenizer, NumbersWordsOntoSymbolsAsTheyFirstAppear) {
   EXPECT_EQ(tokenizer.text_of(2, words), "#2");
 }
 
-TEST(Tokenizer, SaysWhatItDoesNotKnow) {
-  const Tokenizer letters = Tokenizer::of_characters("ab");
-  const Tokenizer symbols = Tokenizer::of_symbols(2);
-  EXPECT_EQ(message_of([] { (void)Tokenizer::of_characters("\xff", "the file"); }),
+TEST(TrainedTokenizer, SaysWhatItDoesNotKnow) {
+  const TrainedTokenizer letters = TrainedTokenizer::of_characters("ab");
+  const TrainedTokenizer symbols = TrainedTokenizer::of_symbols(2);
+  EXPECT_EQ(message_of([] { (void)TrainedTokenizer::of_characters("\xff", "the file"); }),
             "the file is not UTF-8 text");
-  EXPECT_EQ(message_of([] { (void)Tokenizer::of_symbols(0); }),
+  EXPECT_EQ(message_of([] { (void)TrainedTokenizer::of_symbols(0); }),
             "count is 0; 1 to 1000000 symbols are expected");
   EXPECT_EQ(message_of([&] { (void)letters.tokens_of("\xc3"); }), "the text is not UTF-8 text");
   EXPECT_EQ(message_of([&] { (void)letters.encode({"c"}, "it"); }),

@@ -45,7 +45,7 @@ constexpr std::uint64_t kSeed = 20261125;
 // Results that do not need the weights a second time.
 bool comes_by_ranges(const heed::ResultEntry& entry) {
   return heed::has_rows(entry.shape) && entry.shape != heed::ResultShape::pair &&
-         entry.need != heed::Need::dropped;
+         entry.need != heed::Need::masked_mass;
 }
 
 // The call, requesting only those results.
@@ -364,14 +364,14 @@ TEST_F(SmallStreams, SayWhatTheSizesOfKeysAre) {
 }
 
 TEST_F(SmallStreams, SayWhichResultsTheyHave) {
-  Tensor dropped({2, 3}, DType::f32), weights({2, 3, 7000}, DType::f32), map({2, 2, 2}, DType::f32);
+  Tensor masked_mass({2, 3}, DType::f32), weights({2, 3, 7000}, DType::f32), map({2, 2, 2}, DType::f32);
   const auto message = [&] { return message_of([&] { (void)stream(); }); };
   const std::string expected =
       " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive range by "
       "range";
-  outputs_.dropped = dropped.mutable_view();
-  EXPECT_EQ(message(), "outputs.dropped" + expected);
-  outputs_.dropped = {};
+  outputs_.masked_mass = masked_mass.mutable_view();
+  EXPECT_EQ(message(), "outputs.masked_mass" + expected);
+  outputs_.masked_mass = {};
   outputs_.weights = weights.mutable_view();
   EXPECT_EQ(message(), "outputs.weights" + expected);
   outputs_.weights = {};

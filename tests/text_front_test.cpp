@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/utf8.hpp"
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "support.hpp"
 #include "text/known_patterns.hpp"
 #include "text/normalizer.hpp"
@@ -55,7 +55,7 @@ std::vector<TextPart> words_of(const std::string& part, AlignedText text) {
 }
 
 std::string refusal_of(const std::string& file) {
-  return message_of([&] { (void)TextTokenizer::from_json(file, "t.json"); });
+  return message_of([&] { (void)Tokenizer::from_json(file, "t.json"); });
 }
 
 // A tokenizer of whole words, with other parts added to its file.
@@ -120,13 +120,13 @@ TEST(TextFront, ARegularExpressionThatGoesBackForEverIsStopped) {
 }
 
 TEST(TextFront, TextThatIsNotUtf8IsRefusedByItsByte) {
-  const auto tokenizer = TextTokenizer::from_json(word_list(""));
+  const auto tokenizer = Tokenizer::from_json(word_list(""));
   EXPECT_EQ(message_of([&] { (void)tokenizer.encode("aé\xff"); }), "text is not UTF-8 at byte 3");
   EXPECT_EQ(message_of([&] { (void)tokenizer.encode("\xed\xa0\x80"); }), "text is not UTF-8 at byte 0");
 }
 
 TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
-  const auto tokenizer = TextTokenizer::from_json(word_list(R"(,
+  const auto tokenizer = Tokenizer::from_json(word_list(R"(,
     "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
     "added_tokens": [
       {"id": 4, "content": "<S>", "special": true, "lstrip": true, "rstrip": true, "normalized": false},
@@ -149,7 +149,7 @@ TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
 }
 
 TEST(TextFront, TheFirstWordAloneIsMarkedWhereTheSchemeSaysFirst) {
-  const auto tokenizer = TextTokenizer::from_json(word_list(R"(,
+  const auto tokenizer = Tokenizer::from_json(word_list(R"(,
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},
     "added_tokens": [{"id": 4, "content": "<s>", "special": true, "normalized": false}])"));
   EXPECT_EQ(tokenizer.encode("a<s>a"),

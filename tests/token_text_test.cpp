@@ -7,14 +7,14 @@
 #include <tuple>
 #include <vector>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "support.hpp"
 #include "text/token_decoder.hpp"
 
 namespace {
 
 using heed::TextToken;
-using heed::TextTokenizer;
+using heed::Tokenizer;
 using heed::detail::JsonPart;
 using heed::test::message_of;
 using Tokens = std::vector<std::string>;
@@ -44,13 +44,13 @@ Places places(const std::string& post_processor, bool prefixed, std::string_view
               bool add_special = true) {
   Places all;
   for (const TextToken& one :
-       TextTokenizer::from_json(file_with(post_processor, prefixed)).encode(text, add_special))
+       Tokenizer::from_json(file_with(post_processor, prefixed)).encode(text, add_special))
     all.emplace_back(static_cast<int>(one.id), static_cast<int>(one.begin), static_cast<int>(one.end));
   return all;
 }
 
 std::string refusal_of(const std::string& post_processor) {
-  return message_of([&] { (void)TextTokenizer::from_json(file_with(post_processor, false), "t.json"); });
+  return message_of([&] { (void)Tokenizer::from_json(file_with(post_processor, false), "t.json"); });
 }
 
 constexpr std::string_view kText = " a  ab é a   <m> a";
@@ -110,7 +110,7 @@ TEST(PostProcessors, FillTemplates) {
 }
 
 TEST(PostProcessors, SayWhichTokensAreSpecial) {
-  const auto tokens = TextTokenizer::from_json(file_with(kTemplate, false)).encode("a<m><s>");
+  const auto tokens = Tokenizer::from_json(file_with(kTemplate, false)).encode("a<m><s>");
   ASSERT_EQ(tokens.size(), 6u);
   EXPECT_EQ(tokens[0], (TextToken{5, 0, 0, true}));
   EXPECT_EQ(tokens[1], (TextToken{0, 0, 1, false}));

@@ -20,8 +20,9 @@
 namespace heed::cli {
 namespace {
 
-// Per-row results. Their means characterise a head.
-constexpr std::array<const char*, 5> kRowResults = {"entropy", "distance", "dropped", "max_score", "lse"};
+// Per-row results. Their means characterise a head. Older files call masked_mass `dropped`.
+constexpr std::array<const char*, 6> kRowResults = {"entropy", "distance",  "masked_mass",
+                                                    "dropped", "max_score", "lse"};
 
 std::vector<double> means_of(const Tensor& rows) {
   const Tensor copy = Tensor::copy_of(rows, DType::f64);

@@ -12,8 +12,8 @@ std::int64_t size_of_axis(const Dims& shape, int from_end) {
 distributed::Results results_of(const AttentionOptions& options) {
   if (has(options.need, Need::received) || options.received_last > 0 || options.map.rows > 0)
     return distributed::Results::sums;
-  const bool weights =
-      has(options.need, Need::weights) || has(options.need, Need::scores) || has(options.need, Need::dropped);
+  const bool weights = has(options.need, Need::weights) || has(options.need, Need::scores) ||
+                       has(options.need, Need::masked_mass);
   return weights ? distributed::Results::weights : distributed::Results::of_rows;
 }
 

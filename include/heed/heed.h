@@ -168,7 +168,7 @@ typedef struct heed_attention_outputs {
   heed_attention_run* run;
   int64_t* recomputed_rows;  ///< number of rows that f32 cannot represent (NaN, scores beyond 2^19), computed
                              ///< in f64
-  const heed_tensor* dropped;  ///< [B, H, Lq]: masked mass, the weight that masks remove
+  const heed_tensor* masked_mass;  ///< [B, H, Lq]: the weight that masks remove
 } heed_attention_outputs;
 
 /// Inputs of the backward pass (heed/attention/backward.hpp): the tensors of the forward call, its results,

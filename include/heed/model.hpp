@@ -5,5 +5,5 @@
 #include "heed/model/generate.hpp"
 #include "heed/model/look.hpp"
 #include "heed/model/model.hpp"
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "heed/model/walk.hpp"

@@ -22,9 +22,9 @@ from ._places import whole
 from ._run import CallMap, Run, consecutive
 from .torch._ops import untracked
 
-ROWS = ("lse", "max_score", "entropy", "distance", "dropped", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
+ROWS = ("lse", "max_score", "entropy", "distance", "masked_mass", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
 COLUMNS = ("weights", "received", "received_last")  # […, Lk]
-NEEDS = ("entropy", "received", "weights", "max_score", "distance", "dropped")
+NEEDS = ("entropy", "received", "weights", "max_score", "distance", "masked_mass")
 
 Rows = int | slice | Iterable[int]
 
@@ -199,8 +199,8 @@ class Asked:
 
     def options(self, call: Call) -> dict[str, Any]:
         options = call.options()
-        # `dropped` compares with causal attention. A causal row mask therefore sets `causal`, too.
-        if "dropped" in self.names and call.row_mask is not None and call.row_mask.is_causal():
+        # `masked_mass` compares with causal attention. A causal row mask therefore sets `causal`, too.
+        if "masked_mass" in self.names and call.row_mask is not None and call.row_mask.is_causal():
             options["causal"] = True
         return options
 
@@ -322,7 +322,7 @@ def capture(
     weights: bool = False,
     max_score: bool = False,
     distance: bool = False,
-    dropped: bool = False,
+    masked_mass: bool = False,
     received_last: int = 0,
     map: tuple[int, int] | None = None,
     tiles: Iterable[Sequence[int]] = (),
@@ -348,7 +348,7 @@ def capture(
     """
     asked = Asked(layers=layers, heads=heads, rows=rows, tiles=tiles, top_k=top_k, received_last=received_last, map=map,
                   entropy=entropy, received=received, weights=weights, max_score=max_score, distance=distance,
-                  dropped=dropped)
+                  masked_mass=masked_mass)
     if report and to is not None:
         raise ValueError("report is True together with to, which stores no queries and keys; weights=True is expected, "
                          "from which heed.open(to).report() makes the report")

@@ -41,7 +41,7 @@ class CallMap(NamedTuple):
     weights: Any = None  #: [B, H, Lq, Lk]
     max_score: Any = None  #: [B, H, Lq]
     distance: Any = None  #: [B, H, Lq]: the mean distance to the keys under the weights
-    dropped: Any = None  #: [B, H, Lq]: the share that masks removed
+    masked_mass: Any = None  #: [B, H, Lq]: the share that masks removed
     received_last: Any = None  #: [B, H, Lk]: the total weight on each key from the last rows
     map: Any = None  #: [B, H, R, C]: the weights summed into bins
     tiles: Any = None  #: a list of [B, H, rows, keys], clipped to the call

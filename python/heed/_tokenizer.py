@@ -22,7 +22,7 @@ class Encoded(NamedTuple):
 class Tokenizer:
     """The tokenizer of a tokenizer.json: byte-level BPE, WordPiece, Unigram, SentencePiece BPE, or whole words."""
 
-    def __init__(self, data: _heed.TextTokenizer, again: tuple[Callable[..., Tokenizer], tuple[Any, ...]]) -> None:
+    def __init__(self, data: _heed.Tokenizer, again: tuple[Callable[..., Tokenizer], tuple[Any, ...]]) -> None:
         self._data = data
         self._again = again  # (function, arguments): rebuilds it when unpickling
 

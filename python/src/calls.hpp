@@ -119,7 +119,7 @@ void define_model(nb::module_& module);           ///< only in a build with heed
 void define_model_cause(nb::module_& module);     ///< the same
 void define_model_generate(nb::module_& module);  ///< the same
 void define_nn(nb::module_& module);              ///< the same
-void define_text_tokenizer(nb::module_& module);  ///< the same
+void define_tokenizer(nb::module_& module);       ///< the same
 void define_pretrained(nb::module_& module);      ///< the same
 
 }  // namespace heed::python

@@ -97,7 +97,7 @@ NB_MODULE(_heed, module) {
 #ifdef HEED_PYTHON_NN
   heed::python::define_nn(module);
   heed::python::define_model(module);
-  heed::python::define_text_tokenizer(module);
+  heed::python::define_tokenizer(module);
   heed::python::define_pretrained(module);
   heed::python::define_model_cause(module);
   heed::python::define_model_generate(module);

@@ -393,11 +393,11 @@ def test_masks_without_a_matrix_are_their_booleans():
         heed.SparseMask.flash([[40 if j < 40 else 100] for j in range(100)], causal=True, queries=100),
     ]
     dense = (np.arange(100)[None] <= np.arange(100)[:, None]) & (doc[None] == doc[:, None])
-    expected = heed.attention(x, x, x, mask=dense, need=["weights", "lse", "dropped"])
+    expected = heed.attention(x, x, x, mask=dense, need=["weights", "lse", "masked_mass"])
     for mask in masks:
         assert np.array_equal(mask.dense()[0, 0], dense)
-        result = heed.attention(x, x, x, mask=mask, need=["weights", "lse", "dropped"])
-        for name in ("output", "weights", "lse", "dropped"):
+        result = heed.attention(x, x, x, mask=mask, need=["weights", "lse", "masked_mass"])
+        for name in ("output", "weights", "lse", "masked_mass"):
             assert np.array_equal(getattr(result, name), getattr(expected, name)), (mask, name)
     assert by_name.runs(0, 0, 50) == [(40, 51)]
     assert by_name.shape == (1, 1, 100, 100) and by_name.nbytes < 10_000

@@ -174,7 +174,7 @@ PARTS = {
     "Memory": "the memory of an array",
     "ModelData": "part of a Model",
     "ReportData": "part of a Report",
-    "TextTokenizer": "part of a Tokenizer",
+    "Tokenizer": "part of a Tokenizer",
     "TrainedModelData": "part of a TrainedModel",
     "CallMap": "part of Maps and Runs",
     "HeedBackend": "has only class methods",

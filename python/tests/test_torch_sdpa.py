@@ -274,7 +274,7 @@ def test_gradcheck_through_output_weights_and_lse(name):
     assert torch.autograd.gradcheck(call, (query, key, value, bias, sinks))
 
 
-EVERY = ("weights", "max_score", "entropy", "distance", "dropped", "received", "scores")
+EVERY = ("weights", "max_score", "entropy", "distance", "masked_mass", "received", "scores")
 
 
 @pytest.mark.parametrize("name", [*EVERY, "output", "lse", "top_k_index", "top_k_weight"])

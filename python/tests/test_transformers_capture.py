@@ -20,10 +20,10 @@ EVERYTHING = {"top_k": 3, "entropy": True, "received": True, "weights": True, "m
               "received_last": 4, "map": (3, 3)}
 
 
-def knows_dropped():
+def knows_masked_mass():
     one = np.zeros((1, 1, 1, 1), np.float32)
     try:
-        heed.attention(one, one, one, need="dropped")
+        heed.attention(one, one, one, need="masked_mass")
     except ValueError:
         return False
     return True
@@ -106,7 +106,7 @@ def test_the_output_is_that_of_a_run_without_capture():
         given = inputs(name)
         with torch.no_grad():
             expected = ours(**given).logits
-            for asked in ({}, EVERYTHING, {"dropped": knows_dropped()}, {"heads": [0], "weights": True},
+            for asked in ({}, EVERYTHING, {"masked_mass": knows_masked_mass()}, {"heads": [0], "weights": True},
                           {"rows": [3], "top_k": 2}, {"layers": 1}):
                 with heed.transformers.capture(**asked):
                     assert torch.equal(ours(**given).logits, expected)
@@ -132,22 +132,22 @@ def test_steps_of_generation_have_the_rows_that_they_have():
     assert [tuple(call.weights.shape) for call in maps] == [(2, 4, 2, 9), (2, 4, 1, 4), (2, 4, 1, 4)]
 
 
-@pytest.mark.skipif(not knows_dropped(), reason="this heed does not know `dropped`")
-def test_dropped_is_the_share_that_a_window_took_away():
+@pytest.mark.skipif(not knows_masked_mass(), reason="this heed does not know `masked_mass`")
+def test_masked_mass_is_the_share_that_a_window_took_away():
     eager, ours = pair("Mistral")
     given = inputs("Mistral", padded=False)
-    with torch.no_grad(), heed.transformers.capture(dropped=True, layers=0) as maps:
+    with torch.no_grad(), heed.transformers.capture(masked_mass=True, layers=0) as maps:
         ours(**given)
     ours.config.sliding_window = 64
     with torch.no_grad(), heed.transformers.capture(weights=True, layers=0) as all_keys:
         ours(**given)
     row, key = torch.arange(9)[:, None], torch.arange(9)
-    assert_close(maps[0].dropped, (all_keys[0].weights * (key <= row - 4)).sum(-1))
-    assert float(maps[0].dropped.max()) > 0.1
-    with torch.no_grad(), heed.transformers.capture(dropped=True, layers=0, rows=[8, 2], heads=[1, 2]) as some:
+    assert_close(maps[0].masked_mass, (all_keys[0].weights * (key <= row - 4)).sum(-1))
+    assert float(maps[0].masked_mass.max()) > 0.1
+    with torch.no_grad(), heed.transformers.capture(masked_mass=True, layers=0, rows=[8, 2], heads=[1, 2]) as some:
         ours.config.sliding_window = 4
         ours(**given)
-    assert_close(some[0].dropped, maps[0].dropped[:, 1:3, [2, 8]])
+    assert_close(some[0].masked_mass, maps[0].masked_mass[:, 1:3, [2, 8]])
 
 
 # Folders.

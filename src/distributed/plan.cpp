@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/message.hpp"
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 
 namespace heed::distributed {
 namespace {
@@ -62,7 +62,7 @@ std::string why_not(Scheme scheme, const PlannedCall& call) {
 
 struct Formula {
   Scheme scheme;
-  Cost (*cost)(const Model&);
+  Cost (*cost)(const CostModel&);
 };
 
 constexpr std::array<Formula, 4> kFormulas = {{{Scheme::ring, ring_cost},
@@ -71,12 +71,12 @@ constexpr std::array<Formula, 4> kFormulas = {{{Scheme::ring, ring_cost},
                                                {Scheme::decode, decode_cost}}};
 
 // The time of all the arithmetic on one rank.
-double alone(const Model& model) {
+double alone(const CostModel& model) {
   return model.seconds_of(model.all_cells()) * static_cast<double>(model.call.batch * model.call.heads) *
          (model.call.gradients ? 1 + kBackwardWork : 1);
 }
 
-SchemePlan planned(const Formula& formula, const Model& model) {
+SchemePlan planned(const Formula& formula, const CostModel& model) {
   SchemePlan plan;
   plan.scheme = formula.scheme;
   plan.note = why_not(formula.scheme, model.call);
@@ -108,7 +108,7 @@ std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines, 
   require_call(call);
   check_machines(machines);
   require_shardings(queries, keys);
-  const Model model = {call, machines, queries, keys};
+  const CostModel model = {call, machines, queries, keys};
   std::vector<SchemePlan> plans;
   for (const Formula& formula : kFormulas) plans.push_back(planned(formula, model));
   return plans;

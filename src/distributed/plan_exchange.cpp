@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 
 namespace heed::distributed {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 // The traffic of rows and keys from their ranks to those that compute the heads, or back.
 class HeadsExchange {
  public:
-  explicit HeadsExchange(const Model& model) : model_(model) {}
+  explicit HeadsExchange(const CostModel& model) : model_(model) {}
 
   // The arguments are the bytes of a row of all query heads of a key head, and the bytes of a key.
   [[nodiscard]] Traffic traffic(double row_bytes, double key_bytes, bool back) const {
@@ -39,10 +39,10 @@ class HeadsExchange {
   }
 
  private:
-  const Model& model_;
+  const CostModel& model_;
 };
 
-std::string ulysses_note(const Model& model) {
+std::string ulysses_note(const CostModel& model) {
   const std::int64_t ranks = model.ranks();
   if (ranks > model.units())
     return std::to_string(ranks - model.units()) + " of " + std::to_string(ranks) + " ranks have no head";
@@ -61,7 +61,7 @@ struct SpanOwners {
   std::int64_t all = 0;  // spans
   std::int64_t moved = 0;
 
-  explicit SpanOwners(const Model& model)
+  explicit SpanOwners(const CostModel& model)
       : spans(static_cast<std::size_t>(model.ranks())), cells(spans), received(spans), sent(spans) {
     const std::int64_t length = model.keys.length();
     for (std::int64_t begin = 0; begin < length; begin += kSpanKeys)
@@ -69,7 +69,7 @@ struct SpanOwners {
   }
 
  private:
-  void add(const Model& model, PositionRange span) {
+  void add(const CostModel& model, PositionRange span) {
     const std::int64_t seen = model.sees().cells(PositionRange{0, model.queries.length()}, span);
     if (seen == 0) return;
     std::vector<std::pair<int, std::int64_t>> held;  // each rank and its count
@@ -113,7 +113,7 @@ struct QueryRounds {
   double seconds = 0;
   std::vector<double> sent;  // by each rank
 
-  explicit QueryRounds(const Model& model) : sent(static_cast<std::size_t>(model.ranks())) {
+  explicit QueryRounds(const CostModel& model) : sent(static_cast<std::size_t>(model.ranks())) {
     const int ranks = model.ranks();
     std::vector<std::int64_t> before = {0};  // prefix sums of the ranks' rows, over two rounds of ranks
     for (int rank = 0; rank < 2 * ranks; ++rank)
@@ -135,7 +135,7 @@ struct QueryRounds {
 
 }  // namespace
 
-Cost ulysses_cost(const Model& model) {
+Cost ulysses_cost(const CostModel& model) {
   const HeadsExchange exchange(model);
   const double group = model.group();
   const double most_units = as_double(exchange.units_of(0));
@@ -164,7 +164,7 @@ Cost ulysses_cost(const Model& model) {
   return cost;
 }
 
-Cost decode_cost(const Model& model) {
+Cost decode_cost(const CostModel& model) {
   const SpanOwners owners(model);
   const QueryRounds rounds(model);
   const double heads = as_double(model.call.batch * model.call.heads);

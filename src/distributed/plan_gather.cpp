@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 
 namespace heed::distributed {
 namespace {
@@ -15,14 +15,14 @@ constexpr std::int64_t kSplitKeys = 768;
 constexpr std::int64_t kSplitStep = 192;
 
 // Each rank passes its latest block to the next rank, until all ranks have all blocks.
-double forward_sent(const Model& model, int rank) {
+double forward_sent(const CostModel& model, int rank) {
   if (model.ranks() == 1) return 0;
   const int next = (rank + 1) % model.ranks();
   return as_double(model.units() * (model.keys.length() - model.keys.rows(next))) * model.key_bytes();
 }
 
 // The next head's keys travel during a head's computation.
-Cost forward_cost(const Model& model) {
+Cost forward_cost(const CostModel& model) {
   const int ranks = model.ranks();
   const double units = as_double(model.units());
   const double length = as_double(model.keys.length());
@@ -51,7 +51,7 @@ struct Split {
   double cells = 0;
 };
 
-std::vector<Split> splits_of(const Model& model) {
+std::vector<Split> splits_of(const CostModel& model) {
   const std::int64_t length = model.keys.length();
   const std::int64_t count = std::clamp<std::int64_t>(
       std::min(ceil_div(kEnoughTasks, model.units()), ceil_div(length, kSplitKeys)), 1, kEnoughTasks);
@@ -69,7 +69,7 @@ std::vector<Split> splits_of(const Model& model) {
 // work.
 class Shares {
  public:
-  explicit Shares(const Model& model) : model_(model), splits_(splits_of(model)) {
+  explicit Shares(const CostModel& model) : model_(model), splits_(splits_of(model)) {
     for (const Split& split : splits_) head_cells_ += split.cells;
     double before = 0;
     for (std::int64_t unit = 0; unit < model.units(); ++unit)
@@ -120,14 +120,14 @@ class Shares {
  private:
   static std::int64_t as_signed(std::size_t n) { return static_cast<std::int64_t>(n); }
 
-  const Model& model_;
+  const CostModel& model_;
   std::vector<Split> splits_;
   double head_cells_ = 0;
   std::vector<int> ranks_;  // of each task: by key head, then by split
 };
 
 // A rank sends after its computation. A receiver waits for the first sender, and then for its own link.
-double backward_seconds(const Model& model, const Traffic& in, const Traffic& out,
+double backward_seconds(const CostModel& model, const Traffic& in, const Traffic& out,
                         const std::vector<double>& cells) {
   double all_sent = 0;
   double first = std::numeric_limits<double>::infinity();
@@ -147,7 +147,7 @@ double backward_seconds(const Model& model, const Traffic& in, const Traffic& ou
 }
 
 // The parts of dQ return to the ranks of the rows, which add them in the order of the splits.
-Cost backward_cost(const Model& model) {
+Cost backward_cost(const CostModel& model) {
   const Shares shares(model);
   Traffic in(model);
   Traffic out(model);
@@ -172,7 +172,7 @@ Cost backward_cost(const Model& model) {
 
 }  // namespace
 
-Cost gather_cost(const Model& model) {
+Cost gather_cost(const CostModel& model) {
   Cost cost = forward_cost(model);
   if (!model.call.gradients) return cost;
   Cost backward = backward_cost(model);

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 
 namespace heed::distributed {
 namespace {
@@ -41,7 +41,7 @@ struct RankTime {
 
 class Ring {
  public:
-  explicit Ring(const Model& model)
+  explicit Ring(const CostModel& model)
       : model_(model),
         length_(model.keys.length()),
         blocks_(ceil_div(length_, kSpanKeys)),
@@ -219,7 +219,7 @@ class Ring {
     return 0;
   }
 
-  const Model& model_;
+  const CostModel& model_;
   std::int64_t length_;
   std::int64_t blocks_;
   std::vector<std::vector<PositionRange>> seen_;  // blocks of each rank
@@ -230,7 +230,7 @@ class Ring {
 
 }  // namespace
 
-Cost ring_cost(const Model& model) {
+Cost ring_cost(const CostModel& model) {
   const Ring ring(model);
   const double blocks = model.ranks() > 1 ? kUnderWay * ring.block_bytes() : 0;
   const double heads = as_double(model.call.batch * model.call.heads);

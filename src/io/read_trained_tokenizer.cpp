@@ -30,14 +30,14 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   bool binary(nlohmann::json::binary_t& /*value*/) override { misplaced(); }
 
   bool number_unsigned(std::uint64_t value) override {
-    if (place_ != Place::symbols || value < 1 || value > Tokenizer::kMax) misplaced();
+    if (place_ != Place::symbols || value < 1 || value > TrainedTokenizer::kMax) misplaced();
     symbols = static_cast<std::int64_t>(value);
     return true;
   }
 
   bool string(std::string& text) override {
     if (place_ != Place::list) misplaced();
-    if (characters.size() == Tokenizer::kMax) fail_list();
+    if (characters.size() == TrainedTokenizer::kMax) fail_list();
     if (text.empty() || text.size() != decode_utf8(text).length) misplaced();
     if (!characters.empty() && text <= characters.back()) fail("has characters that are not in order");
     characters.push_back(std::move(text));
@@ -86,12 +86,12 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
     fail("is not a vocabulary: an object with 'characters' or 'symbols' is expected");
   }
   [[noreturn]] void fail_list() const {
-    fail("has characters that are not a list of 1 to " + std::to_string(Tokenizer::kMax));
+    fail("has characters that are not a list of 1 to " + std::to_string(TrainedTokenizer::kMax));
   }
 
   [[noreturn]] void misplaced() const {
     if (place_ == Place::symbols)
-      fail("has symbols that are not a number from 1 to " + std::to_string(Tokenizer::kMax));
+      fail("has symbols that are not a number from 1 to " + std::to_string(TrainedTokenizer::kMax));
     if (place_ == Place::characters) fail_list();
     if (place_ == Place::list) fail("has a character that is not one code point");
     fail_form();
@@ -101,16 +101,16 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
   Place place_ = Place::outside;
 };
 
-Tokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
+TrainedTokenizer tokenizer_from_json(std::string_view text, const std::string& path) {
   TokenizerReader reader(path);
   (void)nlohmann::json::sax_parse(text, &reader);  // throws where the text does not fit
-  if (reader.characters.empty()) return Tokenizer::of_symbols(reader.symbols);
-  return Tokenizer::of_characters(Vocabulary(std::move(reader.characters)));
+  if (reader.characters.empty()) return TrainedTokenizer::of_symbols(reader.symbols);
+  return TrainedTokenizer::of_characters(Vocabulary(std::move(reader.characters)));
 }
 
 }  // namespace
 
-Tokenizer tokenizer_in(const std::string& folder) {
+TrainedTokenizer tokenizer_in(const std::string& folder) {
   constexpr std::uintmax_t kMiB = 16;  // a million characters, escaped in up to 15 bytes
   constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();  // the reader counts
   const std::string path = folder + "/vocabulary.json";

@@ -28,30 +28,30 @@ std::vector<std::string> characters_in(std::string_view text) {
 
 }  // namespace
 
-Tokenizer Tokenizer::of_characters(std::string_view text, const std::string& source) {
+TrainedTokenizer TrainedTokenizer::of_characters(std::string_view text, const std::string& source) {
   if (!detail::is_utf8(text)) detail::refuse(source, " is not UTF-8 text");
   return of_characters(Vocabulary(characters_in(text)));
 }
 
-Tokenizer Tokenizer::of_characters(Vocabulary characters) {
-  Tokenizer tokenizer;
+TrainedTokenizer TrainedTokenizer::of_characters(Vocabulary characters) {
+  TrainedTokenizer tokenizer;
   tokenizer.characters_ = std::move(characters);
   return tokenizer;
 }
 
-Tokenizer Tokenizer::of_symbols(std::int64_t count) {
+TrainedTokenizer TrainedTokenizer::of_symbols(std::int64_t count) {
   if (count < 1 || count > kMax) detail::refuse("count is ", count, "; 1 to ", kMax, " symbols are expected");
-  Tokenizer tokenizer;
+  TrainedTokenizer tokenizer;
   tokenizer.symbols_ = count;
   return tokenizer;
 }
 
-std::vector<std::string> Tokenizer::tokens_of(std::string_view text, const std::string& source) const {
+std::vector<std::string> TrainedTokenizer::tokens_of(std::string_view text, const std::string& source) const {
   if (!detail::is_utf8(text)) detail::refuse(source, " is not UTF-8 text");
   return is_symbols() ? split_words(text) : characters_in(text);
 }
 
-Tensor Tokenizer::encode(const std::vector<std::string>& tokens, const std::string& source) const {
+Tensor TrainedTokenizer::encode(const std::vector<std::string>& tokens, const std::string& source) const {
   Tensor ids = Tensor::uninitialized({static_cast<std::int64_t>(tokens.size())}, DType::i64);
   std::int64_t* to = ids.values<std::int64_t>().data();
   if (is_symbols()) {
@@ -70,7 +70,7 @@ Tensor Tokenizer::encode(const std::vector<std::string>& tokens, const std::stri
   return ids;
 }
 
-std::string Tokenizer::text_of(std::int64_t id, const std::vector<std::string>& tokens) const {
+std::string TrainedTokenizer::text_of(std::int64_t id, const std::vector<std::string>& tokens) const {
   if (id < 0 || id >= size()) detail::refuse("id is ", id, "; 0 to ", size() - 1, " is expected");
   if (!is_symbols()) return characters_.word(id);
   const std::vector<std::string> words = distinct(tokens);

@@ -9,6 +9,6 @@
 namespace heed::detail {
 
 /// Reads a folder's vocabulary.json. Throws Error (io), naming the file, for what save_model() did not write.
-[[nodiscard]] HEED_API Tokenizer tokenizer_in(const std::string& folder);
+[[nodiscard]] HEED_API TrainedTokenizer tokenizer_in(const std::string& folder);
 
 }  // namespace heed::detail

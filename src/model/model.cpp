@@ -19,7 +19,7 @@ namespace heed {
 namespace {
 
 // Characters and words are shown as they stand in the text.
-ModelTokens own_tokens(const Tokenizer& tokenizer, std::string_view text, const std::string& source) {
+ModelTokens own_tokens(const TrainedTokenizer& tokenizer, std::string_view text, const std::string& source) {
   ModelTokens made;
   made.shown = tokenizer.tokens_of(text, source);
   if (made.shown.empty()) detail::refuse(source, " has no tokens; at least one is expected");
@@ -34,8 +34,8 @@ ModelTokens own_tokens(const Tokenizer& tokenizer, std::string_view text, const 
   return made;
 }
 
-Tokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
-  Tokenizer tokenizer = detail::tokenizer_in(folder);
+TrainedTokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
+  TrainedTokenizer tokenizer = detail::tokenizer_in(folder);
   if (tokenizer.size() != info.vocabulary)
     throw Error(ErrorCode::io, folder + "/vocabulary.json has " + std::to_string(tokenizer.size()) +
                                    " tokens; config.json says " + std::to_string(info.vocabulary));
@@ -43,7 +43,7 @@ Tokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
 }
 
 // A text may begin with any character.
-void set_own_tokenizer(Tokenizer tokenizer, detail::ModelParts& parts) {
+void set_own_tokenizer(TrainedTokenizer tokenizer, detail::ModelParts& parts) {
   parts.info.symbols = tokenizer.is_symbols();
   if (!parts.info.symbols) parts.info.begin_token = 0;
   parts.own_tokenizer = std::move(tokenizer);
@@ -123,7 +123,7 @@ Model::~Model() = default;
 
 const ModelInfo& Model::info() const noexcept { return parts_->info; }
 
-const TextTokenizer* Model::tokenizer() const noexcept {
+const Tokenizer* Model::tokenizer() const noexcept {
   return parts_->tokenizer ? &*parts_->tokenizer : nullptr;
 }
 

@@ -16,9 +16,9 @@ struct ModelParts {
   ModelInfo info;
   std::shared_ptr<Weights> weights;
   std::unique_ptr<const Family> family;  ///< its matrices point into `weights`
-  std::optional<TextTokenizer> tokenizer;
-  std::string lack = {};                   ///< the reason if there is no tokenizer: "has no tokenizer.json"
-  std::optional<Tokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
+  std::optional<Tokenizer> tokenizer;
+  std::string lack = {};  ///< the reason if there is no tokenizer: "has no tokenizer.json"
+  std::optional<TrainedTokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
 };
 
 }  // namespace heed::detail

@@ -12,7 +12,7 @@ constexpr std::string_view kBroken = "\uFFFD";
 
 }  // namespace
 
-TextStream::TextStream(const TextTokenizer& tokenizer, const std::vector<std::int64_t>& before)
+TextStream::TextStream(const Tokenizer& tokenizer, const std::vector<std::int64_t>& before)
     : tokenizer_(tokenizer) {
   for (std::size_t i = before.size() - std::min(before.size(), kBefore); i < before.size(); ++i)
     take(before[i]);

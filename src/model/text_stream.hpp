@@ -5,21 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 namespace heed::detail {
 
 class TextStream {
  public:
   /// Continues after these tokens. The tokenizer must outlive it.
-  TextStream(const TextTokenizer& tokenizer, const std::vector<std::int64_t>& before);
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::int64_t>& before);
   /// Returns the text that one more token adds: nothing while the last letter lacks bytes, unless `last`.
   [[nodiscard]] std::string add(std::int64_t id, bool last);
 
  private:
   void take(std::int64_t id);
 
-  const TextTokenizer& tokenizer_;
+  const Tokenizer& tokenizer_;
   std::vector<std::int64_t> ids_;  // a few tokens already returned, and the pending ones
   std::size_t told_ = 0;
 };

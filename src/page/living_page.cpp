@@ -31,7 +31,7 @@ void check_size(const nn::LanguageModelConfig& config) {
 // The beginning of the text with as many tokens as the model can read, without characters that it does not
 // know.
 std::string readable(const TrainedModel& trained, std::string_view text) {
-  const Tokenizer& tokenizer = trained.tokenizer;
+  const TrainedTokenizer& tokenizer = trained.tokenizer;
   const bool words = tokenizer.is_symbols();
   std::vector<std::string> taken;
   std::set<std::string> different;

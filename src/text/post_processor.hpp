@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "text/shared/json_part.hpp"
 #include "text/vocabulary.hpp"
 

@@ -41,7 +41,7 @@ std::string_view without_spaces(std::string_view text) {
 
 // The concatenation of the texts is the decoded text. A token may decode differently after others, so its
 // text is what it adds to the text of some tokens before it.
-std::vector<TokenText> texts_of(const TextTokenizer& tokenizer, std::span<const std::int64_t> ids) {
+std::vector<TokenText> texts_of(const Tokenizer& tokenizer, std::span<const std::int64_t> ids) {
   const auto decoded = [&](std::size_t begin, std::size_t end) {
     return tokenizer.decode(ids.subspan(begin, end - begin), false);
   };
@@ -81,7 +81,7 @@ std::string in_brackets(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> shown_tokens(const TextTokenizer& tokenizer, std::span<const std::int64_t> ids) {
+std::vector<std::string> shown_tokens(const Tokenizer& tokenizer, std::span<const std::int64_t> ids) {
   const std::vector<TokenText> texts = texts_of(tokenizer, ids);
   std::vector<std::string> shown;
   std::string before;  // the last letter before the token

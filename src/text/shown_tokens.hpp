@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 namespace heed::detail {
 
-/// Implements TextTokenizer::shown. Every id must be a token.
-[[nodiscard]] std::vector<std::string> shown_tokens(const TextTokenizer& tokenizer,
+/// Implements Tokenizer::shown. Every id must be a token.
+[[nodiscard]] std::vector<std::string> shown_tokens(const Tokenizer& tokenizer,
                                                     std::span<const std::int64_t> ids);
 
 }  // namespace heed::detail

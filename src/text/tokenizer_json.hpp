@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 namespace heed::detail {
 
@@ -16,7 +16,7 @@ struct TokenizerJson {
   /// tokenizer.
   [[nodiscard]] static nlohmann::json values(std::string_view text, const std::string& subject);
   /// The tokenizer that the values describe. Throws likewise.
-  [[nodiscard]] static TextTokenizer tokenizer(const nlohmann::json& values, const std::string& subject);
+  [[nodiscard]] static Tokenizer tokenizer(const nlohmann::json& values, const std::string& subject);
 };
 
 }  // namespace heed::detail

@@ -56,7 +56,7 @@ json kept_by_class(json& values) {
 FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::string& family,
                                         const std::string& config_class) {
   const std::string path = folder + "/tokenizer.json", subject = io::detail::subject_of(path);
-  if (!is_there(folder + "/tokenizer_config.json")) return {TextTokenizer::from_file(path), ""};
+  if (!is_there(folder + "/tokenizer_config.json")) return {Tokenizer::from_file(path), ""};
   const FolderSettings settings(folder, "tokenizer_config.json");
   if (const char* name = unknown_setting(settings.part())) return none("with " + std::string(name));
 

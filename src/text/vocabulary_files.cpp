@@ -158,7 +158,7 @@ void refuse_slow(const JsonPart& config) {
     config.fail("with split_special_tokens, which heed does not know");
 }
 
-TextTokenizer made_from(const Kind& kind, const std::string& folder, const FolderSettings& config) {
+Tokenizer made_from(const Kind& kind, const std::string& folder, const FolderSettings& config) {
   const TokenizerClass& rules = *tokenizer_class_named(kind.rules);
   json made = {{"model", kind.read(folder)}};
   const SettingsTokens tokens({folder, config, made["model"]["vocab"], rules.special});

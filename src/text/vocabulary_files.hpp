@@ -4,13 +4,13 @@
 #include <optional>
 #include <string>
 
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 namespace heed::detail {
 
 /// A tokenizer, or the reason why there is none.
 struct FolderTokenizer {
-  std::optional<TextTokenizer> tokenizer;
+  std::optional<Tokenizer> tokenizer;
   std::string lack;  ///< the reason, as messages state it: "has no tokenizer.json"
 };
 

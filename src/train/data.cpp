@@ -85,13 +85,13 @@ Batch draw_batch(const TrainData& data, const TrainSettings& settings, Generator
 
 TrainData read_train_text(const std::string& path) {
   const std::string text = detail::text_in(path);
-  TrainData data{Tokenizer::of_characters(text, path), {}, detail::fingerprint_of(text)};
+  TrainData data{TrainedTokenizer::of_characters(text, path), {}, detail::fingerprint_of(text)};
   data.tokens = data.tokenizer.encode(data.tokenizer.tokens_of(text, path), path);
   return data;
 }
 
 TrainData induction_data(const TrainSettings& settings) {
-  return {Tokenizer::of_symbols(settings.symbols), {}, ""};
+  return {TrainedTokenizer::of_symbols(settings.symbols), {}, ""};
 }
 
 }  // namespace heed

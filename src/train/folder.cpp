@@ -91,7 +91,7 @@ std::string tokenizers_json(const Vocabulary& characters) {
   return json.dump();
 }
 
-void write_tokenizers(const std::string& folder, const Tokenizer& tokenizer, std::int64_t context) {
+void write_tokenizers(const std::string& folder, const TrainedTokenizer& tokenizer, std::int64_t context) {
   const Json vocabulary = tokenizer.is_symbols() ? Json{{"symbols", tokenizer.size()}}
                                                  : Json{{"characters", tokenizer.characters().words()}};
   io::write_text(folder + "/vocabulary.json", vocabulary.dump() + "\n");
@@ -116,7 +116,7 @@ TrainedModel load_trained_model(const std::string& name) {
   const std::string config_path = folder + "/config.json";
   const Json config = Json::parse(json_in(config_path, kConfigMiB, kConfig));
   const TrainSettings settings = settings_from(own_part(config, config_path)["settings"], config_path);
-  Tokenizer tokenizer = tokenizer_in(folder);
+  TrainedTokenizer tokenizer = tokenizer_in(folder);
   const nn::LanguageModelConfig sizes = model_config(settings, tokenizer.size());
   require_same_sizes(config, sizes, config_path);
   nn::LanguageModel model = read_gpt2_tensors(folder + "/model.safetensors", sizes);

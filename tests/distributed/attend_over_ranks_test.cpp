@@ -98,7 +98,7 @@ const Words kRowResults = {"--out",     "one/o.npy",  "--lse",       "one/l.npy"
                            "one/m.npy", "--distance", "one/d.npy",   "--entropy",          "one/e.npy",
                            "--top-k",   "3",          "--top-k-out", "one/i.npy,one/w.npy"};
 const Words kAllResults = {
-    "--weights",  "one/we.npy", "--scores",        "one/s.npy",  "--dropped",           "one/dr.npy",
+    "--weights",  "one/we.npy", "--scores",        "one/s.npy",  "--masked-mass",       "one/dr.npy",
     "--received", "one/r.npy",  "--received-last", "9",          "--received-last-out", "one/rl.npy",
     "--map",      "5x7",        "--map-out",       "one/map.npy"};
 

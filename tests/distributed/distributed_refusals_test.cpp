@@ -59,6 +59,28 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   EXPECT_NE(call.message().find("the requested results, as bits, is "), std::string::npos);
 }
 
+TEST(DistributedCalls, AreRefusedWhereRanksAskForOtherSizes) {
+  const int one = rank() == 2 ? 1 : 0;
+  const auto differs = [&](const char* name, int own, int least, int most) {
+    return std::string(name) + " is " + std::to_string(own) + " on rank " + std::to_string(rank()) +
+           " and ranges from " + std::to_string(least) + " to " + std::to_string(most) +
+           " over all ranks; equal values are expected";
+  };
+  Call call;
+  call.options.top_k = 2 + one;
+  EXPECT_EQ(call.message(), differs("the number of top keys", 2 + one, 2, 3));
+  call = {};
+  call.options.map = {3, 2 + one};
+  EXPECT_EQ(call.message(), differs("the map's column count", 2 + one, 2, 3));
+  call.options.map = {3 + one, 2};
+  EXPECT_EQ(call.message(), differs("the map's row count", 3 + one, 3, 4));
+  call = {};
+  call.options.need = Need::scores;
+  call.choice.scheme = Scheme::gather;
+  if (one == 1) call.options.scores_stage = heed::ScoresStage::raw;
+  EXPECT_NE(call.message().find("options.scores_stage is "), std::string::npos);
+}
+
 TEST(DistributedCalls, AreRefusedWhereTheSchemeCannotGiveAResult) {
   Call call;
   call.choice.scheme = Scheme::ring;

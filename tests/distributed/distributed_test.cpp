@@ -41,7 +41,7 @@ Drawn drawn(const RandomCall& call, std::uint64_t index) {
   Draw draw(kSeed + 1, index);
   const int ranks = heed::test::ranks();
   const bool has_pairs = has(call.options.need, Need::weights) || has(call.options.need, Need::scores) ||
-                         has(call.options.need, Need::dropped);
+                         has(call.options.need, Need::masked_mass);
   std::vector<Scheme> schemes{Scheme::automatic, Scheme::gather, Scheme::ulysses};
   if (!has_pairs)
     schemes = {Scheme::automatic, Scheme::gather, Scheme::ring, Scheme::ring, Scheme::decode, Scheme::decode};
@@ -88,7 +88,7 @@ std::map<Scheme, int>& calls_by_scheme() {
 
 // Removes requests that ring and decode cannot answer.
 void ask_for_no_pairs(heed::AttentionOptions& options) {
-  constexpr auto kPairs = static_cast<std::uint32_t>(Need::weights | Need::scores | Need::dropped);
+  constexpr auto kPairs = static_cast<std::uint32_t>(Need::weights | Need::scores | Need::masked_mass);
   options.need = static_cast<Need>(static_cast<std::uint32_t>(options.need) & ~kPairs);
 }
 

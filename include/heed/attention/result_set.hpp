@@ -21,14 +21,14 @@ struct MapSize {
 
 template <class T>
 struct ResultSet {
-  T output{};     ///< [B, H, Lq, Dv]
-  T weights{};    ///< [B, H, Lq, Lk]
-  T scores{};     ///< [B, H, Lq, Lk]
-  T lse{};        ///< [B, H, Lq]
-  T max_score{};  ///< [B, H, Lq]
-  T entropy{};    ///< [B, H, Lq]
-  T distance{};   ///< [B, H, Lq]
-  T dropped{};    ///< [B, H, Lq]
+  T output{};       ///< [B, H, Lq, Dv]
+  T weights{};      ///< [B, H, Lq, Lk]
+  T scores{};       ///< [B, H, Lq, Lk]
+  T lse{};          ///< [B, H, Lq]
+  T max_score{};    ///< [B, H, Lq]
+  T entropy{};      ///< [B, H, Lq]
+  T distance{};     ///< [B, H, Lq]
+  T masked_mass{};  ///< [B, H, Lq]
   /// [B, H, Lq, K], i64, sorted by falling weight; ties by rising index. Past the last allowed key: index -1,
   /// weight 0. In a row with NaN weights: index -1, weight NaN.
   T top_k_index{};

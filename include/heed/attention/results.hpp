@@ -27,7 +27,7 @@ enum class Need : std::uint32_t {
   /// [B, H, Lq]: the masked mass, 1 - exp(lse_i - lse'_i), where lse' ignores the window and the boolean and
   /// sparse masks. It is the share of the weight that these masks remove from what causality, lengths and
   /// segments allow. 0 if those allow no key. Costs one more pass over Q and K.
-  dropped = 1u << 7,
+  masked_mass = 1u << 7,
 };
 constexpr Need operator|(Need a, Need b) {
   return static_cast<Need>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -97,9 +97,9 @@ inline constexpr ResultLine<T> kResults[] = {
     {{"outputs.distance", ResultShape::row, ResultType::summary, Need::distance,
       "[B, H, Lq]: mean |p_i - j| under the weights"},
      &ResultSet<T>::distance},
-    {{"outputs.dropped", ResultShape::row, ResultType::summary, Need::dropped,
+    {{"outputs.masked_mass", ResultShape::row, ResultType::summary, Need::masked_mass,
       "[B, H, Lq]: the weight that masks take away"},
-     &ResultSet<T>::dropped},
+     &ResultSet<T>::masked_mass},
     {{"outputs.top_k_index", ResultShape::top_k, ResultType::index, Need::none,
       "[B, H, Lq, K]: the most attended keys, -1 beyond the allowed ones"},
      &ResultSet<T>::top_k_index},

@@ -38,7 +38,7 @@ HEED_API void check_machines(const Machines& machines);
 /// The results of a call besides its output.
 enum class Results {
   of_rows,  ///< none, or only lse, max_score, entropy, distance, top-k
-  weights,  ///< also weights, scores or dropped (masked mass)
+  weights,  ///< also weights, scores or masked mass
   sums,     ///< also received or map: sums over rows
 };
 

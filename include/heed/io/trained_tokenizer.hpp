@@ -17,15 +17,16 @@ namespace heed {
 /// in order of first appearance.
 ///
 /// Throws Error (invalid_argument), starting with `source`, for text that is not UTF-8 or has unknown tokens.
-class HEED_API Tokenizer {
+class HEED_API TrainedTokenizer {
  public:
   static constexpr std::int64_t kMax = 1'000'000;  ///< upper limit for the number of characters or symbols
 
   /// A tokenizer of the characters that occur in the text.
-  [[nodiscard]] static Tokenizer of_characters(std::string_view text, const std::string& source = "the text");
-  [[nodiscard]] static Tokenizer of_characters(Vocabulary characters);
+  [[nodiscard]] static TrainedTokenizer of_characters(std::string_view text,
+                                                      const std::string& source = "the text");
+  [[nodiscard]] static TrainedTokenizer of_characters(Vocabulary characters);
   /// A tokenizer of `count` symbols, 1 to kMax.
-  [[nodiscard]] static Tokenizer of_symbols(std::int64_t count);
+  [[nodiscard]] static TrainedTokenizer of_symbols(std::int64_t count);
 
   [[nodiscard]] std::int64_t size() const noexcept { return is_symbols() ? symbols_ : characters_.size(); }
   [[nodiscard]] bool is_symbols() const noexcept { return characters_.size() == 0; }

@@ -19,7 +19,7 @@
 #include "heed/attention/kv_cache.hpp"
 #include "heed/export.hpp"
 #include "heed/io/model_folder.hpp"
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -78,7 +78,7 @@ struct ModelHooks {
 struct ModelTokens {
   std::vector<std::int64_t> ids;
   std::vector<TextToken> places;   ///< position of each in the text
-  std::vector<std::string> shown;  ///< readable form of each (TextTokenizer::shown())
+  std::vector<std::string> shown;  ///< readable form of each (Tokenizer::shown())
 };
 
 namespace detail {
@@ -119,7 +119,7 @@ class HEED_API Model {
   [[nodiscard]] const ModelInfo& info() const noexcept;
   /// nullptr if the folder has no tokenizer that heed supports, and for a model that heed trained, whose
   /// tokens are characters or symbols.
-  [[nodiscard]] const TextTokenizer* tokenizer() const noexcept;
+  [[nodiscard]] const Tokenizer* tokenizer() const noexcept;
   /// The tokens of the text, with the special tokens that the tokenizer adds. Throws Error
   /// (invalid_argument), starting with `source`, for text that it cannot read, text without tokens, or a
   /// token without an embedding. Also throws if there is no tokenizer.
@@ -129,7 +129,7 @@ class HEED_API Model {
   [[nodiscard]] ModelTokens tokens_of(const TensorView& ids) const;
   /// The readable form of token `id`, as in ModelTokens::shown; "#17" if the model has no text for it.
   /// `beside` matters only for symbols of a model that heed trained, whose meaning depends on the text
-  /// (Tokenizer::text_of()). Throws Error (invalid_argument) for an id outside [0, vocabulary).
+  /// (TrainedTokenizer::text_of()). Throws Error (invalid_argument) for an id outside [0, vocabulary).
   [[nodiscard]] std::string text_of(std::int64_t id, const ModelTokens& beside) const;
 
   /// tokens [L], i64 or i32, each in [0, vocabulary) → hidden states after the final norm, [L, D], f32.

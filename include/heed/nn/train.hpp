@@ -18,7 +18,7 @@ namespace heed {
 
 /// Training data: a text as tokens, or repeating symbols, which are generated on demand.
 struct TrainData {
-  Tokenizer tokenizer;
+  TrainedTokenizer tokenizer;
   Tensor tokens;  ///< i64 [N]; empty for the induction task
   /// Identifies the text: "1234 bytes, 89abcdef01234567"; "" without a text.
   std::string fingerprint;

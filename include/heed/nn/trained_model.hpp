@@ -62,7 +62,7 @@ HEED_API void check(const TrainSettings& settings);
 
 struct TrainedModel {
   TrainSettings settings;
-  Tokenizer tokenizer;
+  TrainedTokenizer tokenizer;
   nn::LanguageModel model;
 };
 

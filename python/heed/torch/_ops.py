@@ -17,7 +17,7 @@ from ._held import as_handle, held, kept, score_handle
 if TYPE_CHECKING:
     from .._heed import Align, ScoreMod, SparseMask
 
-ROWS = ("lse", "max_score", "entropy", "distance", "dropped")  # the results of heed.attention with shape [..., Lq]
+ROWS = ("lse", "max_score", "entropy", "distance", "masked_mass")  # the results of heed.attention with shape [..., Lq]
 DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the backward pass accepts
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
@@ -181,7 +181,7 @@ class Attended(NamedTuple):
     max_score: Tensor | None = None
     entropy: Tensor | None = None
     distance: Tensor | None = None
-    dropped: Tensor | None = None
+    masked_mass: Tensor | None = None
     received: Tensor | None = None
     weights: Tensor | None = None
     scores: Tensor | None = None

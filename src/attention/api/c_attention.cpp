@@ -42,7 +42,7 @@ constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
     &heed_attention_outputs::output,      &heed_attention_outputs::weights,
     &heed_attention_outputs::scores,      &heed_attention_outputs::lse,
     &heed_attention_outputs::max_score,   &heed_attention_outputs::entropy,
-    &heed_attention_outputs::distance,    &heed_attention_outputs::dropped,
+    &heed_attention_outputs::distance,    &heed_attention_outputs::masked_mass,
     &heed_attention_outputs::top_k_index, &heed_attention_outputs::top_k_weight,
     &heed_attention_outputs::received,    &heed_attention_outputs::received_last,
     &heed_attention_outputs::map};

@@ -254,7 +254,7 @@ class ForwardRun {
     Problem only = p_;
     static_cast<ResultSet<Output>&>(only) = {};
     only.top_k = 0;
-    only.dropped = p_.dropped;
+    only.masked_mass = p_.masked_mass;
     (void)recompute_rows(only, left, {});
   }
 

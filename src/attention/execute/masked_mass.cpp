@@ -35,7 +35,7 @@ std::vector<cpu::RowStatus> write_masked_mass(const Problem& p, const RowSums& m
     }
     const double shift = static_cast<double>(masked.shift[row]) - static_cast<double>(unmasked.shift[row]);
     const std::int64_t at = static_cast<std::int64_t>(row), head = at / p.query_length;
-    write(p.dropped, masked_mass(masked_inverse, inverse, shift), head / p.heads, head % p.heads,
+    write(p.masked_mass, masked_mass(masked_inverse, inverse, shift), head / p.heads, head % p.heads,
           at % p.query_length);
   }
   return left;

@@ -1,4 +1,4 @@
-// The weight that masks take from each row (AttentionResult::dropped).
+// The weight that masks take from each row (AttentionResult::masked_mass).
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace heed::detail {
 
-/// Writes problem.dropped from the rows' sums with and without the masks. Returns the rows that are left to
-/// the reference, [B, H, Lq]; empty if none is.
+/// Writes problem.masked_mass from the rows' sums with and without the masks. Returns the rows that are left
+/// to the reference, [B, H, Lq]; empty if none is.
 std::vector<cpu::RowStatus> write_masked_mass(const Problem& problem, const RowSums& masked,
                                               const RowSums& unmasked);
 

@@ -33,8 +33,8 @@ bool keeps_task_weights(const Problem& p, const Arguments& call) {
 
 // A call of queries and keys alone; the other results are done already.
 Arguments without_forward_results(Arguments call) {
-  for (Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance, &call.dropped,
-                       &call.top_k_index, &call.top_k_weight, &call.map})
+  for (Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
+                       &call.masked_mass, &call.top_k_index, &call.top_k_weight, &call.map})
     done->data = nullptr;
   call.top_k = 0;
   call.map_size = {};
@@ -124,7 +124,7 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
   Arguments call = lower(p);
   call.keeps_task_weights = keeps_task_weights(p, call);
   const bool needs_sums = p.weights || p.received_last || (p.received && !call.keeps_task_weights);
-  keeps_rows = needs_sums || p.dropped;
+  keeps_rows = needs_sums || p.masked_mass;
   if (p.map || !is_packed(p))
     add_pass(p, call, p.segments);
   else
@@ -143,7 +143,7 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
     if (!rest.empty()) weights = weights_pass(p, of_sums, cpu::kernels().weights_pass(of_sums), rest);
   }
   if (p.scores) scores = scores_pass(p, without_forward_results(call));
-  if (p.dropped) unmasked = std::make_unique<const UnmaskedCall>(p);
+  if (p.masked_mass) unmasked = std::make_unique<const UnmaskedCall>(p);
 }
 
 void ExecutionPlan::add_pass(const Problem& p, const Arguments& call, std::span<const Segment> segments) {

@@ -41,7 +41,7 @@ inline double distance_between(const Segment& segment, const Row& row, std::int6
   return std::abs(static_cast<double>(row.position - segment.keys().of(j - segment.key_begin)));
 }
 
-/// The call without the masks whose loss `dropped` measures. Causality, lengths and segments stay.
+/// The call without the masks whose loss `masked_mass` measures. Causality, lengths and segments stay.
 inline Problem without_masks(const Problem& p) {
   Problem unmasked = p;
   unmasked.mask = {};

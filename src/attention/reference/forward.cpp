@@ -88,12 +88,12 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
 }
 
 // 1 - exp(lse - lse'), where lse' is the row's lse without masks; 0 if that row has no keys.
-void write_dropped(const Problem& p, const Segment& segment, const Row& row, double lse,
-                   ReferenceScratch& scratch) {
+void write_masked_mass(const Problem& p, const Segment& segment, const Row& row, double lse,
+                       ReferenceScratch& scratch) {
   const Problem& unmasked = *scratch.unmasked;
   score_row(unmasked, segment, row, scratch);
   const double whole = softmax_row(unmasked, segment, row, scratch).lse;
-  write(p.dropped, whole == -kInfinity ? 0 : -std::expm1(lse - whole), row.batch, row.head, row.i);
+  write(p.masked_mass, whole == -kInfinity ? 0 : -std::expm1(lse - whole), row.batch, row.head, row.i);
 }
 
 // received_j += p_ij;  map[floor(i * R / Lq), floor(j * C / Lk)] += p_ij
@@ -151,12 +151,12 @@ ReferenceScratch::ReferenceScratch(const Problem& p)
       received(p.received ? index(p.key_length) : 0),
       received_last(p.received_last ? index(p.key_length) : 0),
       map(p.map ? index(p.map_size.rows * p.map_size.columns) : 0) {
-  if (p.dropped) unmasked = without_masks(p);
+  if (p.masked_mass) unmasked = without_masks(p);
 }
 
 KeyRange multiplied_keys(const Problem& p, const Segment& segment, const Row& row) {
   if (p.scores && p.scores_stage != ScoresStage::bias) return {0, p.key_length};
-  if (p.dropped) return seen_keys(without_masks(p), segment, row);
+  if (p.masked_mass) return seen_keys(without_masks(p), segment, row);
   return seen_keys(p, segment, row);
 }
 
@@ -184,7 +184,7 @@ void write_results(const Problem& p, const Segment& segment, const Row& row, con
   if (p.distance) write(p.distance, mean_distance(segment, row, scratch), row.batch, row.head, row.i);
   if (p.top_k > 0) write_top_k(p, segment, row, normaliser.lse, scratch);
   add_to_sums(p, segment, row, scratch);
-  if (p.dropped) write_dropped(p, segment, row, normaliser.lse, scratch);
+  if (p.masked_mass) write_masked_mass(p, segment, row, normaliser.lse, scratch);
 }
 
 void attend_scores(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
@@ -201,7 +201,7 @@ void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, Re
   }
   for (std::int64_t c = 0; p.output && c < p.value_dim; ++c)
     write(p.output, kNaN, row.batch, row.head, row.i, c);
-  for (const Output* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.dropped})
+  for (const Output* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.masked_mass})
     write(*to, kNaN, row.batch, row.head, row.i);
   for (std::int64_t k = 0; k < p.top_k; ++k) {
     write(p.top_k_index, std::int64_t{-1}, row.batch, row.head, row.i, k);

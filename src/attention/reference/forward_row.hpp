@@ -16,7 +16,7 @@ struct ReferenceScratch : RowScratch {
 
   std::vector<double> received, received_last;  // [Lk]
   std::vector<double> map;                      // [R][C]
-  std::optional<Problem> unmasked;              // the call without its masks, if `dropped` is wanted
+  std::optional<Problem> unmasked;              // the call without its masks, if `masked_mass` is wanted
 };
 
 /// The tensor's keys whose products the row's results need.

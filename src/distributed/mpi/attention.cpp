@@ -67,7 +67,7 @@ Work run(const Communicator& comm, const Call& call, Scheme scheme) {
 void check_scheme(const Call& call, Scheme scheme) {
   if (scheme != Scheme::ring && scheme != Scheme::decode) return;
   for (const auto& [entry, member] : kResults<MutableTensorView>)
-    if ((entry.shape == ResultShape::pair || entry.need == Need::dropped) &&
+    if ((entry.shape == ResultShape::pair || entry.need == Need::masked_mass) &&
         (call.outputs.*member).data() != nullptr)
       throw Error(ErrorCode::invalid_argument,
                   std::string(entry.path) + " is requested with scheme " + std::string(name_of(scheme)) +

@@ -1,6 +1,7 @@
 #include "distributed/mpi/backward_call.hpp"
 
 #include <string>
+#include <vector>
 
 #include "distributed/mpi/agreement.hpp"
 #include "heed/attention/part.hpp"
@@ -31,12 +32,14 @@ AttentionRun check_own(const Communicator& comm, const Given& given, const Backw
   return check_backward_part(inputs, given.options, rank_part(comm, given), others);
 }
 
-std::int64_t asked_for(const AttentionBackwardInputs& inputs, const AttentionGradientViews& gradients) {
+std::vector<Common> asked_for(const AttentionBackwardInputs& inputs,
+                              const AttentionGradientViews& gradients) {
   std::int64_t asked = 0;
   for (const MutableTensorView* view :
        {&gradients.query, &gradients.key, &gradients.value, &gradients.bias, &gradients.sinks})
     asked = 2 * asked + (is_given(*view) ? 1 : 0);
-  return 4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0);
+  return {{"the requested results, as bits,",
+           4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0)}};
 }
 
 template <class View>

@@ -4,6 +4,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "distributed/mpi/agreement.hpp"
 #include "heed/attention/results.hpp"
@@ -66,49 +68,59 @@ std::int64_t hash_of(const Sharding& sharding) {
   return static_cast<std::int64_t>(hash);
 }
 
-std::int64_t results_given(const AttentionOutputs& outputs) {
+// What identifies the requested results: their bits, and the sizes that the caller chooses.
+std::vector<Common> results_given(const AttentionOutputs& outputs) {
   std::int64_t given = 0;
   for (std::size_t i = 0; i < kResultCount; ++i)
     if (result(outputs, i).data() != nullptr) given |= std::int64_t{1} << i;
-  return given;
+  const auto size_of = [](const MutableTensorView& view, int axis) {
+    return view.data() == nullptr ? 0 : view.size(axis);
+  };
+  return {{"the requested results, as bits,", given},
+          {"the number of top keys", size_of(outputs.top_k_index, -1)},
+          {"the map's row count", size_of(outputs.map, -2)},
+          {"the map's column count", size_of(outputs.map, -1)}};
 }
 
 // Compares what must be the same on all ranks. Masks, segments and score functions cannot be compared so; the
 // caller must pass the same ones.
-void agree_on_call(const Communicator& comm, const Given& given, std::int64_t asked) {
+void agree_on_call(const Communicator& comm, const Given& given, std::vector<Common> numbers) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
-  agree_on(comm, {{"the number of axes", given.query.rank()},
-                  {"the batch size", query.size(0)},
-                  {"query's head count", query.size(1)},
-                  {"key's head count", key.size(1)},
-                  {"the head dimension", query.size(3)},
-                  {"value's head dimension", value.size(3)},
-                  {"the dtype's number", static_cast<std::int64_t>(query.dtype())},
-                  {"layout.query's length", given.layout.query.length()},
-                  {"layout.query's hash", hash_of(given.layout.query)},
-                  {"layout.key's length", given.layout.key.length()},
-                  {"layout.key's hash", hash_of(given.layout.key)},
-                  {"options.causal", o.causal},
-                  {"options.align", static_cast<std::int64_t>(o.align)},
-                  {"options.query_offset", o.query_offset.value_or(INT64_MIN)},
-                  {"options.window.left", o.window.left},
-                  {"options.window.right", o.window.right},
-                  {"whether there is a mask", o.mask.has_value()},
-                  {"whether there is a sparse mask", !o.sparse_mask.is_empty()},
-                  {"whether there is a bias", o.bias.has_value()},
-                  {"whether there is a score_mod", !o.score_mod.is_empty()},
-                  {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
-                  {"whether there are sinks", o.sinks.has_value()},
-                  {"whether there are kv_lengths", o.kv_lengths.has_value()},
-                  {"whether there are segments", o.query_segments.has_value()},
-                  {"the bits of options.scale", bits_of(o.scale.value_or(0))},
-                  {"the bits of options.softcap", bits_of(o.softcap)},
-                  {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
-                  {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
-                  {"options.dropout.offset", static_cast<std::int64_t>(o.dropout.offset)},
-                  {"options.received_last", o.received_last},
-                  {"the requested results, as bits,", asked}});
+  const std::vector<Common> own = {
+      {"the number of axes", given.query.rank()},
+      {"the batch size", query.size(0)},
+      {"query's head count", query.size(1)},
+      {"key's head count", key.size(1)},
+      {"the head dimension", query.size(3)},
+      {"value's head dimension", value.size(3)},
+      {"the dtype's number", static_cast<std::int64_t>(query.dtype())},
+      {"layout.query's length", given.layout.query.length()},
+      {"layout.query's hash", hash_of(given.layout.query)},
+      {"layout.key's length", given.layout.key.length()},
+      {"layout.key's hash", hash_of(given.layout.key)},
+      {"options.causal", o.causal},
+      {"options.align", static_cast<std::int64_t>(o.align)},
+      {"options.query_offset", o.query_offset.value_or(INT64_MIN)},
+      {"options.window.left", o.window.left},
+      {"options.window.right", o.window.right},
+      {"whether there is a mask", o.mask.has_value()},
+      {"whether there is a sparse mask", !o.sparse_mask.is_empty()},
+      {"whether there is a bias", o.bias.has_value()},
+      {"whether there is a score_mod", !o.score_mod.is_empty()},
+      {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
+      {"whether there are sinks", o.sinks.has_value()},
+      {"whether there are kv_lengths", o.kv_lengths.has_value()},
+      {"whether there are segments", o.query_segments.has_value()},
+      {"the bits of options.scale", bits_of(o.scale.value_or(0))},
+      {"the bits of options.softcap", bits_of(o.softcap)},
+      {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
+      {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
+      {"options.dropout.offset", static_cast<std::int64_t>(o.dropout.offset)},
+      {"options.received_last", o.received_last},
+      {"options.scores_stage", static_cast<std::int64_t>(o.scores_stage)}};
+  numbers.insert(numbers.end(), own.begin(), own.end());
+  agree_on(comm, numbers);
 }
 
 // Keeps one element of each axis along which a view repeats, except rows, so that only this travels. (The key
@@ -220,8 +232,8 @@ AttentionOptions Call::options_of(const Unit& unit, std::int64_t row, std::int64
   return own;
 }
 
-Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked) {
-  agree_on_call(comm, given, asked);
+Call agreed_call(const Communicator& comm, const Given& given, std::vector<Common> asked) {
+  agree_on_call(comm, given, std::move(asked));
   Call call{given.layout,         given.options,          lifted(given.query, 4),
             lifted(given.key, 4), lifted(given.value, 4), {}};
   const std::int64_t rows = call.query.size(2);

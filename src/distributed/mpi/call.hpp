@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/communicator.hpp"
 #include "heed/attention/part.hpp"
 #include "heed/distributed/attention.hpp"
@@ -57,9 +58,9 @@ void check_shards(const Communicator& comm, const Given& given);
 [[nodiscard]] TensorView of_all_ranks(const TensorView& view, std::int64_t length);
 /// This rank's rows as a part of the whole call.
 [[nodiscard]] CallPart rank_part(const Communicator& comm, const Given& given);
-/// Checks that ranks agree about shapes, options and `asked`, the bits of the requested results. Returns the
-/// call with all axes.
-[[nodiscard]] Call agreed_call(const Communicator& comm, const Given& given, std::int64_t asked);
+/// Checks that ranks agree about `asked`, which identifies the requested results, and about shapes and
+/// options. Returns the call with all axes.
+[[nodiscard]] Call agreed_call(const Communicator& comm, const Given& given, std::vector<Common> asked);
 /// Whether a view has rows of its own. On a rank with a single row this is invisible, so ranks compare.
 [[nodiscard]] bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view,
                                       std::int64_t rows);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 #include "distributed/mpi/left_out.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"

@@ -5,7 +5,7 @@
 // Attention, where blocks pass from neighbour to neighbour.)
 #include <array>
 
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 #include "distributed/mpi/left_out.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "distributed/mpi/travel.hpp"

@@ -270,7 +270,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   made["post_processor"] = post_processor(
       file, tokens, is_byte_level ? TextEnds{cut_of(file)->begins, {}, {}} : TextEnds{true, 1, 2});
   try {
-    return {TextTokenizer::from_json(made.dump(), path), ""};
+    return {Tokenizer::from_json(made.dump(), path), ""};
   } catch (const Json::exception&) {  // dump() accepts only UTF-8
     fail(file.subject(), "has a token that is not UTF-8");
   }

@@ -1,4 +1,4 @@
-// Turns typed text into tokens and ids (heed/model/model.hpp, Tokenizer).
+// Turns typed text into tokens and ids (heed/io/trained_tokenizer.hpp).
 const MOST_TYPED = 4000;  // characters
 const isSymbols = !page.tokenizer.characters;
 const unit = isSymbols ? 'word' : 'character';

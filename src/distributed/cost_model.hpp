@@ -19,7 +19,7 @@ constexpr double kBackwardWork = 2.5;
 inline double as_double(std::int64_t n) { return static_cast<double>(n); }
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-struct Model {
+struct CostModel {
   const PlannedCall& call;
   const Machines& machines;
   const Sharding& queries;
@@ -69,7 +69,7 @@ struct Cost {
 /// The bytes and messages of each rank in one step of a scheme in which all links work at once.
 class Traffic {
  public:
-  explicit Traffic(const Model& model);
+  explicit Traffic(const CostModel& model);
   void receive(int rank, double bytes, double messages);
   void send(int rank, double bytes, double messages);
   /// The time of one rank.
@@ -86,17 +86,17 @@ class Traffic {
   };
   [[nodiscard]] double seconds_of(const OneWay& way) const;
 
-  const Model& model_;
+  const CostModel& model_;
   std::vector<OneWay> in_;
   std::vector<OneWay> out_;
 };
 
 /// A note if a rank's rows see many more keys than those of others.
-[[nodiscard]] std::string imbalance_note(const Model& model);
+[[nodiscard]] std::string imbalance_note(const CostModel& model);
 
-[[nodiscard]] Cost ring_cost(const Model& model);
-[[nodiscard]] Cost gather_cost(const Model& model);
-[[nodiscard]] Cost ulysses_cost(const Model& model);
-[[nodiscard]] Cost decode_cost(const Model& model);
+[[nodiscard]] Cost ring_cost(const CostModel& model);
+[[nodiscard]] Cost gather_cost(const CostModel& model);
+[[nodiscard]] Cost ulysses_cost(const CostModel& model);
+[[nodiscard]] Cost decode_cost(const CostModel& model);
 
 }  // namespace heed::distributed

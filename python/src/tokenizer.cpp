@@ -1,5 +1,5 @@
 // heed.Tokenizer: tokenizes text as a tokenizer.json specifies.
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -32,7 +32,7 @@ Spans in_characters(std::string_view text, const std::vector<TextToken>& tokens)
   return spans;
 }
 
-std::pair<std::vector<std::int64_t>, Spans> encode(const TextTokenizer& tokenizer, std::string_view text,
+std::pair<std::vector<std::int64_t>, Spans> encode(const Tokenizer& tokenizer, std::string_view text,
                                                    bool add_special) {
   const nb::gil_scoped_release released;
   const std::vector<TextToken> tokens = tokenizer.encode(text, add_special);
@@ -44,24 +44,24 @@ std::pair<std::vector<std::int64_t>, Spans> encode(const TextTokenizer& tokenize
 
 }  // namespace
 
-void define_text_tokenizer(nb::module_& module) {
-  nb::class_<TextTokenizer>(module, "TextTokenizer")
+void define_tokenizer(nb::module_& module) {
+  nb::class_<Tokenizer>(module, "Tokenizer")
       .def(CopiedAsItself())
-      .def(NotPickled("TextTokenizer cannot be pickled; pickle the heed.Tokenizer that has it"))
+      .def(NotPickled("_heed.Tokenizer cannot be pickled; pickle the heed.Tokenizer that has it"))
       .def("encode",
-           [](const TextTokenizer& tokenizer, const nb::bytes& text, bool add_special) {
+           [](const Tokenizer& tokenizer, const nb::bytes& text, bool add_special) {
              return encode(tokenizer, {text.c_str(), text.size()}, add_special);
            })
-      .def("decode", [](const TextTokenizer& tokenizer, const std::vector<std::int64_t>& ids,
+      .def("decode", [](const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids,
                         bool skip_special) { return tokenizer.decode(ids, skip_special); })
-      .def("shown", [](const TextTokenizer& tokenizer,
+      .def("shown", [](const Tokenizer& tokenizer,
                        const std::vector<std::int64_t>& ids) { return tokenizer.shown(ids); })
-      .def("size", &TextTokenizer::size)
-      .def("token", &TextTokenizer::token)
-      .def("id", &TextTokenizer::id)
-      .def("is_special", &TextTokenizer::is_special);
-  module.def("read_tokenizer", TextTokenizer::from_file, nb::call_guard<nb::gil_scoped_release>());
-  module.def("tokenizer_from", TextTokenizer::from_json, nb::call_guard<nb::gil_scoped_release>());
+      .def("size", &Tokenizer::size)
+      .def("token", &Tokenizer::token)
+      .def("id", &Tokenizer::id)
+      .def("is_special", &Tokenizer::is_special);
+  module.def("read_tokenizer", Tokenizer::from_file, nb::call_guard<nb::gil_scoped_release>());
+  module.def("tokenizer_from", Tokenizer::from_json, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace heed::python

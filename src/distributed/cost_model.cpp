@@ -1,38 +1,38 @@
-#include "distributed/model.hpp"
+#include "distributed/cost_model.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 namespace heed::distributed {
 
-double Model::seconds_per_byte() const {
+double CostModel::seconds_per_byte() const {
   const double others = ranks() - 1;
   if (others == 0) return 0;
   const double near = std::min(machines.ranks_per_node, ranks()) - 1;
   return (near / machines.node_bytes_per_second + (others - near) / machines.bytes_per_second) / others;
 }
 
-double Model::slowest_seconds_per_byte() const {
+double CostModel::slowest_seconds_per_byte() const {
   if (ranks() <= machines.ranks_per_node) return 1 / machines.node_bytes_per_second;
   if (machines.ranks_per_node == 1) return 1 / machines.bytes_per_second;
   return 1 / std::min(machines.bytes_per_second, machines.node_bytes_per_second);
 }
 
-double Model::cells_of(int rank) const {
+double CostModel::cells_of(int rank) const {
   return static_cast<double>(sees().cells(queries.ranges(rank), {0, keys.length()}));
 }
 
-double Model::all_cells() const {
+double CostModel::all_cells() const {
   return static_cast<double>(sees().cells(PositionRange{0, queries.length()}, {0, keys.length()}));
 }
 
-double Model::shard_bytes(int rank) const {
+double CostModel::shard_bytes(int rank) const {
   const auto rows = static_cast<double>(call.batch * call.heads * queries.rows(rank));
   const auto key_rows = static_cast<double>(units() * keys.rows(rank));
   return (rows + key_rows) * key_bytes() * (call.gradients ? 2 : 1);
 }
 
-Traffic::Traffic(const Model& model)
+Traffic::Traffic(const CostModel& model)
     : model_(model), in_(static_cast<std::size_t>(model.ranks())), out_(in_.size()) {}
 
 void Traffic::receive(int rank, double bytes, double messages) {
@@ -58,7 +58,7 @@ double Traffic::seconds() const {
   return longest;
 }
 
-std::string imbalance_note(const Model& model) {
+std::string imbalance_note(const CostModel& model) {
   constexpr double kWorthANote = 1.1;
   double most = 0;
   for (int rank = 0; rank < model.ranks(); ++rank) most = std::max(most, model.cells_of(rank));

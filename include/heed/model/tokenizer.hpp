@@ -31,18 +31,17 @@ struct TokenizerJson;
 }
 
 /// An immutable tokenizer; several threads may use it.
-class HEED_API TextTokenizer {
+class HEED_API Tokenizer {
  public:
   /// Parses the text of a tokenizer.json; messages call it `name`. Throws Error (io) for invalid text and for
   /// features that heed does not support.
-  [[nodiscard]] static TextTokenizer from_json(std::string_view json,
-                                               const std::string& name = "tokenizer.json");
+  [[nodiscard]] static Tokenizer from_json(std::string_view json, const std::string& name = "tokenizer.json");
   /// Reads a tokenizer.json file, likewise.
-  [[nodiscard]] static TextTokenizer from_file(const std::string& path);
+  [[nodiscard]] static Tokenizer from_file(const std::string& path);
 
-  TextTokenizer(TextTokenizer&&) noexcept;
-  TextTokenizer& operator=(TextTokenizer&&) noexcept;
-  ~TextTokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
 
   /// Tokens of the whole text in order; with `add_special` also those that the post-processor adds. The
   /// file's truncation and padding are not applied, because they are meant for batches. Throws Error
@@ -67,8 +66,10 @@ class HEED_API TextTokenizer {
  private:
   friend struct detail::TokenizerJson;
   struct Impl;
-  explicit TextTokenizer(std::unique_ptr<const Impl> impl);
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;
 };
+
+using TextTokenizer [[deprecated("it is heed::Tokenizer")]] = Tokenizer;
 
 }  // namespace heed

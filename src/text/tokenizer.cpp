@@ -1,4 +1,4 @@
-#include "heed/model/text_tokenizer.hpp"
+#include "heed/model/tokenizer.hpp"
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -77,7 +77,7 @@ std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
 
 }  // namespace
 
-struct HEED_HIDDEN TextTokenizer::Impl {
+struct HEED_HIDDEN Tokenizer::Impl {
   explicit Impl(const JsonPart& file)
       : normalizer(part_of<Normalizer>(file, "normalizer", "a normalizer", detail::normalizer_from)),
         pre_tokenizer(
@@ -107,8 +107,8 @@ struct HEED_HIDDEN TextTokenizer::Impl {
 };
 
 // Encodes a part of the text between added tokens, which begins at byte `begin`.
-void TextTokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
-                                       std::vector<TextToken>& tokens) const {
+void Tokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
+                                   std::vector<TextToken>& tokens) const {
   if (text.empty()) return;
   AlignedText changed(text, begin);
   if (normalizer) normalizer->apply(changed);
@@ -123,8 +123,8 @@ void TextTokenizer::Impl::encode_given(std::string_view text, std::size_t begin,
   if (at < changed.size()) encode_normalized(changed.part(at, changed.size()), cache, tokens);
 }
 
-void TextTokenizer::Impl::encode_normalized(AlignedText text, PieceCache& cache,
-                                            std::vector<TextToken>& tokens) const {
+void Tokenizer::Impl::encode_normalized(AlignedText text, PieceCache& cache,
+                                        std::vector<TextToken>& tokens) const {
   if (text.size() == 0) return;
   const std::size_t size = text.size();
   Words words{std::move(text), {{0, size}}};
@@ -141,10 +141,10 @@ void TextTokenizer::Impl::encode_normalized(AlignedText text, PieceCache& cache,
   }
 }
 
-TextTokenizer::TextTokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
-TextTokenizer::TextTokenizer(TextTokenizer&&) noexcept = default;
-TextTokenizer& TextTokenizer::operator=(TextTokenizer&&) noexcept = default;
-TextTokenizer::~TextTokenizer() = default;
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
 
 std::string detail::TokenizerJson::bytes(const std::string& path) {
   return io::detail::bytes_in(path, kMaxTokenizerMiB);
@@ -155,21 +155,21 @@ json detail::TokenizerJson::values(std::string_view text, const std::string& sub
   return json::parse(text);
 }
 
-TextTokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {
-  return TextTokenizer(std::make_unique<const TextTokenizer::Impl>(JsonPart(values, subject, "a value")));
+Tokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {
+  return Tokenizer(std::make_unique<const Tokenizer::Impl>(JsonPart(values, subject, "a value")));
 }
 
-TextTokenizer TextTokenizer::from_json(std::string_view text, const std::string& name) {
+Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
   using detail::TokenizerJson;
   const std::string subject = io::detail::subject_of(name);
   return TokenizerJson::tokenizer(TokenizerJson::values(text, subject), subject);
 }
 
-TextTokenizer TextTokenizer::from_file(const std::string& path) {
+Tokenizer Tokenizer::from_file(const std::string& path) {
   return from_json(detail::TokenizerJson::bytes(path), path);
 }
 
-std::vector<TextToken> TextTokenizer::encode(std::string_view text, bool add_special) const {
+std::vector<TextToken> Tokenizer::encode(std::string_view text, bool add_special) const {
   check_text(text);
   std::vector<TextToken> tokens;
   PieceCache cache(impl_->vocabulary.model(), text.size());
@@ -186,7 +186,7 @@ std::vector<TextToken> TextTokenizer::encode(std::string_view text, bool add_spe
   return tokens;
 }
 
-std::string TextTokenizer::decode(std::span<const std::int64_t> ids, bool skip_special) const {
+std::string Tokenizer::decode(std::span<const std::int64_t> ids, bool skip_special) const {
   std::vector<std::string> tokens;
   for (const std::int64_t id : ids) {
     const auto token = impl_->vocabulary.decoded(id);
@@ -200,17 +200,17 @@ std::string TextTokenizer::decode(std::span<const std::int64_t> ids, bool skip_s
   return text;
 }
 
-std::int64_t TextTokenizer::size() const noexcept { return impl_->vocabulary.size(); }
-bool TextTokenizer::is_special(std::int64_t id) const noexcept { return impl_->vocabulary.is_special(id); }
-std::optional<std::int64_t> TextTokenizer::id(std::string_view token) const {
+std::int64_t Tokenizer::size() const noexcept { return impl_->vocabulary.size(); }
+bool Tokenizer::is_special(std::int64_t id) const noexcept { return impl_->vocabulary.is_special(id); }
+std::optional<std::int64_t> Tokenizer::id(std::string_view token) const {
   return impl_->vocabulary.id(token);
 }
-std::optional<std::string> TextTokenizer::token(std::int64_t id) const {
+std::optional<std::string> Tokenizer::token(std::int64_t id) const {
   const auto token = impl_->vocabulary.token(id);
   return token ? std::optional<std::string>(*token) : std::nullopt;
 }
 
-std::vector<std::string> TextTokenizer::shown(std::span<const std::int64_t> ids) const {
+std::vector<std::string> Tokenizer::shown(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids)
     if (!impl_->vocabulary.token(id))
       throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is not a token");
