@@ -68,15 +68,19 @@ std::int64_t hash_of(const Sharding& sharding) {
   return static_cast<std::int64_t>(hash);
 }
 
-// What identifies the requested results: their bits, and the sizes that the caller chooses.
-std::vector<Common> results_given(const AttentionOutputs& outputs) {
+std::int64_t bits_of_results(const AttentionOutputs& outputs) {
   std::int64_t given = 0;
   for (std::size_t i = 0; i < kResultCount; ++i)
     if (result(outputs, i).data() != nullptr) given |= std::int64_t{1} << i;
+  return given;
+}
+
+// The requested results, and the sizes that the caller chooses.
+std::vector<Common> results_given(const AttentionOutputs& outputs) {
   const auto size_of = [](const MutableTensorView& view, int axis) {
     return view.data() == nullptr ? 0 : view.size(axis);
   };
-  return {{"the requested results, as bits,", given},
+  return {{"the requested results, as bits,", bits_of_results(outputs)},
           {"the number of top keys", size_of(outputs.top_k_index, -1)},
           {"the map's row count", size_of(outputs.map, -2)},
           {"the map's column count", size_of(outputs.map, -1)}};
@@ -302,6 +306,6 @@ AttentionOutputs rows_of(const AttentionOutputs& outputs, std::int64_t row, std:
 
 AttentionOutputs row_results(const AttentionOutputs& outputs) { return some_results(outputs, true); }
 AttentionOutputs sum_results(const AttentionOutputs& outputs) { return some_results(outputs, false); }
-bool is_any_given(const AttentionOutputs& outputs) { return results_given(outputs) != 0; }
+bool is_any_given(const AttentionOutputs& outputs) { return bits_of_results(outputs) != 0; }
 
 }  // namespace heed::distributed
