@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "attention_support.hpp"
@@ -111,14 +112,21 @@ void compare_parts(const CallLimits& limits, std::uint64_t count, Compare compar
   }
 }
 
-TEST(CallParts, HaveTheBitsOfTheWholeInSmallCalls) { compare_parts(heed::test::small_calls(), 3000); }
-TEST(CallParts, HaveTheBitsOfTheWholeByTheReference) { compare_parts({}, 1000); }
-TEST(CallParts, HaveTheBitsOfTheWholeAcrossTiles) { compare_parts(heed::test::tile_calls(), 600); }
-TEST(CallParts, HaveTheBitsOfTheWholeAcrossSpans) { compare_parts(heed::test::span_calls(), 150); }
-TEST(CallParts, HaveTheBitsOfTheWholeInPackedSequences) { compare_parts(heed::test::document_calls(), 400); }
+class CallParts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = heed::test::why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+TEST_F(CallParts, HaveTheBitsOfTheWholeInSmallCalls) { compare_parts(heed::test::small_calls(), 3000); }
+TEST_F(CallParts, HaveTheBitsOfTheWholeByTheReference) { compare_parts({}, 1000); }
+TEST_F(CallParts, HaveTheBitsOfTheWholeAcrossTiles) { compare_parts(heed::test::tile_calls(), 600); }
+TEST_F(CallParts, HaveTheBitsOfTheWholeAcrossSpans) { compare_parts(heed::test::span_calls(), 150); }
+TEST_F(CallParts, HaveTheBitsOfTheWholeInPackedSequences) { compare_parts(heed::test::document_calls(), 400); }
 
 // The rounding of an entropy depends on how often shifts change, which happens only in the large rows.
-TEST(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
+TEST_F(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
   constexpr std::int64_t kRows = 40;
   for (const heed::DType dtype : {heed::DType::f32, heed::DType::f16, heed::DType::bf16}) {
     Tensor query = heed::test::normal_tensor({kRows, 16}, 1, heed::DType::f32);
@@ -142,7 +150,7 @@ TEST(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
 }
 
 // Parts that are refused, each with its message.
-TEST(CallParts, ThatDoNotFitAreRefused) {
+TEST_F(CallParts, ThatDoNotFitAreRefused) {
   const Tensor query({2, 3, 4}, heed::DType::f32), key({1, 5, 4}, heed::DType::f32);
   Tensor output({2, 3, 4}, heed::DType::f32), received({2, 5}, heed::DType::f32);
   const auto attend = [&](const CallPart& part, const AttentionOutputs& outputs) {
@@ -176,7 +184,7 @@ TEST(CallParts, ThatDoNotFitAreRefused) {
       "outputs.received is given for 3 of 9 rows; all rows are expected for a result that sums over rows");
 }
 
-TEST(CallParts, HaveTheGradientsOfTheWhole) {
+TEST_F(CallParts, HaveTheGradientsOfTheWhole) {
   compare_parts(heed::test::small_calls(), 1000, compare_gradients);
   compare_parts(heed::test::tile_calls(), 300, compare_gradients);
 }
