@@ -21,6 +21,7 @@
 #include "options.hpp"
 #include "output_files.hpp"
 #include "text.hpp"
+#include "token_ids.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
@@ -46,6 +47,7 @@ struct AtlasArguments {
   std::vector<std::string> words;
   std::string model;
   std::vector<std::string> text_files;
+  std::string ids;
   std::string difference;
   std::string out;
   std::string title;
@@ -74,7 +76,9 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
   }
   const heed::Model model = read_model(source);
   for (const NamedText& text : given_texts(arguments))
-    documents.push_back(read_with_model(model, text.text, text.source));
+    documents.push_back(read_with_model(model, read_tokens_of(model, text.text, text.source)));
+  if (!arguments.ids.empty())
+    documents.push_back(read_with_model(model, read_token_ids(model, arguments.ids)));
   return documents;
 }
 
@@ -83,6 +87,8 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   (void)picture_format("--out", arguments.out);
   std::vector<NamedFile> inputs;
   for (const std::string& path : arguments.text_files) inputs.push_back({"--text", path});
+  if (ids_are_in_file(arguments.ids)) inputs.push_back({"--ids", arguments.ids});
+  check_ids(arguments.model, arguments.ids, !arguments.document.empty());
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
@@ -93,7 +99,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   } else {
     if (given(app, "--batch"))
       throw UsageError("--batch is given together with --model, which reads one text at a time");
-    if (arguments.document.empty() && arguments.text_files.empty())
+    if (arguments.document.empty() && arguments.text_files.empty() && arguments.ids.empty())
       throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   }
   check_outputs(inputs, {{"--out", arguments.out}});
@@ -178,6 +184,13 @@ AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Doc
   return page;
 }
 
+// "poster.png" for the first page, "poster-2.png" for the second.
+std::string page_file(const std::string& out, std::size_t page) {
+  if (page == 0) return out;
+  const std::size_t point = out.rfind('.');
+  return out.substr(0, point) + "-" + std::to_string(page + 1) + out.substr(point);
+}
+
 void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
   check_arguments(app, arguments);
   const std::vector<Document> texts =
@@ -185,9 +198,13 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
   const AtlasPage page =
       arguments.difference.empty() ? plain_page(arguments, texts) : difference_page(arguments, texts);
   if (page.cards.empty()) throw UsageError("DOC has no heads; at least one is expected");
-  io::write_text(arguments.out, draw_atlas(page, picture_format("--out", arguments.out)));
-  std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on an A3 page, "
-            << printable(arguments.out) << ".\n";
+  const std::vector<std::string> files = draw_atlas(page, picture_format("--out", arguments.out));
+  for (std::size_t n = 0; n < files.size(); ++n) io::write_text(page_file(arguments.out, n), files[n]);
+  std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on "
+            << (files.size() == 1 ? "A3, " : std::to_string(files.size()) + " pages of A3, ")
+            << printable(arguments.out);
+  if (files.size() > 1) std::cout << " to " << printable(page_file(arguments.out, files.size() - 1));
+  std::cout << ".\n";
 }
 
 }  // namespace
@@ -203,6 +220,7 @@ Command add_atlas(CLI::App& heed) {
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");
+  add_ids_option(*app, arguments->ids);
   begin_group(*app, "Questions");
   add_text(*app, "--difference", "OTHER", arguments->difference,
            "compare with OTHER, an earlier model or document: the heads whose scores changed most come "

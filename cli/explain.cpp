@@ -19,12 +19,14 @@
 #include "heed/nn/living_page.hpp"
 #include "heed/nn/trained_model.hpp"
 #include "help.hpp"
+#include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -73,6 +75,7 @@ struct ExplainArguments {
   std::string html;
   bool json = false;
   std::string model;               ///< a trained model, instead of an untrained layer
+  std::string ids;                 ///< for a trained model, instead of words
   std::vector<std::string> words;  ///< the words after SENTENCE
   HeadChoice choice;
 };
@@ -196,16 +199,20 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();
-  for (const char* printed : {"SENTENCE", "--json", "--layer", "--head", "--word"})
+  for (const char* printed : {"SENTENCE", "--ids", "--json", "--layer", "--head", "--word"})
     only_page &= !given(app, printed);
-  if (!only_page) require_option(app, "SENTENCE", "the words to read, or - for standard input");
+  check_ids(arguments.model, arguments.ids, given(app, "SENTENCE"));
+  if (!only_page && arguments.ids.empty())
+    require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
   if (!only_page) {
     const heed::Model model = read_model(arguments.model);
-    explain_reading(arguments, read_with(model, arguments.model, text, "SENTENCE"));
+    explain_reading(arguments, read_with(model, arguments.model,
+                                         arguments.ids.empty() ? read_tokens_of(model, text, "SENTENCE")
+                                                               : read_token_ids(model, arguments.ids)));
   }
   if (arguments.html.empty()) return;
   write_living_page(arguments.html, load_trained_model(arguments.model), {arguments.model, text});
@@ -216,7 +223,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
 
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
-  for (const char* option : {"--layer", "--head"})
+  for (const char* option : {"--layer", "--head", "--ids"})
     if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
@@ -278,6 +285,7 @@ void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   add_text(app, "--model", "DIR", arguments.model,
            "run this model on the words: a folder from heed train or transformers, or induction or stories, "
            "which come with heed; --word then follows that word through the layers");
+  add_ids_option(app, arguments.ids);
   add_text_option(
       app, "--layer", "N", arguments.choice.layer,
       "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)");

@@ -14,6 +14,7 @@
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
+#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -48,6 +49,7 @@ constexpr const char* kGenerateExamples =
 struct GenerateArguments {
   std::string folder;
   std::string prompt;
+  std::string ids;
   std::string head;
   GenerateOptions options;
   bool watch = false;
@@ -113,6 +115,16 @@ nlohmann::ordered_json watched_json(const GeneratedToken& token) {
   return {{"id", token.id}, {"text", token.text}, {"probability", token.probability}, {"attended", pairs}};
 }
 
+// The tokens of --prompt or --ids. For ids, the prompt becomes their text.
+ModelTokens read_prompt(const heed::Model& model, GenerateArguments& arguments) {
+  if (arguments.ids.empty()) return tokens_of_prompt(model, arguments.prompt, "--prompt");
+  ModelTokens tokens = read_token_ids(model, arguments.ids);
+  const heed::Tokenizer* tokenizer = model.tokenizer();
+  arguments.prompt =
+      tokenizer != nullptr ? tokenizer->decode(tokens.ids, false) : joined_words("", tokens.shown);
+  return tokens;
+}
+
 class GeneratePrinter {
  public:
   explicit GeneratePrinter(const GenerateArguments& arguments) : arguments_(arguments) {}
@@ -163,14 +175,21 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
   require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
     throw UsageError("--head is given without --watch, which shows what it attends to");
+  if (given(app, "--prompt") && given(app, "--ids"))
+    throw UsageError("--ids and --prompt are both given; one of the two is expected");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
   const heed::Model model = read_model(arguments.folder);
   if (arguments.watch) arguments.options.watch = kWatchedPairs;
   if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
+  const ModelTokens prompt = read_prompt(model, arguments);
   GeneratePrinter printer(arguments);
-  const auto add = [&](const GeneratedToken& token) { printer.add(token); };
-  printer.end(generate(model, arguments.prompt, arguments.options, add, "--prompt"));
+  std::string text;
+  (void)generate(model, prompt, arguments.options, [&](const GeneratedToken& token) {
+    printer.add(token);
+    text += token.text;
+  });
+  printer.end(text);
 }
 
 }  // namespace
@@ -183,6 +202,8 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
+  add_text(*app, "--ids", "IDS", arguments->ids,
+           "continue these token ids, such as 5,9,5, or those in a file, in place of a text");
   add_integer(*app, "--tokens", {1, kMaxTokens}, arguments->options.tokens,
               "generate at most N tokens (default 200)");
   add_real(

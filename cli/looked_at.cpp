@@ -31,18 +31,22 @@ Document open_looked_at(const std::string& path) {
   return document;
 }
 
-ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
-  ModelTokens tokens = model.tokenize(text, source);
+void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const std::string& source) {
   const ModelInfo& info = model.info();
   if (static_cast<std::int64_t>(tokens.ids.size()) > info.context && !info.fixed_context)
     std::cerr << "heed: " << printable(source) << " has " << tokens.ids.size()
               << " tokens; the model was trained on up to " << info.context
               << ", so its heads may behave differently beyond them" << std::endl;
+}
+
+ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
+  ModelTokens tokens = model.tokenize(text, source);
+  warn_of_length(model, tokens, source);
   return tokens;
 }
 
-Document read_with_model(const heed::Model& model, const std::string& text, const std::string& source) {
-  Document document = document_of_text(model, read_tokens_of(model, text, source));
+Document read_with_model(const heed::Model& model, const ModelTokens& tokens) {
+  Document document = document_of_text(model, tokens);
   fill_report(document, {.map = {}});
   return document;
 }

@@ -22,15 +22,15 @@ void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std
 /// from heed.transformers.capture(weights=True, to=…), opens its first pass.
 [[nodiscard]] Document open_looked_at(const std::string& path);
 
-/// The tokens of a text, as in Model::tokenize(). Warns on standard error if the text is longer than the
-/// model's training texts.
+/// Warns on standard error if the text is longer than the model's training texts.
+void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const std::string& source);
+
+/// The tokens of a text, as in Model::tokenize(), with that warning.
 [[nodiscard]] ModelTokens read_tokens_of(const heed::Model& model, const std::string& text,
                                          const std::string& source);
 
-/// Runs the model on a text. Returns all layers with a report but no map. Throws Error whose message begins
-/// with `source` if the model cannot read the text.
-[[nodiscard]] Document read_with_model(const heed::Model& model, const std::string& text,
-                                       const std::string& source);
+/// Runs the model on a text. Returns all layers with a report but no map.
+[[nodiscard]] Document read_with_model(const heed::Model& model, const ModelTokens& tokens);
 
 /// The contents of a text file. Throws Error (io) if it cannot be read.
 [[nodiscard]] std::string file_text(const std::string& path);

@@ -16,6 +16,7 @@
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "token_ids.hpp"
 #include "who/answer.hpp"
 
 namespace heed::cli {
@@ -42,6 +43,7 @@ struct WhoArguments {
   std::string document;
   std::vector<std::string> words;
   std::string model;
+  std::string ids;
   std::string against;
   std::string tokens;
   bool json = false;
@@ -50,7 +52,8 @@ struct WhoArguments {
 void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
-  if (arguments.document.empty())
+  check_ids(arguments.model, arguments.ids, !arguments.document.empty());
+  if (arguments.document.empty() && arguments.ids.empty())
     throw UsageError(arguments.model.empty()
                          ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
                          : "no text is given; WORDS are expected after --model DIR");
@@ -84,11 +87,14 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model);
-    answer = answer_pair(read_with_model(model, joined_words(arguments.document, arguments.words), "WORDS"),
-                         printing.row, printing.key);
+    const ModelTokens tokens =
+        arguments.ids.empty()
+            ? read_tokens_of(model, joined_words(arguments.document, arguments.words), "WORDS")
+            : read_token_ids(model, arguments.ids);
+    answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key);
     if (!arguments.against.empty())
-      against = answer_pair(read_with_model(model, arguments.against, "--against"), printing.row,
-                            printing.key, " for --against");
+      against = answer_pair(read_with_model(model, read_tokens_of(model, arguments.against, "--against")),
+                            printing.row, printing.key, " for --against");
   }
   if (answer.heads.empty())
     throw Error(ErrorCode::invalid_argument, arguments.document + " has no heads; at least one is expected");
@@ -114,6 +120,7 @@ Command add_who(CLI::App& heed) {
   add_text(*app, "--model", "DIR", arguments->model,
            "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
            "which comes with heed");
+  add_ids_option(*app, arguments->ids);
   add_text(
       *app, "--against", "TEXT", arguments->against,
       "ask the same question about this text and show what changes; for example, with one word exchanged");

@@ -53,7 +53,7 @@ TEST_F(Atlas, AllHeadsOfAModelAreOnAPageInTheFormatOfItsEnding) {
            {"png", "\x89PNG"}, {"svg", "<?xml"}, {"pdf", "%PDF-"}}) {
     const CommandResult result = run({"atlas", "--model", "induction", kText, "--out", "a." + ending});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
-    EXPECT_EQ(result.output, "Drew 8 heads on an A3 page, a." + ending + ".\n");
+    EXPECT_EQ(result.output, "Drew 8 heads on A3, a." + ending + ".\n");
     EXPECT_EQ(read_file(folder / ("a." + ending)).substr(0, begins.size()), begins);
   }
 }

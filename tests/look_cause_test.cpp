@@ -159,8 +159,8 @@ TEST(LookCause, RefusesInOneSentence) {
   expect(refusal({"--lens", "--row", "or"}), "--row is 'or', which is 2 tokens; one is expected");
   expect(refusal({"--lens", "--rollout"}), "--lens and --rollout are both given; one question at a time");
   expect(refusal({"--lens", "--map", "2x2"}),
-         "--map is given together with --lens, which allows only --text, --row");
-  expect(refusal({"--lens"}, ""), "WORDS or one --text FILE is expected for --lens to read");
+         "--map is given together with --lens, which allows only --text, --ids, --row");
+  expect(refusal({"--lens"}, ""), "WORDS, --ids or one --text FILE is expected for --lens to read");
   const CommandResult alone = run_heed({"look", "doc.safetensors", "--lens"});
   EXPECT_EQ(alone.exit_code, 2);
   expect(alone.errors, "--lens is given without --model DIR, which it examines");

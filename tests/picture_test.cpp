@@ -2,15 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <regex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heed/inspect/document.hpp"
 #include "heed/random.hpp"
 #include "picture/atlas.hpp"
+#include "picture/atlas_layout.hpp"
 #include "picture/heads.hpp"
 #include "picture/palette.hpp"
 
@@ -150,14 +155,23 @@ TEST_F(Picture, TheSameDrawingHasTheSameBytes) {
 }
 
 TEST_F(Picture, AnAtlasIsAPageOfA3AndItsPixelsGrowWhereMapsAreSmall) {
-  const std::string pdf = draw_atlas(page_of(document, 2, 4), PictureFormat::pdf);
+  const std::string pdf = draw_atlas(page_of(document, 2, 4), PictureFormat::pdf).front();
   EXPECT_EQ(pdf.substr(0, 5), "%PDF-");
   EXPECT_NE(pdf.find("[ 0 0 1190.55"), std::string::npos) << "across";
-  const std::string png = draw_atlas(page_of(document, 2, 4), PictureFormat::png);
+  const std::string png = draw_atlas(page_of(document, 2, 4), PictureFormat::png).front();
   EXPECT_EQ(big_endian(png, 16), 2382U);
   EXPECT_EQ(big_endian(png, 20), 1684U);
-  const std::string many = draw_atlas(page_of(document, 20, 20), PictureFormat::png);
+  const std::string many = draw_atlas(page_of(document, 20, 20), PictureFormat::png).front();
   EXPECT_GT(std::max(big_endian(many, 16), big_endian(many, 20)), 2382U);
+}
+
+TEST_F(Picture, AnAtlasOfManyHeadsHasSeveralPages) {
+  const AtlasPage page = page_of(document, 30, 32);
+  const std::vector<std::string> pages = draw_atlas(page, PictureFormat::svg);
+  ASSERT_GT(pages.size(), 1u);
+  const std::vector<std::string> pdf = draw_atlas(page, PictureFormat::pdf);
+  ASSERT_EQ(pdf.size(), 1u);
+  EXPECT_NE(pdf[0].find("/Count " + std::to_string(pages.size())), std::string::npos);
 }
 
 TEST_F(Picture, WordsOfAnyKindAreDrawnAsText) {
@@ -185,6 +199,63 @@ TEST_F(Picture, NamesHaveInksThatDifferAndCanBeReadOnPaper) {
     for (std::size_t b = 0; b < a; ++b)
       EXPECT_FALSE(near(ink, heed::cli::ink_of_name(names[b]), 0.04)) << names[a];
   }
+}
+
+// Cards of any model are on their page, apart, in the order of the heads, with maps of at least 8 mm.
+void expect_layout(const heed::cli::AtlasGrid& grid) {
+  constexpr double kLines = 4.4;
+  const heed::cli::AtlasLayout made = heed::cli::atlas_layout(grid, kLines);
+  ASSERT_EQ(std::ssize(made.cards), grid.cards);
+  EXPECT_GE(made.side, 8 / 25.4 * 72);
+  EXPECT_GE(made.letters, 3.5);
+  for (std::size_t n = 0; n < made.cards.size(); ++n) {
+    const heed::cli::AtlasPlace& one = made.cards[n];
+    ASSERT_LT(one.page, made.pages);
+    ASSERT_GE(one.box.x, heed::cli::kAtlasEdge) << n;
+    ASSERT_GE(one.box.y, grid.header) << n;
+    ASSERT_LE(one.box.x + one.box.width, made.width - heed::cli::kAtlasEdge + 1e-6) << n;
+    ASSERT_LE(one.box.y + one.box.height, made.height - heed::cli::kAtlasEdge + 1e-6) << n;
+    ASSERT_LE(grid.maps * made.side + (grid.maps - 1) * made.gap, one.box.width + 1e-6);
+    ASSERT_LE(made.side + kLines * made.letters, one.box.height + 1e-6);
+  }
+  std::set<std::array<double, 3>> corners;
+  for (const heed::cli::AtlasPlace& one : made.cards)
+    corners.insert({static_cast<double>(one.page), one.box.y, one.box.x});
+  ASSERT_EQ(corners.size(), made.cards.size()) << "two cards at one place";
+  // Neighbours along a line and between lines do not overlap.
+  const auto apart = [&](const std::array<double, 3>& a, const std::array<double, 3>& b) {
+    if (a[0] != b[0]) return true;
+    return a[1] == b[1] ? b[2] - a[2] >= made.cards[0].box.width : b[1] - a[1] >= made.cards[0].box.height;
+  };
+  for (auto next = std::next(corners.begin()); next != corners.end(); ++next)
+    ASSERT_TRUE(apart(*std::prev(next), *next));
+}
+
+TEST(AtlasLayout, FitsEveryShape) {
+  for (const auto& [layers, heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {2, 4}, {12, 12}, {18, 4}, {30, 9}, {4, 18}, {1, 64}, {48, 1}, {80, 64}})
+    for (const int maps : {1, 2}) {
+      SCOPED_TRACE(std::to_string(layers) + " x " + std::to_string(heads) + ", maps " + std::to_string(maps));
+      expect_layout(
+          {std::vector<std::int64_t>(static_cast<std::size_t>(layers), heads), layers * heads, maps, 104});
+    }
+  expect_layout({{4, 1, 7}, 12, 1, 90});    // layers of unequal size
+  expect_layout({{5000, 2}, 5002, 1, 90});  // a layer that fits on no page
+  for (const std::int64_t cards : {1, 7, 300}) expect_layout({{}, cards, 1, 90});
+}
+
+// A model of 80 layers and 64 heads takes a few pages, an ordinary one a single page.
+TEST(AtlasLayout, TakesFewPages) {
+  const auto pages = [](std::size_t layers, std::int64_t heads) {
+    return heed::cli::atlas_layout(
+               {std::vector<std::int64_t>(layers, heads), static_cast<std::int64_t>(layers) * heads, 1, 104},
+               4.4)
+        .pages;
+  };
+  EXPECT_EQ(pages(12, 12), 1);
+  EXPECT_EQ(pages(18, 4), 1);
+  EXPECT_EQ(pages(30, 9), 1);
+  EXPECT_LE(pages(80, 64), 12);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "draw/heatmap.hpp"
@@ -17,7 +18,6 @@
 #include "look/heads_print.hpp"
 #include "look/subject.hpp"
 #include "look/tables.hpp"
-#include "looked_at.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -249,9 +249,8 @@ nlohmann::ordered_json layer_json(const WalkedLayer& layer) {
 
 }  // namespace
 
-ModelReading read_with(const heed::Model& model, const std::string& name, const std::string& text,
-                       const std::string& source) {
-  ModelReading reading{model, name, read_tokens_of(model, text, source), {}};
+ModelReading read_with(const heed::Model& model, const std::string& name, ModelTokens tokens) {
+  ModelReading reading{model, name, std::move(tokens), {}};
   const TensorView ids(reading.tokens.ids.data(), {static_cast<std::int64_t>(reading.tokens.ids.size())});
   const Tensor hidden = model.hidden_states(ids);
   if (model.info().predicts) reading.logits = model.logits(hidden);

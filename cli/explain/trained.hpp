@@ -27,8 +27,7 @@ struct ModelReading {
   ModelTokens tokens;
   Tensor logits;  ///< [L, vocabulary]; empty if the model predicts no tokens
 };
-[[nodiscard]] ModelReading read_with(const heed::Model& model, const std::string& name,
-                                     const std::string& text, const std::string& source);
+[[nodiscard]] ModelReading read_with(const heed::Model& model, const std::string& name, ModelTokens tokens);
 
 /// Prints the table of heed look --model, the head maps, and the model's next-token prediction. Throws
 /// UsageError for an unknown layer or head.

@@ -35,8 +35,8 @@ struct Alone {
 const std::vector<Alone>& questions_alone() {
   static const std::vector<Alone> questions = {
       {LookQuestion::cause,
-       {"--model", "--text", "--row", "--top-k", "--json", "--threads"},
-       ", which allows only --text, --row, --top-k, --json and --threads"},
+       {"--model", "--text", "--ids", "--row", "--top-k", "--json", "--threads"},
+       ", which allows only --text, --ids, --row, --top-k, --json and --threads"},
       {LookQuestion::texts,
        {"--model", "--text", "--layer", "--head", "--sort", "--brief", "--json", "--csv", "--kernel",
         "--threads", "--find", "--top", "--by"},
@@ -63,6 +63,7 @@ const std::vector<Rule>& rules() {
       {"--find", Rule::excludes, {"--needle", "--sort"}, ""},
       {"--needle", Rule::excludes, {"--sort"}, ""},
       {"--needle", Rule::needs, {"--model"}, " DIR, which would read the text"},
+      {"--needle", Rule::excludes, {"--ids", "--protocol"}, ", whose tokens have no text"},
       {"--by", Rule::needs, {"--model"}, " DIR, which would read the text"},
       {"--csv", Rule::excludes, {"--needle"}, "; --json writes its answer"},
       {"--prompt", Rule::needs, {"--evict"}, " POLICY, which would start after the prompt"},
@@ -132,8 +133,11 @@ void check_cause(const CLI::App& app, const Asking& asked, const LookSource& sou
   if (source.model.empty())
     throw UsageError(std::string(asked.option) + " is given without --model DIR, which it examines");
   check_alone(app, LookQuestion::cause, &asked);
-  if (source.document.empty() == source.texts.empty() || source.texts.size() > 1)
-    throw UsageError(std::string("WORDS or one --text FILE is expected for ") + asked.option + " to read");
+  if (static_cast<std::size_t>(!source.document.empty()) + source.texts.size() +
+          static_cast<std::size_t>(!source.ids.empty()) !=
+      1)
+    throw UsageError(std::string("WORDS, --ids or one --text FILE is expected for ") + asked.option +
+                     " to read");
 }
 
 }  // namespace
@@ -166,6 +170,7 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
   complete_source(app, arguments.source);
   arguments.question = question_of(asked, arguments.source);
   if (asks_cause) return;
+  if (asked == nullptr && arguments.source.repeats) arguments.heads.find = HeadPattern::induction;
   check_alone(app, arguments.question, asked);
   if (asked != nullptr) check_one_question(app, *asked);
   check_rules(app);

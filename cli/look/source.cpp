@@ -10,6 +10,7 @@
 #include "model_name.hpp"
 #include "options.hpp"
 #include "text.hpp"
+#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -28,7 +29,11 @@ void refuse_call_options(const CLI::App& app, const char* holder) {
 
 void complete_model(const CLI::App& app, LookSource& source) {
   refuse_call_options(app, "--model");
-  if (source.document.empty() && source.texts.empty())
+  const bool has_text = !source.document.empty() || !source.texts.empty();
+  check_ids(source.model, source.ids, has_text);
+  if (source.repeats && (has_text || !source.ids.empty()))
+    throw UsageError("--protocol is given together with a text; it makes its own");
+  if (!has_text && source.ids.empty() && !source.repeats)
     throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   source.text = joined_words(std::exchange(source.document, {}), source.words);
 }
@@ -38,6 +43,14 @@ void check_tensors(const CLI::App& app, const LookSource& source) {
   if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))
     throw UsageError("no input is given; DOC.safetensors, or --query, --key and --value, is expected");
   require_call_options(app);
+}
+
+// The arguments that name what the model reads.
+std::string text_arguments(const LookSource& source) {
+  if (source.repeats) return "--protocol induction";
+  if (!source.ids.empty()) return "--ids " + shell_quoted(source.ids);
+  if (!source.texts.empty()) return "--text " + shell_quoted(source.texts.front());
+  return shell_quoted(source.text);
 }
 
 Document read_call(const LookSource& source) {
@@ -80,6 +93,10 @@ void add_source_options(CLI::App& app, LookSource& source) {
            "stories, which come with heed");
   add_texts_option(app, "--text", "FILE", source.texts,
                    "a text file to read; may be repeated: the summary then covers all rows of all texts");
+  add_ids_option(app, source.ids);
+  add_choice(
+      app, "--protocol", {"induction"}, [&](std::size_t) { source.repeats = true; },
+      "with --model: read random tokens twice, and list the heads that find each token's earlier copy");
   add_choice(
       app, "--by", {"attention", "norm"},
       [&](std::size_t i) { source.by = i == 0 ? WeighedBy::attention : WeighedBy::norm; },
@@ -98,6 +115,9 @@ void add_source_options(CLI::App& app, LookSource& source) {
 void complete_source(const CLI::App& app, LookSource& source) {
   if (!source.model.empty()) return complete_model(app, source);
   check_document("look", source.document, source.words);
+  check_ids(source.model, source.ids, false);
+  if (source.repeats)
+    throw UsageError("--protocol is given without --model DIR, which would read its tokens");
   if (!source.texts.empty()) throw UsageError("--text is given without --model, which would read it");
   if (source.is_run()) return;
   if (source.document.empty()) return check_tensors(app, source);
@@ -111,6 +131,7 @@ std::vector<NamedFile> input_files(const LookSource& source) {
   if (!source.model.empty()) {
     std::vector<NamedFile> files = {{"--model", model_file(source.model)}};
     for (const std::string& path : source.texts) files.push_back({"--text", path});
+    if (ids_are_in_file(source.ids)) files.push_back({"--ids", source.ids});
     return files;
   }
   std::vector<NamedFile> files = attend_input_files(source.call);
@@ -125,9 +146,7 @@ std::string question_command(const CLI::App& app, const LookSource& source, cons
   if (!source.model.empty())
     return "heed look --model " + shell_quoted(source.model) +
            (source.layer ? " --layer " + *source.layer : "") +
-           (source.by == WeighedBy::norm ? " --by norm " : " ") +
-           (source.texts.empty() ? shell_quoted(source.text)
-                                 : "--text " + shell_quoted(source.texts.front()));
+           (source.by == WeighedBy::norm ? " --by norm " : " ") + text_arguments(source);
   std::string command = "heed look";
   for (const GivenOption& option : given_options(app)) {
     if (!belongs_to_call(option.group)) continue;
@@ -139,6 +158,8 @@ std::string question_command(const CLI::App& app, const LookSource& source, cons
 }
 
 SourceText read_text(const Model& model, const LookSource& source) {
+  if (source.repeats) return {"", draw_repeated_tokens(model)};
+  if (!source.ids.empty()) return {"", read_token_ids(model, source.ids)};
   const std::string name = source.texts.empty() ? "WORDS" : source.texts.front();
   std::string text = source.texts.empty() ? source.text : file_text(name);
   ModelTokens tokens = read_tokens_of(model, text, name);

@@ -21,6 +21,8 @@ struct LookSource {
   std::vector<std::string> words;    ///< the words after DOC
   std::string text;                  ///< for a model: the text to read
   std::vector<std::string> texts;    ///< for a model: files with further texts
+  std::string ids;                   ///< for a model: token ids, or a file with them, instead of a text
+  bool repeats = false;              ///< for a model: random tokens twice, instead of a text
   std::optional<std::string> layer;  ///< the layer's name; none: all layers
   WeighedBy by = WeighedBy::attention;
 
@@ -49,10 +51,10 @@ void complete_source(const CLI::App& app, LookSource& source);
 
 /// The text of a model, and its tokens.
 struct SourceText {
-  std::string text;
+  std::string text;  ///< empty for tokens without a text
   ModelTokens tokens;
 };
-/// Reads WORDS, or the only --text.
+/// Reads WORDS, the only --text, or --ids; or draws the random tokens of --protocol.
 [[nodiscard]] SourceText read_text(const Model& model, const LookSource& source);
 
 /// The number of the layer of --layer. Throws UsageError if the model has no such layer.

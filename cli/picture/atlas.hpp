@@ -29,14 +29,14 @@ struct AtlasCard {
 
 struct AtlasPage {
   std::string title;
-  std::vector<std::string> about;   ///< lines below the title
-  std::vector<std::string> layers;  ///< names of the grid's rows; empty: cards fill the page in their order
+  std::vector<std::string> about;       ///< lines below the title
+  std::vector<std::string> layers;      ///< names; empty: cards follow one another
   std::vector<std::int64_t> in_layers;  ///< number of cards in each layer
   std::vector<AtlasCard> cards;
 };
 
-/// Draws an A3 page, portrait or landscape, whichever gives larger maps. Returns the file's bytes. A PNG has
-/// 144 pixels per inch, or more if maps would be small.
-[[nodiscard]] std::string draw_atlas(const AtlasPage& page, PictureFormat format);
+/// Draws A3 pages, as few as atlas_layout() needs. Returns the bytes of one file for a PDF, else of a file
+/// for each page. A PNG has 144 pixels per inch, or more if maps would be small.
+[[nodiscard]] std::vector<std::string> draw_atlas(const AtlasPage& page, PictureFormat format);
 
 }  // namespace heed::cli

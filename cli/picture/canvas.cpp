@@ -192,8 +192,10 @@ double Canvas::text_width(std::string_view text, const Lettering& lettering) {
 }
 
 void Canvas::image(const Box& box, std::span<const Ink> inks, std::int64_t rows, std::int64_t columns) {
-  // SVG and PDF viewers blur stretched images, so each ink covers several pixels.
-  const auto times = static_cast<int>(std::max<std::int64_t>(4, 512 / std::max(rows, columns)));
+  // SVG and PDF viewers blur stretched images, so each ink covers several pixels: four a point, if that
+  // suffices.
+  const auto pixels = static_cast<std::int64_t>(std::clamp(4 * std::max(box.width, box.height), 1.0, 512.0));
+  const auto times = static_cast<int>(std::max<std::int64_t>(4, pixels / std::max(rows, columns)));
   const Owned<cairo_surface_t> image(cairo_image_surface_create(
       CAIRO_FORMAT_RGB24, static_cast<int>(columns) * times, static_cast<int>(rows) * times));
   require(cairo_surface_status(image.get()));
@@ -216,6 +218,8 @@ void Canvas::image(const Box& box, std::span<const Ink> inks, std::int64_t rows,
   cairo_paint(context);
   cairo_restore(context);
 }
+
+void Canvas::next_page() { cairo_show_page(page_->context.get()); }
 
 std::string Canvas::finish() {
   require(cairo_status(page_->context.get()));

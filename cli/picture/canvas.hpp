@@ -60,6 +60,9 @@ class Canvas {
   /// Draws rows x columns inks, given row by row, stretched over the box without blur.
   void image(const Box& box, std::span<const Ink> inks, std::int64_t rows, std::int64_t columns);
 
+  /// Begins another page of the same size; for PDF alone.
+  void next_page();
+
   /// The file's bytes; nothing can be drawn afterwards. Within a process and with the same fonts, the same
   /// drawings give the same bytes.
   [[nodiscard]] std::string finish();

@@ -19,6 +19,7 @@ void Canvas::text(const Box&, std::string_view, const Lettering&) {}
 void Canvas::text_upwards(const Box&, std::string_view, const Lettering&) {}
 double Canvas::text_width(std::string_view, const Lettering&) { return 0; }
 void Canvas::image(const Box&, std::span<const Ink>, std::int64_t, std::int64_t) {}
+void Canvas::next_page() {}
 std::string Canvas::finish() { return ""; }
 
 }  // namespace heed::cli

@@ -85,4 +85,11 @@ struct TextLook {
 [[nodiscard]] HEED_API std::vector<TokenSpan> spans_of(std::string_view text, const ModelTokens& tokens,
                                                        std::string_view words);
 
+/// The tokens of the standard protocol for induction heads (Olsson et al. 2022): BOS if the model has one,
+/// then `count` different random tokens, twice. Special tokens are left out. Fewer tokens are drawn if the
+/// vocabulary or a fixed context is too small. Throws Error (invalid_argument) for a count below 1, or a
+/// context of fewer than two tokens.
+[[nodiscard]] HEED_API ModelTokens repeated_random_tokens(const Model& model, std::int64_t count = 64,
+                                                          std::uint64_t seed = 1);
+
 }  // namespace heed
