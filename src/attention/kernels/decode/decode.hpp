@@ -392,8 +392,12 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   const KeyRange kv_block = decode_kv_block(state, step.block, c);
   float* weights = decode_weights(state, c);
   follow_shifts(state, kv_block, step.shifts[c], weights);
-  for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
-    add_decode_values<kType, kCodes>(state, step.block, at, smaller(kPanel, kv_block.end - at), weights);
+  // Values of earlier keys in the first panel, which no row sees, may be infinite. Codes are finite.
+  const std::int64_t seen = kCodes == RowFormat::floats ? state.w.group[0].begin - step.block.key : 0;
+  for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel) {
+    const std::int64_t end = smaller(kv_block.end, at + kPanel), begin = larger(at, seen);
+    if (begin < end) add_decode_values<kType, kCodes>(state, step.block, begin, end - begin, weights);
+  }
   add_partial(state);
 }
 

@@ -82,8 +82,8 @@ void value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int
     const std::int64_t ldv = kv_block.stride(here);
     for (std::int64_t r = 0; r < rows; r += kGroupRows) {
       const RowGroup& group = w.group[(row + r) / kGroupRows];
-      // Weights exist from the panel of the first allowed key on.
-      const std::int64_t begin = larger(0, group.begin - key) / kPanel * kPanel;
+      // Weights of earlier keys in the panel are 0, but their values, which no row sees, may be infinite.
+      const std::int64_t begin = larger(0, group.begin - key);
       const std::int64_t end = smaller(kv_block.count, group.end - key);
       if (begin >= end) continue;
       kv_block.next_values.from(first / kValueVectors * state.padded_rows).fetch(row + r, kGroupRows);
