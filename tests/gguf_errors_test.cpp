@@ -144,8 +144,14 @@ TEST(GgufErrors, Tensors) {
       {"has a tensor 'output_norm.weight' at offset 18446744073709551584, beyond the end of the file",
        placed(~std::uint64_t{31})},
       {"has a tensor 'output_norm.weight' that shares bytes with another", placed(0)},
-      {"has a tensor 'output_norm.weight' of type 26; heed reads F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K",
+      {"has a tensor 'output_norm.weight' of type I32; heed reads F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+       "Q2_K, "
+       "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16 and MXFP4",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 26; }},
+      {"has a tensor 'output_norm.weight' of type number 99; heed reads F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, "
+       "Q8_0, "
+       "Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16 and MXFP4",
+       [](GgufBytes& file) { file.tensor("output_norm.weight").type = 99; }},
       {"has a tensor 'output_norm.weight' with rows of 8 numbers, which is not a multiple of 32",
        [](GgufBytes& file) { file.tensor("output_norm.weight").type = 8; }},
       {"has a tensor 'output.weight' that ends beyond the end of the file",
@@ -205,8 +211,8 @@ TEST(GgufErrors, Metadata) {
   const std::string name = "rope_freqs.weight";
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
-      {"has general.architecture 'gemma2'; heed runs llama, qwen2, qwen3 from GGUF",
-       with("general.architecture", text_value("gemma2"))},
+      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, gemma2, gemma3 from GGUF",
+       with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},
       {"no error", with("llama.expert_count", u32_value(0))},

@@ -3,15 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gguf_bytes.hpp"
+#include "heed/io/tensors.hpp"
 #include "heed/model/model.hpp"
 #include "io_support.hpp"
 #include "model/files/weights.hpp"
+#include "model/gguf/ggml_types.hpp"
 #include "model/gguf/gguf_file.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "support.hpp"
@@ -24,7 +28,9 @@ using Row = std::vector<float>;
 
 std::shared_ptr<detail::Weights> weights_of(const GgufBytes& bytes) {
   const TemporaryFolder folder;
-  write_file(folder / "m.gguf", bytes.bytes());
+  GgufBytes complete = bytes;
+  complete.set("general.architecture", heed::test::text_value("llama"));
+  write_file(folder / "m.gguf", complete.bytes());
   const GgufFile file(folder / "m.gguf");
   return detail::gguf_weights(
       file, {{"model_type", "llama"}, {"num_attention_heads", 2}, {"num_key_value_heads", 1}});
@@ -102,6 +108,34 @@ TEST(Gguf, ReadsQ4_0) {
     for (const std::uint8_t byte : bytes) data += little(byte, 1);
   }
   EXPECT_EQ(read_as(2, 64, data), expected);
+}
+
+// Blocks of random bytes, and what PyPI's gguf reads from them (tests/python/make_ggml_golden.py). Bit for
+// bit: each number is a few products of f32 in a fixed order.
+TEST(Gguf, ReadsTheNumbersOfTheGgufPackage) {
+  const heed::io::SafetensorsReader golden(std::string(HEED_TEST_DATA) + "/ggml_blocks.safetensors");
+  int types = 0;
+  for (const std::string& name : golden.names()) {
+    if (!name.ends_with(".type")) continue;
+    const std::string type = name.substr(0, name.size() - 5);
+    const auto number = static_cast<std::uint32_t>(golden.read(name).at<std::int64_t>(0));
+    EXPECT_EQ(heed::detail::name_of_ggml_type(number), type);
+    const heed::detail::WeightFormat* format = heed::detail::format_of_ggml_type(number);
+    ASSERT_NE(format, nullptr) << type;
+    EXPECT_EQ(format->name, type);
+    const heed::Tensor bytes = golden.read(type + ".bytes"), numbers = golden.read(type + ".numbers");
+    ASSERT_EQ(bytes.count(), heed::detail::bytes_of(*format, numbers.count())) << type;
+    Row found(static_cast<std::size_t>(numbers.count()));
+    format->read(bytes.values<std::uint8_t>().data(), numbers.count(), found.data());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const float expected = numbers.values<float>()[i];
+      if (std::isnan(expected) && std::isnan(found[i])) continue;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected))
+          << type << " " << i;
+    }
+    ++types;
+  }
+  EXPECT_EQ(types, 13);
 }
 
 // d, m, and for each of 8 parts of 32 numbers a scale s and a minimum l of 6 bits: d s q - m l. Bytes 0-3

@@ -162,9 +162,9 @@ class HEED_API Model {
 /// unsupported architecture, and for tensors that are missing, unexpected or of the wrong shape, before
 /// anything is computed.
 ///
-/// Also reads a GGUF file (".gguf") of the architectures llama, qwen2 and qwen3, with its tokenizer. Its
-/// tensors are F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K; they are mapped and converted to f32 as they are
-/// read.
+/// Also reads a GGUF file (".gguf") of the architectures that docs/formats.md lists, with its tokenizer. Its
+/// tensors are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4; they are
+/// mapped and converted to f32 as they are read.
 [[nodiscard]] HEED_API Model load_model(const std::string& name);
 
 }  // namespace heed

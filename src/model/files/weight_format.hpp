@@ -20,9 +20,6 @@ struct WeightFormat {
 };
 
 extern const WeightFormat kStoredF32, kStoredF16, kStoredBf16;
-/// Formats of GGUF. Q8_0 and Q4_0 have blocks of 32 numbers with a scale. Blocks of 256 have a scale and a
-/// least value for each 32 numbers (Q4_K), or a scale for each 16 (Q6_K).
-extern const WeightFormat kStoredQ8_0, kStoredQ4_0, kStoredQ4K, kStoredQ6K;
 
 /// The format for f32, f16 and bf16; nullptr for other types.
 [[nodiscard]] const WeightFormat* weight_format_of(DType dtype);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -47,12 +48,14 @@ struct StoredWeight {
 class Weights {
  public:
   /// Returns the file's name for a weight's tensor.
-  using NameInFile = std::string (*)(const std::string& weight);
+  using NameInFile = std::function<std::string(const std::string& weight)>;
 
   /// Starts empty. The arguments are used in messages: the source of the weights, the file that lists the
-  /// expected weights, and the name of a weight in the file (nullptr: its own name).
-  Weights(std::string subject, std::string configuration, NameInFile name_in_file = nullptr)
-      : subject_(std::move(subject)), configuration_(std::move(configuration)), name_in_file_(name_in_file) {}
+  /// expected weights, and the name of a weight in the file (empty: its own name).
+  Weights(std::string subject, std::string configuration, NameInFile name_in_file = {})
+      : subject_(std::move(subject)),
+        configuration_(std::move(configuration)),
+        name_in_file_(std::move(name_in_file)) {}
   /// model.safetensors, or the files of model.safetensors.index.json.
   [[nodiscard]] static std::shared_ptr<Weights> open(const std::string& folder);
 
@@ -77,7 +80,7 @@ class Weights {
  private:
   const StoredWeight& take(const std::string& name, const Dims& shape);
   [[nodiscard]] std::string shown(const std::string& name) const {
-    return name_in_file_ == nullptr ? name : name_in_file_(name);
+    return name_in_file_ ? name_in_file_(name) : name;
   }
 
   std::string subject_, configuration_;

@@ -8,6 +8,7 @@
 
 #include "io/fault.hpp"
 #include "model/files/weight_format.hpp"
+#include "model/gguf/gguf_architecture.hpp"
 #include "model/gguf/gguf_model.hpp"
 
 namespace heed::detail {
@@ -47,9 +48,10 @@ constexpr std::array<std::string_view, 5> kUnusedValues = {
     "pooling_type", "rope.scaling.original_context_length", "rope.scaling.finetuned", "expert_used_count",
     "tensor_data_layout"};
 
-bool is_known(std::string_view name) {
+bool is_known(const GgufArchitecture& architecture, std::string_view name) {
   const auto is_same = [&](std::string_view one) { return one == name; };
-  return std::any_of(kReadValues.begin(), kReadValues.end(), is_same) ||
+  return std::any_of(architecture.values.begin(), architecture.values.end(), is_same) ||
+         std::any_of(kReadValues.begin(), kReadValues.end(), is_same) ||
          std::any_of(kUnusedValues.begin(), kUnusedValues.end(), is_same) ||
          std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
 }
@@ -157,20 +159,20 @@ void refuse_more_than(const GgufFile& file, const std::string& name, std::int64_
 }  // namespace
 
 Json gguf_config(const GgufFile& file) {
-  const std::string architecture(file.at("general.architecture").text());
-  if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3")
-    fail(file.subject(), "has general.architecture " + io::detail::printable(architecture) +
-                             "; heed runs llama, qwen2, qwen3 from GGUF");
-  const std::string root = architecture + ".";
+  const GgufArchitecture& architecture = architecture_of(file);
+  const std::string root = std::string(architecture.name) + ".";
   for (const auto& [name, value] : file.metadata())
-    if (name.starts_with(root) && !is_known(std::string_view(name).substr(root.size())))
+    if (name.starts_with(root) && !is_known(architecture, std::string_view(name).substr(root.size())))
       fail(file.subject(), "has " + io::detail::printable(name) + ", which heed does not know");
   refuse_more_than(file, root + "expert_count", 0);
   refuse_more_than(file, "split.count", 1);
-  Json config = {{"model_type", architecture},
+  Json config = {{"model_type", architecture.model_type},
                  {"head_dim", integer_or_null(file, root + "attention.key_length")}};
   for (const NameOfValue& name : kSizes)
     config[std::string(name.config)] = file.at(root + std::string(name.gguf)).integer();
+  if (config["head_dim"].is_null() && architecture.complete != nullptr)
+    config["head_dim"] = config["hidden_size"].get<std::int64_t>() /
+                         std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
   const Json groups = integer_or_null(file, root + "attention.head_count_kv");
   config["num_key_value_heads"] = groups.is_null() ? config["num_attention_heads"] : groups;
   if (const GgufValue* causal = file.find(root + "attention.causal")) config["is_causal"] = causal->flag();
@@ -180,13 +182,14 @@ Json gguf_config(const GgufFile& file) {
   check_vocabulary(file, root, tokens->sizes[1]);
   config["vocab_size"] = tokens->sizes[1];
   config["tie_word_embeddings"] = tensor_named(file, "output.weight") == nullptr;
-  if (tensor_named(file, "blk.0.attn_q.bias") != nullptr && architecture != "qwen2")
+  if (tensor_named(file, "blk.0.attn_q.bias") != nullptr && architecture.name != "qwen2")
     config["attention_bias"] = true;
   for (const char* token : {"bos_token_id", "eos_token_id"})
     if (const GgufValue* value = file.find("tokenizer.ggml." + std::string(token)))
       config[token] = value->integer();
   check_head_width(file, root, config);
   read_rope(file, root, config);
+  if (architecture.complete != nullptr) architecture.complete(file, root, config);
   return config;
 }
 

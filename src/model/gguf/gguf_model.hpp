@@ -1,4 +1,4 @@
-// GGUF files of the architectures llama, qwen2 and qwen3, converted to the contents of a model folder.
+// GGUF files (gguf_architecture.hpp), converted to the contents of a model folder.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@ using io::detail::GgufValue;
 using Json = nlohmann::ordered_json;
 using Texts = std::vector<std::string_view>;
 
-constexpr std::int64_t kControl = 3, kUserDefined = 4;
+constexpr std::int64_t kNormal = 1, kControl = 3, kUserDefined = 4;
 constexpr std::size_t kLongestPiece = 512, kMaxTokens = 2'000'000;
 // Memory for merges, pairs of pieces and their result: a token of n bytes may be made in n - 1 ways.
 constexpr std::size_t kMaxMergeBytes = std::size_t{64} << 20;
@@ -30,9 +30,12 @@ struct Cut {
   std::string_view pattern;
   bool ignores_merges;  ///< a piece that is a token stays whole
   bool begins;          ///< texts begin with the BOS token if the file has no add_bos_token
+  bool digits = false;  ///< each digit is a piece of its own
 };
 constexpr Cut kGpt2 = {"", false, false};
+constexpr Cut kDigits = {"", false, false, true};
 constexpr Cut kLlama3 = {kWordsOfLlama3, true, true};
+constexpr Cut kDbrx = {kWordsOfLlama3, false, false};
 constexpr Cut kQwen2 = {kWordsOfQwen2, false, false};
 
 // Values of tokenizer.ggml.pre. None of them makes texts end with the EOS token.
@@ -40,7 +43,7 @@ struct PreTokenizerName {
   std::string_view name;
   const Cut* cut;
 };
-constexpr std::array<PreTokenizerName, 26> kPreTokenizers = {{
+constexpr std::array<PreTokenizerName, 41> kPreTokenizers = {{
     {"llama-bpe", &kLlama3},
     {"llama3", &kLlama3},
     {"llama-v3", &kLlama3},
@@ -63,6 +66,21 @@ constexpr std::array<PreTokenizerName, 26> kPreTokenizers = {{
     {"jina-v1-en", &kGpt2},
     {"jina-v2-code", &kGpt2},
     {"roberta-bpe", &kGpt2},
+    {"mpt", &kGpt2},
+    {"olmo", &kGpt2},
+    {"jais", &kGpt2},
+    {"trillion", &kGpt2},
+    {"granite-docling", &kGpt2},
+    {"smollm", &kDigits},
+    {"starcoder", &kDigits},
+    {"refact", &kDigits},
+    {"command-r", &kDigits},
+    {"codeshell", &kDigits},
+    {"exaone", &kDigits},
+    {"minerva-7b", &kDigits},
+    {"dbrx", &kDbrx},
+    {"smaug-bpe", &kDbrx},
+    {"stablelm2", &kQwen2},
     {"qwen2", &kQwen2},
     {"megrez", &kQwen2},
     {"deepseek-r1-qwen", &kQwen2},
@@ -155,6 +173,10 @@ void add_byte_level(const GgufFile& file, const Cut& cut, Json& made) {
                            {"trim_offsets", true},
                            {"use_regex", cut.pattern.empty()}};
   made["pre_tokenizer"] = byte_level;
+  if (cut.digits)
+    made["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level}}};
   if (!cut.pattern.empty()) {
     const Json split = {{"type", "Split"},
                         {"pattern", {{"Regex", std::string(cut.pattern)}}},
@@ -174,13 +196,14 @@ Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std:
     fail(file.subject(),
          "has " + std::to_string(scores.size()) + " scores for " + std::to_string(tokens.size()) + " tokens");
   std::unordered_map<std::string_view, std::size_t> ids;
+  const auto is_piece = [&](std::size_t i) { return types[i] == kNormal || types[i] == kUserDefined; };
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (types[i] == 1) ids.emplace(tokens[i], i);
+    if (is_piece(i)) ids.emplace(tokens[i], i);
   using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // -score, id, left, right
   std::vector<Merge> found;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (types[i] != 1) continue;
+    if (!is_piece(i)) continue;
     const std::string_view whole = tokens[i];
     if (whole.size() > kLongestPiece) fail(file.subject(), "has a token of more than 512 bytes");
     for (std::size_t cut = 1; cut < whole.size(); ++cut) {

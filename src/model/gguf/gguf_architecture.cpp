@@ -1,0 +1,145 @@
+#include "model/gguf/gguf_architecture.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "io/fault.hpp"
+
+namespace heed::detail {
+namespace {
+
+using io::detail::fail;
+using io::detail::GgufFile;
+using io::detail::GgufValue;
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<GgufTensorName, 3> kOutside = {
+    {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
+constexpr std::array<GgufTensorName, 10> kInBlocks = {{{"attn_norm", "input_layernorm"},
+                                                       {"attn_q", "self_attn.q_proj"},
+                                                       {"attn_k", "self_attn.k_proj"},
+                                                       {"attn_v", "self_attn.v_proj"},
+                                                       {"attn_output", "self_attn.o_proj"},
+                                                       {"attn_q_norm", "self_attn.q_norm"},
+                                                       {"attn_k_norm", "self_attn.k_norm"},
+                                                       {"ffn_gate", "mlp.gate_proj"},
+                                                       {"ffn_up", "mlp.up_proj"},
+                                                       {"ffn_down", "mlp.down_proj"}}};
+constexpr std::array<GgufTensorName, 1> kLlamaNorms = {{{"ffn_norm", "post_attention_layernorm"}}};
+constexpr std::array<GgufTensorName, 3> kGemmaNorms = {{{"post_attention_norm", "post_attention_layernorm"},
+                                                        {"ffn_norm", "pre_feedforward_layernorm"},
+                                                        {"post_ffw_norm", "post_feedforward_layernorm"}}};
+
+double real_or(const GgufFile& file, const std::string& name, double fallback) {
+  const GgufValue* value = file.find(name);
+  return value == nullptr ? fallback : value->real();
+}
+
+// Scores are divided by the square root of this; the largest models have a value of their own.
+std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
+  if (config["num_hidden_layers"] == layers_of_largest)
+    return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
+  return config["head_dim"].get<std::int64_t>();
+}
+
+// Defaults of missing values are llama.cpp's (llama-model.cpp): windows of 4096, caps of 50 and 30.
+void complete_gemma2(const GgufFile& file, const std::string& root, Json& config) {
+  const GgufValue* window = file.find(root + "attention.sliding_window");
+  config["sliding_window"] = window == nullptr ? 4096 : window->integer();
+  config["attn_logit_softcapping"] = real_or(file, root + "attn_logit_softcapping", 50);
+  config["final_logit_softcapping"] = real_or(file, root + "final_logit_softcapping", 30);
+  config["query_pre_attn_scalar"] = score_divisor(config, 46);
+}
+
+// Without a window all layers see all keys. Every sixth layer does, unless the file has another pattern.
+void complete_gemma3(const GgufFile& file, const std::string& root, Json& config) {
+  const GgufValue* window = file.find(root + "attention.sliding_window");
+  config["sliding_window"] = window == nullptr || window->integer() == 0 ? Json() : Json(window->integer());
+  const GgufValue* pattern = file.find(root + "attention.sliding_window_pattern");
+  config["sliding_window_pattern"] = window == nullptr ? 1 : pattern == nullptr ? 6 : pattern->integer();
+  config["rope_local_base_freq"] = real_or(file, root + "rope.freq_base_swa", 10000);
+  if (const GgufValue* cap = file.find(root + "final_logit_softcapping"); cap != nullptr && cap->real() != 0)
+    config["final_logit_softcapping"] = cap->real();
+  config["query_pre_attn_scalar"] = score_divisor(config, 62);
+}
+
+const std::vector<GgufArchitecture>& architectures() {
+  static const std::vector<GgufArchitecture> all = {
+      {.name = "llama", .model_type = "llama", .norms = kLlamaNorms, .interleaved = true},
+      {.name = "qwen2", .model_type = "qwen2", .norms = kLlamaNorms},
+      {.name = "qwen3", .model_type = "qwen3", .norms = kLlamaNorms},
+      {.name = "gemma2",
+       .model_type = "gemma2",
+       .norms = kGemmaNorms,
+       .norm_offset = 1,
+       .values = {"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"},
+       .complete = complete_gemma2},
+      {.name = "gemma3",
+       .model_type = "gemma3_text",
+       .norms = kGemmaNorms,
+       .norm_offset = 1,
+       .values = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
+                  "final_logit_softcapping"},
+       .complete = complete_gemma3}};
+  return all;
+}
+
+// Calls found(entry) for the entries of the blocks; returns its first result that is not empty.
+template <class Found>
+std::string first_in_blocks(const GgufArchitecture& architecture, Found found) {
+  for (const std::span<const GgufTensorName> names :
+       {std::span<const GgufTensorName>(kInBlocks), architecture.norms})
+    for (const GgufTensorName& one : names)
+      if (std::string name = found(one); !name.empty()) return name;
+  return {};
+}
+
+}  // namespace
+
+const GgufArchitecture& architecture_of(const GgufFile& file) {
+  const std::string_view name = file.at("general.architecture").text();
+  const auto& all = architectures();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const GgufArchitecture& one) { return one.name == name; });
+  if (found != all.end()) return *found;
+  std::string names;
+  for (const GgufArchitecture& one : all) names += (names.empty() ? "" : ", ") + std::string(one.name);
+  fail(file.subject(),
+       "has general.architecture " + io::detail::printable(name) + "; heed runs " + names + " from GGUF");
+}
+
+std::string safetensors_name(const GgufArchitecture& architecture, std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string ending(name.substr(dot));
+  std::string_view stem = name.substr(0, dot);
+  if (ending != ".weight" && ending != ".bias") return {};
+  if (!stem.starts_with("blk.")) {
+    for (const GgufTensorName& one : kOutside)
+      if (one.gguf == stem) return std::string(one.safetensors) + ending;
+    return {};
+  }
+  stem.remove_prefix(4);
+  const std::size_t end = stem.find('.');
+  if (end == std::string_view::npos) return {};
+  return first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
+    if (one.gguf != stem.substr(end + 1)) return {};
+    return "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors) + ending;
+  });
+}
+
+std::string gguf_name(const GgufArchitecture& architecture, const std::string& name) {
+  constexpr std::string_view kBlock = "model.layers.";
+  const std::size_t dot = name.rfind('.');
+  const std::string ending = name.substr(dot), stem = name.substr(0, dot);
+  for (const GgufTensorName& one : kOutside)
+    if (one.safetensors == stem) return std::string(one.gguf) + ending;
+  const std::size_t end = stem.find('.', kBlock.size());
+  const std::string found = first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
+    if (end == std::string::npos || stem.compare(end + 1, stem.npos, one.safetensors) != 0) return {};
+    return "blk." + stem.substr(kBlock.size(), end - kBlock.size()) + "." + std::string(one.gguf) + ending;
+  });
+  return found.empty() ? name : found;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,40 @@
+// The architectures of GGUF files that heed runs: how their tensors and metadata become those of a model
+// folder.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/gguf/gguf_file.hpp"
+
+namespace heed::detail {
+
+/// The name of a tensor without its ending, in GGUF and in model.safetensors.
+struct GgufTensorName {
+  std::string_view gguf, safetensors;
+};
+
+struct GgufArchitecture {
+  std::string_view name;                    ///< general.architecture
+  std::string_view model_type;              ///< of config.json
+  std::span<const GgufTensorName> norms{};  ///< names in blocks, beside those that all architectures share
+  bool interleaved = false;                 ///< rows of queries and keys stand in rotary pairs
+  float norm_offset = 0;  ///< added to the weights of norms in the file, but not in model.safetensors
+  std::vector<std::string_view> values{};  ///< further metadata of the architecture that `complete` reads
+  /// Adds to config.json what only this architecture has. `root` is "gemma3.".
+  void (*complete)(const io::detail::GgufFile& file, const std::string& root,
+                   nlohmann::ordered_json& config) = nullptr;
+};
+
+/// Throws Error (io) that lists the architectures that heed runs.
+[[nodiscard]] const GgufArchitecture& architecture_of(const io::detail::GgufFile& file);
+
+/// "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; empty for unknown names.
+[[nodiscard]] std::string safetensors_name(const GgufArchitecture& architecture, std::string_view name);
+/// The inverse; returns unknown names unchanged.
+[[nodiscard]] std::string gguf_name(const GgufArchitecture& architecture, const std::string& name);
+
+}  // namespace heed::detail
