@@ -22,7 +22,7 @@ RELATIVE = 1e-4
 # One model per class. The rotated part of GPT-NeoX's heads has four frequencies.
 WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
 WIDE = dict(hidden_size=64, num_attention_heads=2)
-NAMES = {"bert": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
+NAMES = {"bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "electra": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
          "gemma3": {}, "gpt_neox": WIDE}
 SHAPES = {"vocab_size", "hidden_size", "n_embd", "dim", "intermediate_size", "hidden_dim", "n_positions"}
 LENGTH = 40  # beyond the windows of tiny models
@@ -149,13 +149,14 @@ def test_null_is_what_it_is_in_transformers(name, tmp_path, recwarn):
 # Further settings for a model in which the key has the class's default value.
 HEADS = dict(head_dim=4, num_attention_heads=8)
 LONG = dict(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
+AFTER_PADDING = ("roberta", "xlm-roberta", "camembert")  # families whose positions begin after the padding's
 ALSO = {
-    "num_attention_heads": {"bert": dict(hidden_size=48), "distilbert": dict(dim=48), "gpt2": dict(n_embd=48),
+    "num_attention_heads": {"bert": dict(hidden_size=48), **{name: dict(hidden_size=48) for name in AFTER_PADDING}, "distilbert": dict(dim=48), "gpt2": dict(n_embd=48),
                             "llama": dict(head_dim=4), "mistral": dict(head_dim=4), "qwen2-windows": dict(head_dim=4),
                             "gpt_neox": dict(hidden_size=512)},
     "num_key_value_heads": {"mistral": HEADS, "qwen2-windows": HEADS | dict(num_attention_heads=32),
                             "qwen3": dict(num_attention_heads=32)},
-    "layer_norm_eps": {"bert": dict(tie_word_embeddings=False)},
+    "layer_norm_eps": {name: dict(tie_word_embeddings=False) for name in ("bert", *AFTER_PADDING, "electra")},
     "max_window_layers": {"qwen2-windows": dict(num_hidden_layers=30), "qwen3": dict(num_hidden_layers=30)},
     "sliding_window": {"mistral": LONG, "gemma2": LONG, "gemma3": LONG, "qwen2-windows": LONG | dict(max_window_layers=0),
                        "qwen3": LONG | dict(max_window_layers=0)},
@@ -188,7 +189,8 @@ def test_a_key_that_is_missing_has_the_default_of_the_class(name, tmp_path, recw
         logits, _, refusal = ours(tmp_path, {k: v for k, v in full.items() if k not in (key, "layer_types")}, ids, recwarn)
         if logits is None or not near(logits, expected):
             wrong.append(f"without {key}, {full[key]} is expected{refusal and ': ' + refusal}")
-        elif heed.load_model(tmp_path).info["context"] != model.config.max_position_embeddings:
+        elif heed.load_model(tmp_path).info["context"] != model.config.max_position_embeddings - (
+                model.config.pad_token_id + 1 if name in AFTER_PADDING else 0):
             wrong.append(f"without {key} the context is another")
     assert "\n".join(wrong) == ""
 

@@ -103,7 +103,7 @@ def test_shards_are_one_model(name, tmp_path):
     assert model.info["parameters"] == sum(one.numel() for one in {id(p): p for p in theirs.parameters()}.values())
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama", "gemma2", "gpt_neox"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "distilbert", "gpt2", "llama", "gemma2", "gpt_neox"])
 def test_a_model_without_its_head_gives_hidden_states(name, tmp_path):
     theirs = make(name)
     model = heed.load_model(save(theirs.base_model, tmp_path))

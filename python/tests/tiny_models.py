@@ -16,6 +16,11 @@ GEMMA = GROUPED | dict(head_dim=16, query_pre_attn_scalar=24, sliding_window=8, 
 FAMILIES = {
     "bert": (t.BertForMaskedLM, t.BertConfig, SIZES),
     "bert-untied": (t.BertForMaskedLM, t.BertConfig, SIZES | dict(tie_word_embeddings=False, hidden_act="gelu_new")),
+    "roberta": (t.RobertaForMaskedLM, t.RobertaConfig, SIZES | dict(pad_token_id=1)),
+    "xlm-roberta": (t.XLMRobertaForMaskedLM, t.XLMRobertaConfig, SIZES | dict(pad_token_id=1, type_vocab_size=1)),
+    "camembert": (t.CamembertForMaskedLM, t.CamembertConfig, SIZES | dict(pad_token_id=5, tie_word_embeddings=False)),
+    "electra": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=16)),
+    "electra-wide": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=32, hidden_act="relu")),
     "distilbert": (t.DistilBertForMaskedLM, t.DistilBertConfig,
                    dict(dim=32, n_layers=3, n_heads=4, hidden_dim=48, vocab_size=101, max_position_embeddings=256)),
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config, dict(n_embd=32, n_layer=3, n_head=4, vocab_size=101, n_positions=256)),
@@ -43,7 +48,7 @@ FAMILIES = {
                         SIZES | dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
                                      rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
 }
-CAUSAL = [name for name in FAMILIES if "bert" not in name]
+CAUSAL = [name for name in FAMILIES if "bert" not in name and "electra" not in name]
 
 
 DEFAULT = object()  # stands for the class's default of a setting
@@ -53,7 +58,8 @@ DEFAULT = object()  # stands for the class's default of a setting
 def config_of(name, **other):
     _, config, settings = FAMILIES[name]
     given = {key: value for key, value in (settings | other).items() if value is not DEFAULT}
-    return config(**given, bos_token_id=None, eos_token_id=None, pad_token_id=None, attn_implementation="eager")
+    tokens = {name: None for name in ("bos_token_id", "eos_token_id", "pad_token_id") if other.get(name) is not DEFAULT}
+    return config(**tokens | given, attn_implementation="eager")
 
 
 def make(name, dtype=torch.float32, seed=1, **other):

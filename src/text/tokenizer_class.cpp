@@ -54,6 +54,12 @@ void complete_gpt2(const ClassInput& input, json& made) {
   made["decoder"] = byte_level(true, true);
 }
 
+void complete_roberta(const ClassInput& input, json& made) {
+  complete_gpt2(input, made);
+  made["post_processor"] =
+      text_between(end_named(input.tokens, "cls_token"), end_named(input.tokens, "sep_token"));
+}
+
 // GPT-NeoX drops the post-processor.
 void complete_gpt_neox(const ClassInput& input, json& made) {
   complete_gpt2(input, made);
@@ -158,6 +164,7 @@ const std::vector<TokenizerClass>& classes() {
           {"pad_token", "<pad>"},
           {"mask_token", "<mask>"}},
          complete_gemma},
+        {"RobertaTokenizer", "BPE", xlm, complete_roberta},
         {"XLMRobertaTokenizer", "Unigram", xlm, complete_xlm_roberta},
     };
   }();
@@ -170,8 +177,12 @@ struct FamilyClass {
   std::string_view family, name;
   bool goes_first = false;
 };
-constexpr std::array<FamilyClass, 10> kFamilies = {{{"bert", "BertTokenizer"},
+constexpr std::array<FamilyClass, 14> kFamilies = {{{"bert", "BertTokenizer"},
+                                                    {"camembert", "CamembertTokenizer"},
                                                     {"distilbert", "BertTokenizer"},
+                                                    {"electra", "BertTokenizer"},
+                                                    {"roberta", "RobertaTokenizer"},
+                                                    {"xlm-roberta", "XLMRobertaTokenizer"},
                                                     {"gpt2", "GPT2Tokenizer"},
                                                     {"mistral", "", true},
                                                     {"qwen2", "Qwen2Tokenizer", true},

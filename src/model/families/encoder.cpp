@@ -18,10 +18,9 @@ class Encoder final : public Family {
       const std::vector<std::int64_t> first(ids.size(), 0);
       add_to(x, rows_of(*weights_.types, first, threads), threads);
     }
-    std::vector<std::int64_t> places(ids.size());
-    std::iota(places.begin(), places.end(), begin);
-    add_to(x, rows_of(weights_.positions, places, threads), threads);
-    return layer_norm(x, weights_.norm, threads);
+    add_to(x, rows_of(weights_.positions, places_of(ids, begin), threads), threads);
+    Tensor normed = layer_norm(x, weights_.norm, threads);
+    return weights_.projection ? linear(normed, *weights_.projection, threads) : std::move(normed);
   }
 
   Projected project(std::int64_t layer, const Tensor& stream, std::int64_t /*begin*/,
@@ -59,6 +58,17 @@ class Encoder final : public Family {
   }
 
  private:
+  // Rows of the table of positions.
+  [[nodiscard]] std::vector<std::int64_t> places_of(std::span<const std::int64_t> ids,
+                                                    std::int64_t begin) const {
+    std::vector<std::int64_t> places(ids.size());
+    std::iota(places.begin(), places.end(), begin);
+    if (!weights_.padding) return places;
+    std::int64_t next = *weights_.padding + 1;
+    for (std::size_t i = 0; i < ids.size(); ++i) places[i] = ids[i] == *weights_.padding ? ids[i] : next++;
+    return places;
+  }
+
   EncoderWeights weights_;
   std::int64_t heads_, head_dim_;
 };

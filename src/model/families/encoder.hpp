@@ -1,4 +1,5 @@
-// The common encoder of BERT and DistilBERT: all tokens see one another, norms after attention and MLP.
+// The common encoder of BERT, DistilBERT, RoBERTa and ELECTRA: all tokens see one another, norms after
+// attention and MLP.
 //
 //   x = norm(E[id] + T[0] + P[position])
 //   x = norm(x + attention(x) W_O),   x = norm(x + mlp(x))
@@ -7,6 +8,7 @@
 // The family's own file has the names of the weights.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,6 +37,8 @@ struct EncoderWeights {
   WeightMatrix tokens, positions;
   std::optional<WeightMatrix> types;
   LayerNormWeights norm;
+  std::optional<std::int64_t> padding;      ///< the id of padding, from which positions count (RoBERTa)
+  std::optional<LinearWeights> projection;  ///< of the embeddings (ELECTRA)
   std::vector<EncoderBlock> blocks;
   std::optional<EncoderHead> head;
 };

@@ -9,8 +9,9 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::array<const FamilyEntry*, 10> kFamilies = {
-    &kBert, &kDistilBert, &kGemma2, &kGemma3, &kGpt2, &kGptNeox, &kLlama, &kMistral, &kQwen2, &kQwen3};
+constexpr std::array<const FamilyEntry*, 14> kFamilies = {
+    &kBert,    &kCamembert, &kDistilBert, &kElectra, &kGemma2, &kGemma3,  &kGpt2,
+    &kGptNeox, &kLlama,     &kMistral,    &kQwen2,   &kQwen3,  &kRoberta, &kXlmRoberta};
 
 }  // namespace
 
@@ -23,7 +24,8 @@ const FamilyEntry& family_of(const ModelConfig& config) {
     if (family->model_type == type) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->model_type);
   }
-  config.fail("has model_type '" + type + "'; heed runs " + known);
+  config.fail("has model_type '" + type + "'; heed runs " + known +
+              ". heed.transformers.look shows the heads of other models through transformers");
 }
 
 Activation activation_of(const ModelConfig& config, const char* name) {

@@ -1,0 +1,23 @@
+// What BERT, RoBERTa and ELECTRA share: the names of sizes, embeddings and blocks.
+#pragma once
+
+#include <string>
+
+#include "model/families/encoder.hpp"
+
+namespace heed::detail {
+
+/// A part of a checkpoint named `root` ("bert."), or "" in a folder of the encoder alone.
+[[nodiscard]] std::string root_of(const Weights& weights, const std::string& root);
+
+/// Reads the sizes into `info`, embeddings of `embedding_dim` numbers under root + "embeddings.", and the
+/// blocks.
+[[nodiscard]] EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, ModelInfo& info,
+                                               const std::string& root, std::int64_t embedding_dim);
+
+/// Marks heads for whole texts, which heed ignores: `parts` with and without `root`.
+void leave_heads(Weights& weights, const std::string& root, const std::vector<std::string>& parts);
+
+extern const char* const kBertOnly;  ///< FamilyEntry::keys.only of these families
+
+}  // namespace heed::detail

@@ -1,0 +1,72 @@
+// RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020): BERT's
+// layers.
+//
+// Position i of a text is row p + 1 + i of the table of positions, where p is the id of the padding token;
+// such a token has row p itself and is not counted. The head for tokens is lm_head, always with GELU.
+// families/encoder.hpp has the formulas. Heads for whole texts are ignored.
+#include <utility>
+
+#include "model/families/bert_weights.hpp"
+
+namespace heed::detail {
+namespace {
+
+EncoderHead read_roberta_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
+  const std::int64_t dim = tokens.columns;
+  EncoderHead head;
+  head.transform = linear_weights(weights, "lm_head.dense", dim, dim, true);
+  head.activation = Activation::gelu;
+  head.norm = layer_norm_weights(weights, "lm_head.layer_norm", dim, epsilon_of(config, "layer_norm_eps"));
+  head.unembedding.weight = unembedding_weight(config, weights, "lm_head.decoder.weight", tokens);
+  // One bias under two names.
+  const bool own = weights.contains("lm_head.decoder.bias");
+  head.unembedding.bias = weights.vector(own ? "lm_head.decoder.bias" : "lm_head.bias", tokens.rows);
+  weights.leave("lm_head.bias");
+  return head;
+}
+
+std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  const std::string root = root_of(weights, "roberta.");
+  EncoderWeights made =
+      read_bert_weights(config, weights, info, root, config.integer("hidden_size", 1, kMaxWidth));
+  made.padding = config.integer("pad_token_id", 0, info.vocabulary - 1);
+  if (*made.padding + 1 >= info.context)
+    config.fail("has max_position_embeddings " + std::to_string(info.context) +
+                "; more than pad_token_id + 1, " + std::to_string(*made.padding + 1) + ", is expected");
+  info.context -= *made.padding + 1;
+  if (weights.contains("lm_head.dense.weight")) made.head = read_roberta_head(config, weights, made.tokens);
+  leave_heads(weights, root,
+              {"pooler.dense", "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});
+  return make_encoder(std::move(made), info);
+}
+
+}  // namespace
+
+const FamilyEntry kRoberta = {
+    .model_type = "roberta",
+    .keys = {.read = R"({"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12,
+                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
+                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
+                 "tie_word_embeddings": true})",
+             .only = kBertOnly},
+    .make = make_roberta};
+
+const FamilyEntry kXlmRoberta = {
+    .model_type = "xlm-roberta",
+    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
+                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
+                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
+                 "tie_word_embeddings": true})",
+             .only = kBertOnly},
+    .make = make_roberta};
+
+const FamilyEntry kCamembert = {
+    .model_type = "camembert",
+    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
+                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
+                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
+                 "tie_word_embeddings": true})",
+             .only = kBertOnly},
+    .make = make_roberta};
+
+}  // namespace heed::detail
