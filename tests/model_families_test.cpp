@@ -371,9 +371,11 @@ struct Wrong {
 TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
   const Wrong all[] = {
       {"t5", "{}",
-       "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma2, gemma3_text, gpt2, "
+       "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma, gemma2, gemma3_text, "
+       "gpt2, "
        "gpt_neox, llama, "
-       "mistral, qwen2, qwen3, roberta, xlm-roberta. heed.transformers.look shows the heads of other models "
+       "mistral, olmo2, phi3, qwen2, qwen3, roberta, smollm3, xlm-roberta. heed.transformers.look shows the "
+       "heads of other models "
        "through "
        "transformers"},
       {"llama", R"({"quantization_config": {"quant_method": "gptq"}})",

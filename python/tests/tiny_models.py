@@ -38,6 +38,12 @@ FAMILIES = {
     "qwen2-windows": (t.Qwen2ForCausalLM, t.Qwen2Config,
                       GROUPED | dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)),
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config, GROUPED | dict(head_dim=16, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config, GROUPED),
+    "phi3": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED),
+    "phi3-windows": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(sliding_window=8)),
+    "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config,
+                GROUPED | dict(num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8)),
+    "gemma": (t.GemmaForCausalLM, t.GemmaConfig, GROUPED | dict(head_dim=16)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config, GEMMA | dict(attn_logit_softcapping=2.0)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,
                GEMMA | dict(num_hidden_layers=7, rope_parameters=dict(
@@ -58,7 +64,8 @@ DEFAULT = object()  # stands for the class's default of a setting
 def config_of(name, **other):
     _, config, settings = FAMILIES[name]
     given = {key: value for key, value in (settings | other).items() if value is not DEFAULT}
-    tokens = {name: None for name in ("bos_token_id", "eos_token_id", "pad_token_id") if other.get(name) is not DEFAULT}
+    tokens = {name: None for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+              if not (name in settings and other.get(name) is DEFAULT)}
     return config(**tokens | given, attn_implementation="eager")
 
 

@@ -70,8 +70,8 @@ struct FamilyEntry {
   ConfigKeys keys;  ///< with the defaults of transformers' configuration class
   MakeFamily make;
 };
-extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma2, kGemma3, kGpt2, kGptNeox, kLlama,
-    kMistral, kQwen2, kQwen3, kRoberta, kXlmRoberta;
+extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
+    kLlama, kMistral, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);

@@ -13,8 +13,8 @@ namespace heed::detail {
 namespace {
 
 struct GatedBlock {
-  RmsNormWeights attention_norm, mlp_norm;
-  std::optional<RmsNormWeights> query_norm, key_norm;        // of heads
+  std::optional<RmsNormWeights> attention_norm, mlp_norm;    // before attention and MLP
+  std::optional<RmsNormWeights> query_norm, key_norm;        // of heads, or of all heads at once
   std::optional<RmsNormWeights> attention_after, mlp_after;  // the second norms of sandwiches
   LinearWeights query, key, value, output;
   MlpWeights feed_forward;
@@ -50,17 +50,24 @@ class GatedDecoder final : public Family {
   Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
                     int threads) const override {
     const GatedBlock& block = blocks_[static_cast<std::size_t>(layer)];
-    const Tensor normed = rms_norm(stream, block.attention_norm, threads);
+    const Tensor normed = before(stream, block.attention_norm, threads);
     Projected made;
     made.memory.push_back(linear(normed, block.query, threads));
     made.memory.push_back(linear(normed, block.key, threads));
     made.memory.push_back(linear(normed, block.value, threads));
+    if (rules_.whole_norms) {
+      made.memory[0] = rms_norm(made.memory[0], *block.query_norm, threads);
+      made.memory[1] = rms_norm(made.memory[1], *block.key_norm, threads);
+    }
     const MutableTensorView query = as_heads(made.memory[0], 0, heads_, head_dim_);
     const MutableTensorView key = as_heads(made.memory[1], 0, kv_heads_, head_dim_);
-    if (block.query_norm) rms_norm_heads(query, *block.query_norm, threads);
-    if (block.key_norm) rms_norm_heads(key, *block.key_norm, threads);
+    if (rules_.head_norms) {
+      rms_norm_heads(query, *block.query_norm, threads);
+      rms_norm_heads(key, *block.key_norm, threads);
+    }
     const std::int64_t reach = rules_.reaches[static_cast<std::size_t>(layer)];
-    rotate(reach >= 0 ? rules_.window_rope : rules_.rope, query, key, begin, threads);
+    if (rules_.rotates.empty() || rules_.rotates[static_cast<std::size_t>(layer)])
+      rotate(reach >= 0 ? rules_.window_rope : rules_.rope, query, key, begin, threads);
     made.query = query;
     made.key = key;
     made.value = as_heads(made.memory[2], 0, kv_heads_, head_dim_);
@@ -76,7 +83,7 @@ class GatedDecoder final : public Family {
     Tensor attended = linear(heads, block.output, threads);
     if (block.attention_after) attended = rms_norm(attended, *block.attention_after, threads);
     add_to(stream, attended, threads);
-    Tensor fed = mlp(rms_norm(stream, block.mlp_norm, threads), block.feed_forward, threads);
+    Tensor fed = mlp(before(stream, block.mlp_norm, threads), block.feed_forward, threads);
     if (block.mlp_after) fed = rms_norm(fed, *block.mlp_after, threads);
     add_to(stream, fed, threads);
   }
@@ -104,6 +111,11 @@ class GatedDecoder final : public Family {
   const LinearWeights* unembedding() const override { return &unembedding_; }
 
  private:
+  // The input of attention or MLP: the stream, normalised if there is a norm before them.
+  static Tensor before(const Tensor& stream, const std::optional<RmsNormWeights>& norm, int threads) {
+    return norm ? rms_norm(stream, *norm, threads) : Tensor::copy_of(stream);
+  }
+
   RmsNormWeights norm(Weights& weights, const std::string& name) const {
     return rms_norm_weights(weights, name, dim_, rules_.epsilon, rules_.norm_offset);
   }
@@ -112,10 +124,17 @@ class GatedDecoder final : public Family {
     const std::int64_t query_dim = heads_ * head_dim_, key_dim = kv_heads_ * head_dim_;
     const bool bias = rules_.query_key_value_bias, mlp_bias = rules_.mlp_bias;
     GatedBlock block;
-    block.attention_norm = norm(weights, at + "input_layernorm");
-    block.query = linear_weights(weights, at + "self_attn.q_proj", query_dim, dim_, bias);
-    block.key = linear_weights(weights, at + "self_attn.k_proj", key_dim, dim_, bias);
-    block.value = linear_weights(weights, at + "self_attn.v_proj", key_dim, dim_, bias);
+    if (rules_.fused) {
+      const WeightMatrix all =
+          weights.matrix(at + "self_attn.qkv_proj.weight", query_dim + 2 * key_dim, dim_);
+      block.query.weight = rows_between(all, 0, query_dim);
+      block.key.weight = rows_between(all, query_dim, key_dim);
+      block.value.weight = rows_between(all, query_dim + key_dim, key_dim);
+    } else {
+      block.query = linear_weights(weights, at + "self_attn.q_proj", query_dim, dim_, bias);
+      block.key = linear_weights(weights, at + "self_attn.k_proj", key_dim, dim_, bias);
+      block.value = linear_weights(weights, at + "self_attn.v_proj", key_dim, dim_, bias);
+    }
     block.output = linear_weights(weights, at + "self_attn.o_proj", dim_, query_dim, rules_.output_bias);
     if (rules_.head_norms) {
       const auto head_norm = [&](const char* name) {
@@ -124,17 +143,29 @@ class GatedDecoder final : public Family {
       block.query_norm = head_norm("self_attn.q_norm");
       block.key_norm = head_norm("self_attn.k_norm");
     }
-    if (rules_.sandwich_norms) {
-      block.attention_after = norm(weights, at + "post_attention_layernorm");
-      block.mlp_norm = norm(weights, at + "pre_feedforward_layernorm");
-      block.mlp_after = norm(weights, at + "post_feedforward_layernorm");
-    } else {
-      block.mlp_norm = norm(weights, at + "post_attention_layernorm");
+    if (rules_.whole_norms) {
+      block.query_norm = rms_norm_weights(weights, at + "self_attn.q_norm", query_dim, rules_.epsilon);
+      block.key_norm = rms_norm_weights(weights, at + "self_attn.k_norm", key_dim, rules_.epsilon);
     }
-    block.feed_forward = {linear_weights(weights, at + "mlp.gate_proj", rules_.inner, dim_, mlp_bias),
-                          linear_weights(weights, at + "mlp.up_proj", rules_.inner, dim_, mlp_bias),
-                          linear_weights(weights, at + "mlp.down_proj", dim_, rules_.inner, mlp_bias),
-                          rules_.activation};
+    if (!rules_.post_norms) {
+      block.attention_norm = norm(weights, at + "input_layernorm");
+      block.mlp_norm = norm(
+          weights, at + (rules_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
+    }
+    if (rules_.post_norms || rules_.sandwich_norms) {
+      block.attention_after = norm(weights, at + "post_attention_layernorm");
+      block.mlp_after = norm(weights, at + "post_feedforward_layernorm");
+    }
+    block.feed_forward.activation = rules_.activation;
+    block.feed_forward.down = linear_weights(weights, at + "mlp.down_proj", dim_, rules_.inner, mlp_bias);
+    if (rules_.fused) {
+      const WeightMatrix all = weights.matrix(at + "mlp.gate_up_proj.weight", 2 * rules_.inner, dim_);
+      block.feed_forward.gate = LinearWeights{rows_between(all, 0, rules_.inner), {}, false};
+      block.feed_forward.up.weight = rows_between(all, rules_.inner, rules_.inner);
+    } else {
+      block.feed_forward.gate = linear_weights(weights, at + "mlp.gate_proj", rules_.inner, dim_, mlp_bias);
+      block.feed_forward.up = linear_weights(weights, at + "mlp.up_proj", rules_.inner, dim_, mlp_bias);
+    }
     weights.leave(at + "self_attn.rotary_emb.inv_freq");  // in old files
     return block;
   }

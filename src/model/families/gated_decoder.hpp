@@ -1,5 +1,5 @@
-// The common decoder of Llama, Mistral, Qwen and Gemma: RMS norms, rotary positions, grouped keys and values,
-// gated MLPs.
+// The common decoder of Llama, Mistral, Qwen, Gemma, OLMo 2, Phi-3 and SmolLM3: RMS norms, rotary positions,
+// grouped keys and values, gated MLPs.
 //
 //   x = s E[id]
 //   q, k, v = W_Q n, W_K n, W_V n with n = norm(x);   q, k = rope(norm(q)), rope(norm(k))
@@ -27,8 +27,11 @@ struct GatedDecoderRules {
   double epsilon = 1e-6;   ///< for all norms
   Activation activation = Activation::silu;
   bool query_key_value_bias = false, output_bias = false, mlp_bias = false;
+  bool fused = false;           ///< q, k, v are one matrix, and so are gate and up
   bool head_norms = false;      ///< norms on queries and keys, head by head
+  bool whole_norms = false;     ///< the same over all heads at once
   bool sandwich_norms = false;  ///< also norms after attention and MLP, before they are added to the stream
+  bool post_norms = false;      ///< only these
   float norm_offset = 0;        ///< added to the weights of norms
   float embedding_scale = 1;
   double scale = 0;                   ///< for scores
@@ -37,6 +40,7 @@ struct GatedDecoderRules {
   std::vector<std::int64_t> reaches;  ///< earlier keys that a token of each layer sees; -1: all
   Rope rope;                          ///< for layers that see all keys
   Rope window_rope;                   ///< for the other layers
+  std::vector<bool> rotates;          ///< whether a layer has rotary positions; empty: all have
 };
 
 /// Reads num_hidden_layers, num_attention_heads, … into `info`, and the rules that all families name as Llama

@@ -1,5 +1,6 @@
-// Gemma 2 (Riviere et al. 2024) and the text part of Gemma 3 (Kamath et al. 2025): norms with weights 1 + w,
-// also after attention and MLP; layers with a window alternate with layers that see all.
+// Gemma (Mesnard et al. 2024): Llama's blocks with norms of weights 1 + w and scaled embeddings. Gemma 2
+// (Riviere et al. 2024) and the text part of Gemma 3 (Kamath et al. 2025): norms with weights 1 + w, also
+// after attention and MLP; layers with a window alternate with layers that see all.
 //
 //   x = sqrt(D) E[id]
 //   x = x + norm(attention(norm(x)) W_O),   x = x + norm(mlp(norm(x)))
@@ -17,6 +18,16 @@ namespace {
 
 double cap_of(const ModelConfig& config, const char* name) {
   return config.has(name) ? config.positive(name) : 0;
+}
+
+std::unique_ptr<const Family> make_gemma(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  GatedDecoderRules rules = read_gated_decoder(config, info);
+  rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias");
+  if (rules.activation == Activation::gelu) rules.activation = Activation::gelu_tanh;  // old files mean this
+  rules.norm_offset = 1;
+  rules.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(info.model_dim)));
+  rules.rope = whole_rope(config, info, rope_rules(config));
+  return make_gated_decoder(config, weights, info, std::move(rules));
 }
 
 GatedDecoderRules read_gemma(const ModelConfig& config, ModelInfo& info) {
@@ -73,6 +84,18 @@ std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& we
 }
 
 }  // namespace
+
+const FamilyEntry kGemma = {
+    .model_type = "gemma",
+    .keys = {.read = R"({"vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576,
+                 "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
+                 "head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 8192,
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "tie_word_embeddings": true,
+                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
+                 "original_max_position_embeddings": null})",
+             .only = R"({"partial_rotary_factor": 1, "use_bidirectional_attention": false})",
+             .unused = "hidden_activation"},
+    .make = make_gemma};
 
 // Old files have hidden_act beside hidden_activation, and sliding_window_size beside sliding_window.
 const FamilyEntry kGemma2 = {

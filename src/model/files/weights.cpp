@@ -57,6 +57,11 @@ void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t beg
   matrix.format->read(static_cast<const std::byte*>(matrix.data) + place, count, to);
 }
 
+WeightMatrix rows_between(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
+  const auto* data = static_cast<const std::byte*>(matrix.data);
+  return {data + begin * bytes_of(*matrix.format, matrix.columns), matrix.format, count, matrix.columns};
+}
+
 void read_weight_row(const WeightMatrix& matrix, std::int64_t row, float* to) {
   read_weights(matrix, row, 0, matrix.columns, to);
 }

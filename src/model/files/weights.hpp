@@ -29,6 +29,9 @@ struct WeightMatrix {
   }
 };
 
+/// Rows [begin, begin + count) of a matrix.
+[[nodiscard]] WeightMatrix rows_between(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count);
+
 /// Converts row `row` to f32, `columns` numbers.
 void read_weight_row(const WeightMatrix& matrix, std::int64_t row, float* to);
 /// Converts `count` numbers of the row from `begin` on; both are multiples of the format's block.

@@ -1,0 +1,37 @@
+// Phi-3 (Abdin et al. 2024): Llama's blocks, whose queries, keys and values are one matrix, as are gate and
+// up.
+//
+// Tokens see a window if sliding_window is a number. families/gated_decoder.hpp has the block.
+#include "model/families/gated_decoder.hpp"
+
+namespace heed::detail {
+namespace {
+
+std::unique_ptr<const Family> make_phi3(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  GatedDecoderRules rules = read_gated_decoder(config, info);
+  rules.fused = true;
+  const RopeRules rope = rope_rules(config);
+  if (rope.factor != 1 || rope.llama3)
+    config.fail(
+        "has rope_parameters of another rope_type than default, the only one that heed's phi3 supports");
+  rules.rope = rules.window_rope = whole_rope(config, info, rope);
+  const auto window = sliding_window(config);
+  rules.reaches =
+      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  return make_gated_decoder(config, weights, info, std::move(rules));
+}
+
+}  // namespace
+
+const FamilyEntry kPhi3 = {
+    .model_type = "phi3",
+    .keys = {.read = R"({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
+                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 4096,
+                 "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "sliding_window": null,
+                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
+                 "rope_scaling": null, "rope_theta": 10000.0})",
+             .only = R"({"partial_rotary_factor": 1})"},
+    .make = make_phi3};
+
+}  // namespace heed::detail
