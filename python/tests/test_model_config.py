@@ -22,7 +22,7 @@ RELATIVE = 1e-4
 # One model per class. The rotated part of GPT-NeoX's heads has four frequencies.
 WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
 WIDE = dict(hidden_size=64, num_attention_heads=2)
-NAMES = {"bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "electra": {}, "olmo2": {}, "phi3": {}, "smollm3": {}, "gemma": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
+NAMES = {"bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "mpnet": {}, "electra": {}, "olmo2": {}, "phi3": {}, "smollm3": {}, "gemma": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
          "gemma3": {}, "gpt_neox": WIDE}
 SHAPES = {"vocab_size", "hidden_size", "n_embd", "dim", "intermediate_size", "hidden_dim", "n_positions"}
 LENGTH = 40  # beyond the windows of tiny models
@@ -151,7 +151,7 @@ def test_null_is_what_it_is_in_transformers(name, tmp_path, recwarn):
 # Further settings for a model in which the key has the class's default value.
 HEADS = dict(head_dim=4, num_attention_heads=8)
 LONG = dict(num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1)
-AFTER_PADDING = ("roberta", "xlm-roberta", "camembert")  # families whose positions begin after the padding's
+AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")  # families whose positions begin after the padding's
 ALSO = {
     "num_attention_heads": {"bert": dict(hidden_size=48), **{name: dict(hidden_size=48) for name in AFTER_PADDING}, "distilbert": dict(dim=48), "gpt2": dict(n_embd=48),
                             "llama": dict(head_dim=4), "mistral": dict(head_dim=4), "qwen2-windows": dict(head_dim=4),

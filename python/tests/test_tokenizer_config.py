@@ -24,6 +24,7 @@ KINDS = {  # family of the model, its tokenizer.json, the class in tokenizer_con
     "llama 2": ("llama", tokenizer_kinds.llama_2, "LlamaTokenizer"),
     "mistral": ("mistral", tokenizer_kinds.mistral, "LlamaTokenizerFast"),
     "roberta": ("roberta", tokenizer_kinds.roberta, "RobertaTokenizer"),
+    "mpnet": ("mpnet", tokenizer_kinds.bert, "MPNetTokenizer"),
     "electra": ("electra", tokenizer_kinds.bert, "BertTokenizer"),
     "xlm-roberta": ("xlm-roberta", tokenizer_kinds.xlm_roberta, "XLMRobertaTokenizer"),
     "t5": ("llama", tokenizer_kinds.t5, "TokenizersBackend"),

@@ -19,6 +19,7 @@ FAMILIES = {
     "roberta": (t.RobertaForMaskedLM, t.RobertaConfig, SIZES | dict(pad_token_id=1)),
     "xlm-roberta": (t.XLMRobertaForMaskedLM, t.XLMRobertaConfig, SIZES | dict(pad_token_id=1, type_vocab_size=1)),
     "camembert": (t.CamembertForMaskedLM, t.CamembertConfig, SIZES | dict(pad_token_id=5, tie_word_embeddings=False)),
+    "mpnet": (t.MPNetForMaskedLM, t.MPNetConfig, SIZES | dict(pad_token_id=1)),
     "electra": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=16)),
     "electra-wide": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=32, hidden_act="relu")),
     "distilbert": (t.DistilBertForMaskedLM, t.DistilBertConfig,
@@ -54,7 +55,7 @@ FAMILIES = {
                         SIZES | dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
                                      rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
 }
-CAUSAL = [name for name in FAMILIES if "bert" not in name and "electra" not in name]
+CAUSAL = [name for name in FAMILIES if all(kind not in name for kind in ("bert", "electra", "mpnet"))]
 
 
 DEFAULT = object()  # stands for the class's default of a setting

@@ -48,6 +48,14 @@ void complete_bert(const ClassInput& input, json& made) {
   made["post_processor"] = text_between(end("cls_token", 2), end("sep_token", 3));
 }
 
+void complete_mpnet(const ClassInput& input, json& made) {
+  complete_bert(input, made);
+  const auto end = [&](const char* name, std::int64_t id) {
+    return end_named(input.tokens, name).value_or(TextEnd{input.tokens.content(name), id});
+  };
+  made["post_processor"] = text_between(end("cls_token", 0), end("sep_token", 2));
+}
+
 void complete_gpt2(const ClassInput& input, json& made) {
   made["model"]["type"] = "BPE";
   made["pre_tokenizer"] = byte_level(input.settings.flag("add_prefix_space", false), true);
@@ -146,6 +154,8 @@ const std::vector<TokenizerClass>& classes() {
     json xlm = sentence;
     xlm.update(
         {{"sep_token", "</s>"}, {"cls_token", "<s>"}, {"pad_token", "<pad>"}, {"mask_token", "<mask>"}});
+    json mpnet = xlm;
+    mpnet["unk_token"] = "[UNK]";
     return std::vector<TokenizerClass>{
         {"BertTokenizer", "WordPiece", bert, complete_bert},
         {"DistilBertTokenizer", "WordPiece", bert, complete_bert},
@@ -164,6 +174,7 @@ const std::vector<TokenizerClass>& classes() {
           {"pad_token", "<pad>"},
           {"mask_token", "<mask>"}},
          complete_gemma},
+        {"MPNetTokenizer", "WordPiece", mpnet, complete_mpnet},
         {"RobertaTokenizer", "BPE", xlm, complete_roberta},
         {"XLMRobertaTokenizer", "Unigram", xlm, complete_xlm_roberta},
     };
@@ -177,10 +188,11 @@ struct FamilyClass {
   std::string_view family, name;
   bool goes_first = false;
 };
-constexpr std::array<FamilyClass, 14> kFamilies = {{{"bert", "BertTokenizer"},
+constexpr std::array<FamilyClass, 15> kFamilies = {{{"bert", "BertTokenizer"},
                                                     {"camembert", "CamembertTokenizer"},
                                                     {"distilbert", "BertTokenizer"},
                                                     {"electra", "BertTokenizer"},
+                                                    {"mpnet", "MPNetTokenizer"},
                                                     {"roberta", "RobertaTokenizer"},
                                                     {"xlm-roberta", "XLMRobertaTokenizer"},
                                                     {"gpt2", "GPT2Tokenizer"},

@@ -53,6 +53,20 @@ EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, Mo
   return made;
 }
 
+EncoderHead read_lm_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
+  const std::int64_t dim = tokens.columns;
+  EncoderHead head;
+  head.transform = linear_weights(weights, "lm_head.dense", dim, dim, true);
+  head.activation = Activation::gelu;
+  head.norm = layer_norm_weights(weights, "lm_head.layer_norm", dim, epsilon_of(config, "layer_norm_eps"));
+  head.unembedding.weight = unembedding_weight(config, weights, "lm_head.decoder.weight", tokens);
+  // One bias under two names.
+  const bool own = weights.contains("lm_head.decoder.bias");
+  head.unembedding.bias = weights.vector(own ? "lm_head.decoder.bias" : "lm_head.bias", tokens.rows);
+  weights.leave("lm_head.bias");
+  return head;
+}
+
 void leave_heads(Weights& weights, const std::string& root, const std::vector<std::string>& parts) {
   for (const std::string& part : parts)
     for (const char* kind : {".weight", ".bias"}) {

@@ -15,6 +15,10 @@ namespace heed::detail {
 [[nodiscard]] EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, ModelInfo& info,
                                                const std::string& root, std::int64_t embedding_dim);
 
+/// The head lm_head of RoBERTa and MPNet, always with GELU.
+[[nodiscard]] EncoderHead read_lm_head(const ModelConfig& config, Weights& weights,
+                                       const WeightMatrix& tokens);
+
 /// Marks heads for whole texts, which heed ignores: `parts` with and without `root`.
 void leave_heads(Weights& weights, const std::string& root, const std::vector<std::string>& parts);
 

@@ -1,10 +1,48 @@
 #include "model/families/encoder.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 
+#include "heed/parallel.hpp"
+
 namespace heed::detail {
 namespace {
+
+// The bucket of distance j - i (T5): 8 exact distances on each side, then 8 whose bounds grow by a constant
+// factor up to 128. In f32, as transformers computes it.
+std::int64_t distance_bucket(std::int64_t distance) {
+  constexpr std::int64_t kSide = kDistanceBuckets / 2, kExact = kSide / 2;
+  const std::int64_t size = std::abs(distance);
+  std::int64_t bucket = size;
+  if (size >= kExact) {
+    const float growth = std::log(static_cast<float>(size) / kExact) / std::log(128.0F / kExact);
+    bucket = std::min(kSide - 1, kExact + static_cast<std::int64_t>(growth * (kSide - kExact)));
+  }
+  return distance > 0 ? kSide + bucket : bucket;
+}
+
+// [H, L, L]: the bias of each pair of tokens.
+Tensor bias_by_distance(const WeightMatrix& table, std::int64_t length, int threads) {
+  std::vector<float> by_bucket(static_cast<std::size_t>(table.rows * table.columns));
+  for (std::int64_t b = 0; b < table.rows; ++b)
+    read_weight_row(table, b, by_bucket.data() + b * table.columns);
+  std::vector<std::int64_t> buckets;  // of distances 1 - L to L - 1
+  for (std::int64_t distance = 1 - length; distance < length; ++distance)
+    buckets.push_back(distance_bucket(distance));
+  Tensor bias = Tensor::uninitialized({table.columns, length, length}, DType::f32);
+  float* to = bias.values<float>().data();
+  parallel_for(table.columns * length, threads, [&](std::int64_t row, int /*worker*/) {
+    const std::int64_t head = row / length, i = row % length;
+    for (std::int64_t j = 0; j < length; ++j) {
+      const std::int64_t bucket = buckets[static_cast<std::size_t>(j - i + length - 1)];
+      to[row * length + j] = by_bucket[static_cast<std::size_t>(bucket * table.columns + head)];
+    }
+  });
+  return bias;
+}
 
 class Encoder final : public Family {
  public:
@@ -33,6 +71,10 @@ class Encoder final : public Family {
     made.query = as_heads(made.memory[0], 0, heads_, head_dim_);
     made.key = as_heads(made.memory[1], 0, heads_, head_dim_);
     made.value = as_heads(made.memory[2], 0, heads_, head_dim_);
+    if (weights_.distance_bias) {
+      made.memory.push_back(bias_by_distance(*weights_.distance_bias, stream.size(0), threads));
+      made.options.bias = made.memory.back();
+    }
     return made;  // the options' own scale is BERT's, 1 / sqrt(d)
   }
 

@@ -26,6 +26,9 @@ struct EncoderBlock {
   MlpWeights feed_forward;
 };
 
+/// The number of buckets of distances between two tokens (MPNet).
+inline constexpr std::int64_t kDistanceBuckets = 32;
+
 struct EncoderHead {
   LinearWeights transform;
   Activation activation = Activation::gelu;
@@ -37,8 +40,9 @@ struct EncoderWeights {
   WeightMatrix tokens, positions;
   std::optional<WeightMatrix> types;
   LayerNormWeights norm;
-  std::optional<std::int64_t> padding;      ///< the id of padding, from which positions count (RoBERTa)
-  std::optional<LinearWeights> projection;  ///< of the embeddings (ELECTRA)
+  std::optional<std::int64_t> padding;        ///< the id of padding, from which positions count (RoBERTa)
+  std::optional<WeightMatrix> distance_bias;  ///< [kDistanceBuckets, H]: a bias of scores by distance (MPNet)
+  std::optional<LinearWeights> projection;    ///< of the embeddings (ELECTRA)
   std::vector<EncoderBlock> blocks;
   std::optional<EncoderHead> head;
 };

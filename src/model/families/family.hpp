@@ -71,7 +71,7 @@ struct FamilyEntry {
   MakeFamily make;
 };
 extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
-    kLlama, kMistral, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
+    kLlama, kMistral, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);

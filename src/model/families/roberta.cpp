@@ -11,20 +11,6 @@
 namespace heed::detail {
 namespace {
 
-EncoderHead read_roberta_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
-  const std::int64_t dim = tokens.columns;
-  EncoderHead head;
-  head.transform = linear_weights(weights, "lm_head.dense", dim, dim, true);
-  head.activation = Activation::gelu;
-  head.norm = layer_norm_weights(weights, "lm_head.layer_norm", dim, epsilon_of(config, "layer_norm_eps"));
-  head.unembedding.weight = unembedding_weight(config, weights, "lm_head.decoder.weight", tokens);
-  // One bias under two names.
-  const bool own = weights.contains("lm_head.decoder.bias");
-  head.unembedding.bias = weights.vector(own ? "lm_head.decoder.bias" : "lm_head.bias", tokens.rows);
-  weights.leave("lm_head.bias");
-  return head;
-}
-
 std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   const std::string root = root_of(weights, "roberta.");
   EncoderWeights made =
@@ -34,7 +20,7 @@ std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& w
     config.fail("has max_position_embeddings " + std::to_string(info.context) +
                 "; more than pad_token_id + 1, " + std::to_string(*made.padding + 1) + ", is expected");
   info.context -= *made.padding + 1;
-  if (weights.contains("lm_head.dense.weight")) made.head = read_roberta_head(config, weights, made.tokens);
+  if (weights.contains("lm_head.dense.weight")) made.head = read_lm_head(config, weights, made.tokens);
   leave_heads(weights, root,
               {"pooler.dense", "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});
   return make_encoder(std::move(made), info);

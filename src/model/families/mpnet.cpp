@@ -1,0 +1,74 @@
+// MPNet (Song et al. 2020): BERT's layers with a bias of scores by the distance of two tokens, the same in
+// all layers.
+//
+//   s_ij = <q_i, k_j> / sqrt(d) + B[bucket(j - i)]      B [32, H], one column a head
+//
+// Buckets are those of T5 (Raffel et al. 2020): 8 exact distances on each side, then 8 that grow by a
+// constant factor up to 128. Positions count from the padding token, whose id is 1, as in RoBERTa.
+// families/encoder.hpp has the rest.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "model/families/bert_weights.hpp"
+
+namespace heed::detail {
+namespace {
+
+constexpr std::int64_t kPadding = 1;
+
+EncoderBlock read_mpnet_block(Weights& weights, const std::string& at, std::int64_t dim, std::int64_t inner,
+                              double epsilon, Activation activation) {
+  EncoderBlock block;
+  block.query = linear_weights(weights, at + "attention.attn.q", dim, dim, true);
+  block.key = linear_weights(weights, at + "attention.attn.k", dim, dim, true);
+  block.value = linear_weights(weights, at + "attention.attn.v", dim, dim, true);
+  block.output = linear_weights(weights, at + "attention.attn.o", dim, dim, true);
+  block.attention_norm = layer_norm_weights(weights, at + "attention.LayerNorm", dim, epsilon);
+  block.feed_forward.up = linear_weights(weights, at + "intermediate.dense", inner, dim, true);
+  block.feed_forward.down = linear_weights(weights, at + "output.dense", dim, inner, true);
+  block.feed_forward.activation = activation;
+  block.mlp_norm = layer_norm_weights(weights, at + "output.LayerNorm", dim, epsilon);
+  return block;
+}
+
+std::unique_ptr<const Family> make_mpnet(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
+  info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
+  info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  const std::int64_t positions = config.integer("max_position_embeddings", kPadding + 2, kMaxContext);
+  require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
+  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth), dim = info.model_dim;
+  const double epsilon = epsilon_of(config, "layer_norm_eps");
+  const std::string root = root_of(weights, "mpnet."), at = root + "embeddings.";
+  EncoderWeights made;
+  made.padding = kPadding;
+  info.context = positions - kPadding - 1;
+  made.tokens = weights.matrix(at + "word_embeddings.weight", info.vocabulary, dim);
+  made.positions = weights.matrix(at + "position_embeddings.weight", positions, dim);
+  made.norm = layer_norm_weights(weights, at + "LayerNorm", dim, epsilon);
+  made.distance_bias =
+      weights.matrix(root + "encoder.relative_attention_bias.weight", kDistanceBuckets, info.heads);
+  for (std::int64_t n = 0; n < info.layers; ++n)
+    made.blocks.push_back(read_mpnet_block(weights, root + "encoder.layer." + std::to_string(n) + ".", dim,
+                                           inner, epsilon, activation_of(config, "hidden_act")));
+  if (weights.contains("lm_head.dense.weight")) made.head = read_lm_head(config, weights, made.tokens);
+  weights.leave(at + "position_ids");
+  leave_heads(weights, root,
+              {"pooler.dense", "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});
+  return make_encoder(std::move(made), info);
+}
+
+}  // namespace
+
+const FamilyEntry kMpnet = {
+    .model_type = "mpnet",
+    .keys = {.read = R"({"vocab_size": 30527, "hidden_size": 768, "num_hidden_layers": 12,
+                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
+                 "hidden_act": "gelu", "layer_norm_eps": 1e-12, "tie_word_embeddings": true})",
+             .only = R"({"is_causal": false, "relative_attention_num_buckets": 32})"},
+    .make = make_mpnet};
+
+}  // namespace heed::detail
