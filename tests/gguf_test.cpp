@@ -33,7 +33,7 @@ std::shared_ptr<detail::Weights> weights_of(const GgufBytes& bytes) {
   write_file(folder / "m.gguf", complete.bytes());
   const GgufFile file(folder / "m.gguf");
   return detail::gguf_weights(
-      file, {{"model_type", "llama"}, {"num_attention_heads", 2}, {"num_key_value_heads", 1}});
+      {&file, 1}, {{"model_type", "llama"}, {"num_attention_heads", 2}, {"num_key_value_heads", 1}});
 }
 
 std::vector<Row> rows_of(detail::Weights& weights, const std::string& name, std::int64_t rows,

@@ -39,12 +39,12 @@ def interleaved(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def write(path, config, state, kind=None, stored=(), edit=None):
+def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0):
     """Writes `state` {name: tensor} as a GGUF file.
 
     Tensors in `stored` are bytes of type `kind`. `edit` makes changes through the writer."""
     family = config.model_type
-    writer = gguf.GGUFWriter(str(path), ARCHITECTURES.get(family, family))
+    writer = gguf.GGUFWriter(str(path), ARCHITECTURES.get(family, family), split_max_tensors=tensors_a_part)
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
@@ -122,6 +122,27 @@ def test_gemma_has_the_defaults_of_llama_cpp(tmp_path):
     path = write(tmp_path / "3.gguf", model.config, state_of(model), edit=without("attention.sliding_window"))
     np.testing.assert_allclose(heed.load_model(path).logits(ids_of(40)), heed.load_model(folder).logits(ids_of(40)), rtol=0,
                                atol=1e-4)
+
+
+def test_the_parts_of_a_split_file_are_one_model(tmp_path):
+    model = make("llama")
+    whole = heed.load_model(write(tmp_path / "whole.gguf", model.config, state_of(model)))
+    write(tmp_path / "m.gguf", model.config, state_of(model), tensors_a_part=11)
+    parts = sorted(tmp_path.glob("m-*.gguf"))
+    assert [part.name for part in parts] == [f"m-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+    np.testing.assert_array_equal(heed.load_model(parts[0]).logits(ids_of(20)), whole.logits(ids_of(20)))
+    with pytest.raises(OSError, match="is part 2 of 3; the first part, whose name ends in -00001-of-00003.gguf, is expected"):
+        heed.load_model(parts[1])
+    other = parts[0].rename(tmp_path / "other.gguf")
+    with pytest.raises(OSError, match="is the first of 3 parts; a name that ends in -00001-of-00003.gguf is expected"):
+        heed.load_model(other)
+    other.rename(parts[0])
+    parts[2].rename(parts[1])
+    with pytest.raises(OSError, match="m-00002-of-00003.gguf' is not part 2 of 3"):
+        heed.load_model(parts[0])
+    parts[1].unlink()
+    with pytest.raises(OSError, match="m-00002-of-00003.gguf"):
+        heed.load_model(parts[0])
 
 
 def test_the_divisors_of_llama_3_are_its_rule(tmp_path):

@@ -102,12 +102,12 @@ std::unique_ptr<detail::ModelParts> parts_of(const detail::ModelConfig& file, co
 }
 
 Model model_in_gguf(const std::string& path) {
-  const io::detail::GgufFile file(path);
-  const nlohmann::ordered_json values = detail::gguf_config(file);
+  const std::vector<io::detail::GgufFile> files = detail::open_gguf(path);
+  const nlohmann::ordered_json values = detail::gguf_config(files);
   const detail::ModelConfig config(values, path);
-  auto parts = parts_of(config, [&] { return detail::gguf_weights(file, values); });
-  note_unknown(path, detail::unknown_in_gguf(file), parts->info);
-  set_tokenizer(detail::gguf_tokenizer(file, path), *parts);
+  auto parts = parts_of(config, [&] { return detail::gguf_weights(files, values); });
+  note_unknown(path, detail::unknown_in_gguf(files.front()), parts->info);
+  set_tokenizer(detail::gguf_tokenizer(files.front(), path), *parts);
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
   if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
     parts->info.begin_token = begin.front();

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,11 +57,15 @@ bool is_known(const GgufArchitecture& architecture, std::string_view name) {
          std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
 }
 
-const GgufTensor* tensor_named(const GgufFile& file, std::string_view name) {
-  const auto& all = file.tensors();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const GgufTensor& one) { return one.name == name; });
-  return found == all.end() ? nullptr : &*found;
+struct PlacedTensor {
+  const GgufFile* file = nullptr;
+  const GgufTensor* tensor = nullptr;  ///< nullptr: no part has it
+};
+PlacedTensor tensor_named(std::span<const GgufFile> parts, std::string_view name) {
+  for (const GgufFile& file : parts)
+    for (const GgufTensor& one : file.tensors())
+      if (one.name == name) return {&file, &one};
+  return {};
 }
 
 // A file may state the number of tokens again.
@@ -132,15 +137,16 @@ double linear_factor(const GgufFile& file, const std::string& root) {
   return given == nullptr || given->real() == 0 ? 1 : given->real();
 }
 
-void read_rope(const GgufFile& file, const std::string& root, Json& config) {
+void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
   double base = 10000;
   if (const GgufValue* given = file.find(root + "rope.freq_base")) base = given->real();
   config["rope_theta"] = base;
   const double factor = linear_factor(file, root);
-  const GgufTensor* divisors = tensor_named(file, "rope_freqs.weight");
+  const auto [holder, divisors] = tensor_named(parts, "rope_freqs.weight");
   if (divisors != nullptr && factor != 1)
     fail(file.subject(), "has both rope_freqs.weight and " + root + "rope.scaling.factor; one is expected");
-  if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(file, *divisors, base);
+  if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(*holder, *divisors, base);
   if (factor != 1) config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
 }
 
@@ -158,14 +164,14 @@ void refuse_more_than(const GgufFile& file, const std::string& name, std::int64_
 
 }  // namespace
 
-Json gguf_config(const GgufFile& file) {
+Json gguf_config(std::span<const GgufFile> parts) {
+  const GgufFile& file = parts.front();
   const GgufArchitecture& architecture = architecture_of(file);
   const std::string root = std::string(architecture.name) + ".";
   for (const auto& [name, value] : file.metadata())
     if (name.starts_with(root) && !is_known(architecture, std::string_view(name).substr(root.size())))
       fail(file.subject(), "has " + io::detail::printable(name) + ", which heed does not know");
   refuse_more_than(file, root + "expert_count", 0);
-  refuse_more_than(file, "split.count", 1);
   Json config = {{"model_type", architecture.model_type},
                  {"head_dim", integer_or_null(file, root + "attention.key_length")}};
   for (const NameOfValue& name : kSizes)
@@ -177,18 +183,18 @@ Json gguf_config(const GgufFile& file) {
   config["num_key_value_heads"] = groups.is_null() ? config["num_attention_heads"] : groups;
   if (const GgufValue* causal = file.find(root + "attention.causal")) config["is_causal"] = causal->flag();
   config["rms_norm_eps"] = file.at(root + "attention.layer_norm_rms_epsilon").real();
-  const GgufTensor* tokens = tensor_named(file, "token_embd.weight");
+  const GgufTensor* tokens = tensor_named(parts, "token_embd.weight").tensor;
   if (tokens == nullptr || tokens->sizes.size() != 2) fail(file.subject(), "has no matrix token_embd.weight");
   check_vocabulary(file, root, tokens->sizes[1]);
   config["vocab_size"] = tokens->sizes[1];
-  config["tie_word_embeddings"] = tensor_named(file, "output.weight") == nullptr;
-  if (tensor_named(file, "blk.0.attn_q.bias") != nullptr && architecture.name != "qwen2")
+  config["tie_word_embeddings"] = tensor_named(parts, "output.weight").tensor == nullptr;
+  if (tensor_named(parts, "blk.0.attn_q.bias").tensor != nullptr && architecture.name != "qwen2")
     config["attention_bias"] = true;
   for (const char* token : {"bos_token_id", "eos_token_id"})
     if (const GgufValue* value = file.find("tokenizer.ggml." + std::string(token)))
       config[token] = value->integer();
   check_head_width(file, root, config);
-  read_rope(file, root, config);
+  read_rope(parts, root, config);
   if (architecture.complete != nullptr) architecture.complete(file, root, config);
   return config;
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,20 +13,24 @@
 
 namespace heed::detail {
 
+/// Opens a file, or all parts of one that is split, whose first part `path` names. Throws Error (io) for a
+/// missing part and for a part that is not the first.
+[[nodiscard]] std::vector<io::detail::GgufFile> open_gguf(const std::string& path);
+
 /// The metadata in the form of config.json. Values of the architecture that heed does not know throw Error
 /// (io).
-[[nodiscard]] nlohmann::ordered_json gguf_config(const io::detail::GgufFile& file);
+[[nodiscard]] nlohmann::ordered_json gguf_config(std::span<const io::detail::GgufFile> parts);
 
 /// Names of values that belong neither to the architecture nor to every GGUF file.
 [[nodiscard]] std::vector<std::string> unknown_in_gguf(const io::detail::GgufFile& file);
 
 /// The tensors under the names of model.safetensors. GGUF orders the rows of Llama's queries and keys by
 /// interleaved rotary pairs; they are copied back to the order of halves.
-[[nodiscard]] std::shared_ptr<Weights> gguf_weights(const io::detail::GgufFile& file,
+[[nodiscard]] std::shared_ptr<Weights> gguf_weights(std::span<const io::detail::GgufFile> parts,
                                                     const nlohmann::ordered_json& config);
 
 /// Converts tokenizer.ggml.* to a tokenizer, or returns the reason why heed cannot. Known are the models
-/// "gpt2" and "llama", and for "gpt2" the pre-tokenizers equal to "gpt-2", "llama-bpe" or "qwen2". A broken
+/// "gpt2" and "llama", and for "gpt2" the pre-tokenizers that docs/formats.md lists. A broken
 /// tokenizer of these models throws Error (io).
 [[nodiscard]] FolderTokenizer gguf_tokenizer(const io::detail::GgufFile& file, const std::string& path);
 

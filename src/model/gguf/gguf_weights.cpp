@@ -34,8 +34,9 @@ std::shared_ptr<Tensor> rows_in_halves(const std::byte* data, std::int64_t rows,
 
 class GgufTensors {
  public:
-  GgufTensors(const GgufFile& file, const nlohmann::ordered_json& config, Weights& weights)
-      : file_(file), architecture_(architecture_of(file)), weights_(weights) {
+  GgufTensors(const GgufFile& file, const GgufArchitecture& architecture,
+              const nlohmann::ordered_json& config, Weights& weights)
+      : file_(file), architecture_(architecture), weights_(weights) {
     heads_ = config.value("num_attention_heads", std::int64_t{0});
     kv_heads_ = config.value("num_key_value_heads", heads_);
   }
@@ -112,15 +113,17 @@ class GgufTensors {
 
 }  // namespace
 
-std::shared_ptr<Weights> gguf_weights(const GgufFile& file, const nlohmann::ordered_json& config) {
-  const GgufArchitecture& architecture = architecture_of(file);
+std::shared_ptr<Weights> gguf_weights(std::span<const GgufFile> parts, const nlohmann::ordered_json& config) {
+  const GgufArchitecture& architecture = architecture_of(parts.front());
   const auto name_in_file = [&architecture](const std::string& name) {
     return gguf_name(architecture, name);
   };
-  auto weights = std::make_shared<Weights>(file.subject(), "metadata", name_in_file);
-  weights->keep(file.memory());
-  GgufTensors tensors(file, config, *weights);
-  for (const GgufTensor& tensor : file.tensors()) tensors.add(tensor);
+  auto weights = std::make_shared<Weights>(parts.front().subject(), "metadata", name_in_file);
+  for (const GgufFile& file : parts) {
+    weights->keep(file.memory());
+    GgufTensors tensors(file, architecture, config, *weights);
+    for (const GgufTensor& tensor : file.tensors()) tensors.add(tensor);
+  }
   return weights;
 }
 
