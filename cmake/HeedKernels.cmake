@@ -1,11 +1,11 @@
 # The fused kernel: one source, compiled once for each unit (an instruction set, or a tile format of it). A target is a
 # list of units, chosen at run time (src/attention/isa/dispatch.cpp).
 set(HEED_KERNELS "all" CACHE STRING
-    "Kernels to build: all of this architecture, or native: those that this processor takes, and plain ones")
-set_property(CACHE HEED_KERNELS PROPERTY STRINGS all native)
+    "Kernels to build: all of this architecture, native: those that this processor takes, or runnable: those that it can run")
+set_property(CACHE HEED_KERNELS PROPERTY STRINGS all native runnable)
 set(HEED_PROCESSOR "" CACHE STRING "Which processor a native build is for; ./run sets it, so that another one is seen")
-if(NOT HEED_KERNELS MATCHES "^(all|native)$")
-  message(FATAL_ERROR "HEED_KERNELS is '${HEED_KERNELS}'; all or native was expected")
+if(NOT HEED_KERNELS MATCHES "^(all|native|runnable)$")
+  message(FATAL_ERROR "HEED_KERNELS is '${HEED_KERNELS}'; all, native or runnable was expected")
 endif()
 
 # Loops and functions are aligned to cache lines. Other placements cost up to half of the speed on Zen 5.
@@ -63,6 +63,27 @@ function(heed_native_units variable)
   set(${variable} ${units} plain PARENT_SCOPE)
 endfunction()
 
+# heed_runnable_units(VARIABLE) sets it to all units that this processor can run: what tests under a sanitizer need.
+function(heed_runnable_units variable)
+  set(units avx512 avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16 avx2)
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+    if(NOT flags MATCHES " amx_bf16")
+      list(REMOVE_ITEM units amx amx_f32 amx_f16)
+    endif()
+    if(NOT flags MATCHES " avx512_bf16")
+      list(REMOVE_ITEM units avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16)
+    endif()
+    if(NOT (flags MATCHES " avx512dq" AND flags MATCHES " avx512vl"))
+      list(REMOVE_ITEM units avx512 avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16)
+    endif()
+    if(NOT flags MATCHES " avx2")
+      set(units "")
+    endif()
+  endif()
+  set(${variable} ${units} plain PARENT_SCOPE)
+endfunction()
+
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(kernel_units avx512 avx512bf16 avx2 plain amx amx_f32 amx_f16 avx512bf16_tiles)
   if(HEED_KERNELS STREQUAL "native")
@@ -70,6 +91,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     if(NOT kernel_units STREQUAL "plain")
       list(APPEND unit_flags_plain -O1)  # a fallback if the build is moved to another processor
     endif()
+  endif()
+  if(HEED_KERNELS STREQUAL "runnable")
+    heed_runnable_units(kernel_units)
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(kernel_units neon neonbf16 plain)
@@ -79,6 +103,8 @@ endif()
 if(HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS)
   list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # only for tests
 endif()
+
+set(HEED_KERNEL_UNITS "${kernel_units}" CACHE INTERNAL "The units that are built")
 
 # heed_add_kernels(TARGET) adds the units and dispatch.cpp, which tests HEED_UNIT_<NAME>.
 function(heed_add_kernels target)

@@ -220,7 +220,11 @@ TEST(GgufErrors, Metadata) {
        with("llama.attention.clamp_kqv", f32_value(1))},
       {"has 'llama.attention.causal' that is neither true nor false",
        with("llama.attention.causal", u32_value(1))},
-      {"has split.count 3; at most 1 is expected", with("split.count", u32_value(3))},
+      {"is the first of 3 parts; a name that ends in -00001-of-00003.gguf is expected, since it gives the "
+       "names of the "
+       "others",
+       with("split.count", u32_value(3))},
+      {"has split.count 10000; at most 9999 is expected", with("split.count", u32_value(10000))},
       {"no error", with("llama.pooling_type", u32_value(1))},
       {"has no llama.attention.layer_norm_rms_epsilon", without("llama.attention.layer_norm_rms_epsilon")},
       {"has 'llama.attention.layer_norm_rms_epsilon' that is not a finite number",

@@ -64,14 +64,15 @@ struct KernelUnit {
   void (*multiply_tiles)(const std::uint16_t* a, const std::uint16_t* b, float* c) = nullptr;
 };
 
-KernelUnit plain_unit();
-KernelUnit avx2_unit();
-KernelUnit avx512_unit();
-KernelUnit avx512bf16_unit();
-KernelUnit neon_unit();
-KernelUnit neonbf16_unit();
-KernelUnit amx_unit();
-KernelUnit amx_emulated_unit();
+// Weak: a build has only the units that it tests.
+[[gnu::weak]] KernelUnit plain_unit();
+[[gnu::weak]] KernelUnit avx2_unit();
+[[gnu::weak]] KernelUnit avx512_unit();
+[[gnu::weak]] KernelUnit avx512bf16_unit();
+[[gnu::weak]] KernelUnit neon_unit();
+[[gnu::weak]] KernelUnit neonbf16_unit();
+[[gnu::weak]] KernelUnit amx_unit();
+[[gnu::weak]] KernelUnit amx_emulated_unit();
 
 /// The unit of an instruction set of this architecture.
 inline KernelUnit kernel_unit(std::string_view isa) {

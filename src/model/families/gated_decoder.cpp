@@ -121,53 +121,58 @@ class GatedDecoder final : public Family {
   }
 
   GatedBlock read_block(Weights& weights, const std::string& at) const {
-    const std::int64_t query_dim = heads_ * head_dim_, key_dim = kv_heads_ * head_dim_;
-    const bool bias = rules_.query_key_value_bias, mlp_bias = rules_.mlp_bias;
     GatedBlock block;
-    if (rules_.fused) {
-      const WeightMatrix all =
-          weights.matrix(at + "self_attn.qkv_proj.weight", query_dim + 2 * key_dim, dim_);
-      block.query.weight = rows_between(all, 0, query_dim);
-      block.key.weight = rows_between(all, query_dim, key_dim);
-      block.value.weight = rows_between(all, query_dim + key_dim, key_dim);
-    } else {
-      block.query = linear_weights(weights, at + "self_attn.q_proj", query_dim, dim_, bias);
-      block.key = linear_weights(weights, at + "self_attn.k_proj", key_dim, dim_, bias);
-      block.value = linear_weights(weights, at + "self_attn.v_proj", key_dim, dim_, bias);
-    }
-    block.output = linear_weights(weights, at + "self_attn.o_proj", dim_, query_dim, rules_.output_bias);
-    if (rules_.head_norms) {
-      const auto head_norm = [&](const char* name) {
-        return rms_norm_weights(weights, at + name, head_dim_, rules_.epsilon, rules_.norm_offset);
-      };
-      block.query_norm = head_norm("self_attn.q_norm");
-      block.key_norm = head_norm("self_attn.k_norm");
-    }
-    if (rules_.whole_norms) {
-      block.query_norm = rms_norm_weights(weights, at + "self_attn.q_norm", query_dim, rules_.epsilon);
-      block.key_norm = rms_norm_weights(weights, at + "self_attn.k_norm", key_dim, rules_.epsilon);
-    }
-    if (!rules_.post_norms) {
-      block.attention_norm = norm(weights, at + "input_layernorm");
+    if (!rules_.post_norms) block.attention_norm = norm(weights, at + "input_layernorm");
+    read_projections(weights, at + "self_attn.", block);
+    if (!rules_.post_norms)
       block.mlp_norm = norm(
           weights, at + (rules_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
-    }
     if (rules_.post_norms || rules_.sandwich_norms) {
       block.attention_after = norm(weights, at + "post_attention_layernorm");
       block.mlp_after = norm(weights, at + "post_feedforward_layernorm");
     }
-    block.feed_forward.activation = rules_.activation;
-    block.feed_forward.down = linear_weights(weights, at + "mlp.down_proj", dim_, rules_.inner, mlp_bias);
-    if (rules_.fused) {
-      const WeightMatrix all = weights.matrix(at + "mlp.gate_up_proj.weight", 2 * rules_.inner, dim_);
-      block.feed_forward.gate = LinearWeights{rows_between(all, 0, rules_.inner), {}, false};
-      block.feed_forward.up.weight = rows_between(all, rules_.inner, rules_.inner);
-    } else {
-      block.feed_forward.gate = linear_weights(weights, at + "mlp.gate_proj", rules_.inner, dim_, mlp_bias);
-      block.feed_forward.up = linear_weights(weights, at + "mlp.up_proj", rules_.inner, dim_, mlp_bias);
-    }
+    block.feed_forward = read_mlp(weights, at + "mlp.");
     weights.leave(at + "self_attn.rotary_emb.inv_freq");  // in old files
     return block;
+  }
+
+  void read_projections(Weights& weights, const std::string& at, GatedBlock& block) const {
+    const std::int64_t query_dim = heads_ * head_dim_, key_dim = kv_heads_ * head_dim_;
+    const bool bias = rules_.query_key_value_bias;
+    if (rules_.fused) {
+      const WeightMatrix all = weights.matrix(at + "qkv_proj.weight", query_dim + 2 * key_dim, dim_);
+      block.query.weight = rows_between(all, 0, query_dim);
+      block.key.weight = rows_between(all, query_dim, key_dim);
+      block.value.weight = rows_between(all, query_dim + key_dim, key_dim);
+    } else {
+      block.query = linear_weights(weights, at + "q_proj", query_dim, dim_, bias);
+      block.key = linear_weights(weights, at + "k_proj", key_dim, dim_, bias);
+      block.value = linear_weights(weights, at + "v_proj", key_dim, dim_, bias);
+    }
+    block.output = linear_weights(weights, at + "o_proj", dim_, query_dim, rules_.output_bias);
+    if (!rules_.head_norms && !rules_.whole_norms) return;
+    const auto norm_of = [&](const char* name, std::int64_t all) {
+      return rms_norm_weights(weights, at + name, rules_.head_norms ? head_dim_ : all, rules_.epsilon,
+                              rules_.norm_offset);
+    };
+    block.query_norm = norm_of("q_norm", query_dim);
+    block.key_norm = norm_of("k_norm", key_dim);
+  }
+
+  MlpWeights read_mlp(Weights& weights, const std::string& at) const {
+    const std::int64_t inner = rules_.inner;
+    MlpWeights made;
+    made.activation = rules_.activation;
+    if (rules_.fused) {
+      const WeightMatrix all = weights.matrix(at + "gate_up_proj.weight", 2 * inner, dim_);
+      made.gate = LinearWeights{rows_between(all, 0, inner), {}, false};
+      made.up.weight = rows_between(all, inner, inner);
+    } else {
+      made.gate = linear_weights(weights, at + "gate_proj", inner, dim_, rules_.mlp_bias);
+      made.up = linear_weights(weights, at + "up_proj", inner, dim_, rules_.mlp_bias);
+    }
+    made.down = linear_weights(weights, at + "down_proj", dim_, inner, rules_.mlp_bias);
+    return made;
   }
 
   GatedDecoderRules rules_;
