@@ -123,7 +123,9 @@ TEST_F(CallParts, HaveTheBitsOfTheWholeInSmallCalls) { compare_parts(heed::test:
 TEST_F(CallParts, HaveTheBitsOfTheWholeByTheReference) { compare_parts({}, 1000); }
 TEST_F(CallParts, HaveTheBitsOfTheWholeAcrossTiles) { compare_parts(heed::test::tile_calls(), 600); }
 TEST_F(CallParts, HaveTheBitsOfTheWholeAcrossSpans) { compare_parts(heed::test::span_calls(), 150); }
-TEST_F(CallParts, HaveTheBitsOfTheWholeInPackedSequences) { compare_parts(heed::test::document_calls(), 400); }
+TEST_F(CallParts, HaveTheBitsOfTheWholeInPackedSequences) {
+  compare_parts(heed::test::document_calls(), 400);
+}
 
 // The rounding of an entropy depends on how often shifts change, which happens only in the large rows.
 TEST_F(CallParts, HaveTheEntropyOfTheWholeBesideLargeRows) {
