@@ -35,6 +35,15 @@ if(HEED_BUILD_FUZZERS)
   target_link_options(heed_compile_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# A program with a sanitizer is linked in a sixth of the time. Only heed's own builds use it.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND PROJECT_IS_TOP_LEVEL AND (HEED_BUILD_FUZZERS OR HEED_SANITIZE))
+  find_program(HEED_LLD ld.lld)
+  mark_as_advanced(HEED_LLD)
+  if(HEED_LLD)
+    target_link_options(heed_compile_options INTERFACE -fuse-ld=lld)
+  endif()
+endif()
+
 # heed_measured adds coverage counters to the sources whose coverage is measured. The tests need no counters.
 add_library(heed_measured INTERFACE)
 if(HEED_COVERAGE)

@@ -15,9 +15,9 @@ packages_run=(g++ cmake ninja-build "${packages_linked[@]}" libcli11-dev nlohman
 # Also their tests, the Python package and its tests.
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which clang compiles.
-packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev)
+packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev lld)
 # Additional packages of ./test --full: fuzzing, browser tests, MPI ranks, and AArch64 on other machines.
-packages_full=("${packages_test[@]}" clang libclang-rt-dev chromium chromium-driver poppler-utils
+packages_full=("${packages_test[@]}" clang libclang-rt-dev lld chromium chromium-driver poppler-utils
   libopenmpi-dev openmpi-bin)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # Additional packages of .ci/run: formatting (with exactly this version, because others differ), coverage, and the
