@@ -37,7 +37,7 @@ def run(model, ids, **more):
 
 def layers_of(model):
     for path in ("transformer.h", "transformer.layer", "model.layers", "gpt_neox.layers", "bert.encoder.layer",
-                 "distilbert.transformer.layer"):
+                 "distilbert.transformer.layer", "roberta.encoder.layer", "electra.encoder.layer", "mpnet.encoder.layer"):
         try:
             return model.get_submodule(path)
         except AttributeError:
@@ -56,7 +56,8 @@ def submodule(layer, *paths):
 
 def outputs_of_heads(layer):
     """The module whose input is the concatenated outputs of the layer's heads."""
-    return submodule(layer, "attn.c_proj", "self_attn.o_proj", "attention.dense", "attention.output.dense", "attention.out_lin")
+    return submodule(layer, "attn.c_proj", "self_attn.o_proj", "attention.dense", "attention.output.dense", "attention.out_lin",
+                     "attention.attn.o")
 
 
 def last_norm(model):
@@ -165,7 +166,7 @@ def test_attributions_are_the_shares_of_what_each_module_adds(decoder):
     ids, row, token = ids_of(LENGTH), LENGTH - 4, 17
     norm, unembedding = last_norm(theirs), theirs.get_output_embeddings()
     projections = [outputs_of_heads(layer) for layer in layers_of(theirs)]
-    behind = [submodule(layer, "post_attention_layernorm") if "gemma" in theirs.config.model_type else None
+    behind = [submodule(layer, "post_attention_layernorm") if submodule(layer, "post_feedforward_layernorm") else None
               for layer in layers_of(theirs)]
     mlps = [(submodule(layer, "post_feedforward_layernorm") or layer.mlp) for layer in layers_of(theirs)]
     seen = inputs_during(theirs, [norm, *projections, *mlps, *filter(None, behind)], ids)

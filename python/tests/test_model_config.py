@@ -175,7 +175,8 @@ def test_a_key_that_is_missing_has_the_default_of_the_class(name, tmp_path, recw
         if key in SHAPES or key == "max_position_embeddings" and "rope_parameters" not in config:
             default = getattr(FAMILIES[name][1](), key)
             _, _, refusal = ours(tmp_path, {k: v for k, v in config.items() if k != key}, [1], recwarn)
-            if str(default) not in refusal:
+            fused = name == "phi3" and key == "intermediate_size"  # the file has gate and up in one matrix
+            if str(2 * default if fused else default) not in refusal:
                 wrong.append(f"without {key}, {default} is expected: {refusal}")
             continue
         model, full = saved(name, tmp_path, **{key: DEFAULT} | ALSO.get(key, {}).get(name, {}))
