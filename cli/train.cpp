@@ -214,7 +214,7 @@ void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& 
   train_and_print(arguments, by, settings, data_of(arguments, settings));
 }
 
-// "attention heads of each block (4)": the meaning of a setting and its default.
+// The meaning of a setting and its default: "attention heads of each block (default 4)".
 template <class Setting>
 std::string help_of(const Setting& one, const TrainSettings& defaults) {
   std::ostringstream text;

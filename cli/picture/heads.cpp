@@ -37,8 +37,8 @@ class HeadsPainter {
   }
 
  private:
-  // Cells have room for numbers if there are few, for words if there are more. Otherwise the whole map has a
-  // fixed size.
+  // Few cells are large enough for numbers. More cells are large enough for the words at the margin, if there
+  // are any. Without words, the map keeps its usual side.
   [[nodiscard]] double cell_size() const {
     const auto cells = static_cast<double>(cells_);
     if (cells * kLargeCell <= kUsualSide) return std::max(kLargeCell, kLeastSide / cells);

@@ -79,7 +79,7 @@ Span around(std::int64_t middle, std::int64_t count, std::int64_t all) {
   return {std::clamp<std::int64_t>(middle - count / 2, 0, all - count), count};
 }
 
-// A problem with the first heads of some batch entries, and some rows. (Targets without a row axis do not
+// A problem with the first heads of some batch entries, and some rows. (Outputs without a row axis do not
 // move.)
 Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span rows) {
   Problem p = whole;

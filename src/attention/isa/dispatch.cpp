@@ -82,6 +82,8 @@ std::string why_not(const TargetEntry& entry) {
 
 }  // namespace
 
+// A processor takes the first entry that it can run (best_target). `amx` needs no more than `amx_f32`, so it
+// only runs if HEED_ISA or set_target names it.
 const std::vector<TargetEntry>& target_entries() {
   static const std::vector<TargetEntry> entries = {
 #if defined(HEED_UNIT_AMX)

@@ -12,7 +12,8 @@
 
 namespace heed::detail::cpu {
 
-/// The format in which a dtype is multiplied, and the measurement behind that choice.
+/// The format in which a dtype is multiplied, and the measurement behind that choice. `heed info` prints
+/// both; the order of a target's units decides.
 struct FormatEntry {
   std::string_view dtype, format, because;
 };

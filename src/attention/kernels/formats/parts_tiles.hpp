@@ -8,11 +8,11 @@
 // Elements are paired as in bf16_pairs.hpp, each part by itself. Weights and score gradients always have
 // three parts.
 //
-// Tiles treat subnormal parts as 0. Scores are not hurt, because they only need a small absolute error. f32
-// values are multiplied by 2^80 first, unless a KV block's values are so large that sums would overflow. In
-// that case none may be so small that its parts are subnormal. (f16 has no such numbers.) A number that
-// rounds to infinity makes its row's output NaN, as NaN and infinity do; the reference then recomputes the
-// row.
+// Tiles treat subnormal parts as 0. Scores only need a small absolute error, so they lose nothing. f32 values
+// are multiplied by 2^80 first. If the values of a KV block are too large for that, they stay as they are. If
+// such a block also has a value with subnormal parts, all rows that may see the block are left out. (f16 has
+// no such numbers.) A number that rounds to infinity makes its row's output NaN, as NaN and infinity do; the
+// reference then recomputes the row.
 #pragma once
 
 #include "attention/kernels/formats/bf16_pairs.hpp"

@@ -68,8 +68,8 @@ struct FormatOf<kBf16Dot, true> {
   using Format = Bf16TilesFormat;
 #endif
 };
-/// The unit's format. A bf16 unit has only this one; calls that it does not take go to the target's other
-/// unit (Kernels).
+/// The unit's format. A bf16 unit has only this one; calls that it does not take go to the target's next
+/// unit (isa/dispatch.cpp).
 using UnitFormat = FormatOf<kHasBf16Dot, kHasMatrixTiles>::Format;
 /// The tensor type that a unit of matrix tiles takes.
 #if defined(HEED_PARTS_OF)

@@ -17,7 +17,7 @@ struct BackwardArguments {
   Operand grad_output, grad_lse;
   Output grad_query, grad_key, grad_value;
   Output grad_bias;  ///< set if each score has its own bias
-  /// Set if several scores share a bias: sums for grad_bias, with strides as in an Output.
+  /// Set if several scores share a bias: the sums that become grad_bias, and their strides.
   double* bias_sums;
   std::int64_t bias_stride[4];
   Output delta;        ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of split 0
