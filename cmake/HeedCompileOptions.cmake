@@ -50,8 +50,9 @@ if(HEED_COVERAGE)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "HEED_COVERAGE needs clang, whose counters it uses; the compiler is ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  # Every program adds to a profile there, whatever its environment and working folder.
-  set(counters "-fprofile-instr-generate=${PROJECT_BINARY_DIR}/profiles/%m.profraw")
+  # Every program and library adds to a profile there, whatever its environment and working folder. Two with different
+  # counters can have the same %m, so the target's name stands before it.
+  set(counters "-fprofile-instr-generate=${PROJECT_BINARY_DIR}/profiles/$<TARGET_PROPERTY:NAME>-%m.profraw")
   target_link_options(heed_compile_options INTERFACE ${counters})
   target_compile_options(heed_measured INTERFACE ${counters} -fcoverage-mapping)
 endif()
@@ -66,6 +67,23 @@ if(HEED_QUICK_BUILD)
   target_compile_options(heed_quick_build INTERFACE $<$<CONFIG:Release>:-O1>
     $<${gcc_before_13}:-Wno-array-bounds> $<${gcc_before_13}:-Wno-stringop-overflow> $<${gcc_before_13}:-Wno-stringop-overread>)
 endif()
+
+# Under a sanitizer, optimising takes two thirds of the compilation, and saves less than that in the tests. There only
+# what computes for long is optimised: targets that link heed_computes after heed_compile_options, and the sources of
+# heed_computing.
+add_library(heed_computes INTERFACE)
+if(sanitizers AND HEED_QUICK_BUILD AND NOT HEED_FUZZ_SEARCH)
+  set(quick_under_sanitizers ON)
+  target_compile_options(heed_compile_options INTERFACE -O0)
+  target_compile_options(heed_computes INTERFACE -O1)
+endif()
+
+# heed_computing(SOURCE…): sources that compute for long.
+function(heed_computing)
+  if(quick_under_sanitizers)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
 
 # heed_precompile(TARGET HEADER) precompiles HEADER for all sources of TARGET without SKIP_PRECOMPILE_HEADERS.
 function(heed_precompile target header)

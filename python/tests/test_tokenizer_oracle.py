@@ -13,7 +13,7 @@ import random_texts
 import tokenizer_kinds
 from tokenizers import Regex, Tokenizer, decoders, models
 
-TEXTS = -(-200_000 // int(os.environ.get("HEED_TEST_SHARE", "1")))  # per kind
+TEXTS = int(os.environ.get("HEED_TOKENIZER_TEXTS", "40_000"))  # per kind
 AT_A_TIME = 2000
 
 
