@@ -14,41 +14,46 @@ inline constexpr bool kHasMatrixTiles = true;
 inline constexpr bool kHasForward = true;
 inline constexpr bool kEmulatesMatrixTiles = true;
 
-HEED_INLINE float flushed(float x) {
-  const std::uint32_t bits = bits_of_float(x);
-  return (bits & 0x7f800000u) == 0 ? float_of_bits(bits & 0x80000000u) : x;
-}
+/// A row of a tile. The compiler's vectors are fast at any level of optimisation, and under a sanitizer.
+using TileRow = float __attribute__((vector_size(64)));
+using TileWords = std::uint32_t __attribute__((vector_size(64)));
+using TileDoubles = double __attribute__((vector_size(128)));
 
-// The sizes of tiles are constants, and all indices lie within them. AddressSanitizer need not check each product, which
-// would take most of the time of tests under it.
+HEED_INLINE void flush(TileWords& x) { x &= TileWords((x & 0x7f800000u) != 0) | 0x80000000u; }
+HEED_INLINE void flush(TileRow& x) {
+  auto bits = TileWords(x);
+  flush(bits);
+  x = TileRow(bits);
+}
 
 /// An operand's elements: the first elements of all pairs, and the second ones.
 struct TileElements {
-  float even[16][16], odd[16][16];
-  bool moderate = true;  ///< all are 0, or in size from 2^-50 to 2^50
+  TileRow even[16], odd[16];
+  bool moderate;  ///< all are 0, or in size from 2^-50 to 2^50
 
-  __attribute__((no_sanitize("address"))) explicit TileElements(const float (&pairs)[16][16]) {
-    for (int row = 0; row < 16; ++row)
-      for (int i = 0; i < 16; ++i) {
-        even[row][i] = flushed(float_of_bits(bits_of_float(pairs[row][i]) << 16));
-        odd[row][i] = flushed(float_of_bits(bits_of_float(pairs[row][i]) & 0xffff0000u));
-        moderate = moderate && is_moderate(even[row][i]) && is_moderate(odd[row][i]);
-      }
+  explicit TileElements(const float (&pairs)[16][16]) {
+    TileWords extreme = {};
+    for (int row = 0; row < 16; ++row) {
+      TileWords both;
+      __builtin_memcpy(&both, pairs[row], sizeof both);
+      set(even[row], both << 16, extreme);
+      set(odd[row], both & 0xffff0000u, extreme);
+    }
+    std::uint32_t any = 0;
+    for (int i = 0; i < 16; ++i) any |= extreme[i];
+    moderate = any == 0;
   }
 
  private:
-  static bool is_moderate(float x) {
-    const float magnitude = __builtin_fabsf(x);
-    return magnitude == 0 || (magnitude >= 0x1p-50f && magnitude <= 0x1p50f);
+  HEED_INLINE static void set(TileRow& to, const TileWords& from, TileWords& extreme) {
+    constexpr std::uint32_t least = (127 - 50) << 23, most = (127 + 50) << 23;  // bits of 2^-50 and 2^50
+    TileWords bits = from;
+    flush(bits);
+    to = TileRow(bits);
+    bits &= 0x7fffffffu;
+    extreme |= TileWords(bits != 0) & (TileWords(bits < least) | TileWords(bits > most));
   }
 };
-
-/// a * b + c, rounded once, for a and b from bf16. Their product is exact in f64. 53 bits are enough to round
-/// a sum of two 24-bit numbers twice without harm (Figueroa 1995).
-HEED_INLINE float fused_multiply_add(float a, float b, float c) {
-  return flushed(
-      static_cast<float>(static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c)));
-}
 
 /// The eight tiles of a thread.
 struct TileRegisters {
@@ -85,23 +90,35 @@ class MatrixTiles {
   }
 
  private:
-  // Products of moderate numbers are exact in f32, and their sums are not subnormal. So only the sum is
-  // rounded.
+  // a * b + sums, rounded once, for a and b from bf16. Products of moderate numbers are exact in f32, and
+  // their sums are not subnormal, so only the sum is rounded. Other products are exact in f64; its 53 bits
+  // are enough to round a sum of two 24-bit numbers twice without harm (Figueroa 1995).
   template <bool kModerate>
-  static HEED_INLINE void add_products(float (&sums)[16], float a, const float (&b)[16]) {
-    for (int n = 0; n < 16; ++n)
-      sums[n] = kModerate ? a * b[n] + sums[n] : fused_multiply_add(a, b[n], sums[n]);
+  HEED_INLINE static void add_products(TileRow& sums, float a, const TileRow& b) {
+    if constexpr (kModerate) {
+      sums += a * b;
+    } else {
+      const TileDoubles wide = static_cast<double>(a) * __builtin_convertvector(b, TileDoubles) +
+                               __builtin_convertvector(sums, TileDoubles);
+      sums = __builtin_convertvector(wide, TileRow);
+      flush(sums);
+    }
   }
   template <bool kModerate>
-  __attribute__((no_sanitize("address"))) static void multiply_add(float (&c)[16][16], const TileElements& a,
-                                                                   const TileElements& b) {
+  static void multiply_add(float (&c)[16][16], const TileElements& a, const TileElements& b) {
     for (int m = 0; m < 16; ++m) {
-      float even[16] = {}, odd[16] = {};
+      TileRow even = {}, odd = {}, sum;
       for (int k = 0; k < 16; ++k) {
         add_products<kModerate>(even, a.even[m][k], b.even[k]);
         add_products<kModerate>(odd, a.odd[m][k], b.odd[k]);
       }
-      for (int n = 0; n < 16; ++n) c[m][n] = flushed(flushed(c[m][n]) + flushed(even[n] + odd[n]));
+      even += odd;
+      flush(even);
+      __builtin_memcpy(&sum, c[m], sizeof sum);
+      flush(sum);
+      sum += even;
+      flush(sum);
+      __builtin_memcpy(c[m], &sum, sizeof sum);
     }
   }
 };
