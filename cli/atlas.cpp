@@ -12,6 +12,7 @@
 
 #include "atlas/study.hpp"
 #include "command.hpp"
+#include "given_tokens.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/model/model.hpp"
@@ -21,7 +22,6 @@
 #include "options.hpp"
 #include "output_files.hpp"
 #include "text.hpp"
-#include "token_ids.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
@@ -47,7 +47,7 @@ struct AtlasArguments {
   std::vector<std::string> words;
   std::string model;
   std::vector<std::string> text_files;
-  std::string ids;
+  GivenTokens given;
   std::string difference;
   std::string out;
   std::string title;
@@ -77,8 +77,8 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
   const heed::Model model = read_model(source);
   for (const NamedText& text : given_texts(arguments))
     documents.push_back(read_with_model(model, read_tokens_of(model, text.text, text.source)));
-  if (!arguments.ids.empty())
-    documents.push_back(read_with_model(model, read_token_ids(model, arguments.ids)));
+  if (!arguments.given.empty())
+    documents.push_back(read_with_model(model, read_given_tokens(model, arguments.given)));
   return documents;
 }
 
@@ -87,8 +87,8 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   (void)picture_format("--out", arguments.out);
   std::vector<NamedFile> inputs;
   for (const std::string& path : arguments.text_files) inputs.push_back({"--text", path});
-  if (ids_are_in_file(arguments.ids)) inputs.push_back({"--ids", arguments.ids});
-  check_ids(arguments.model, arguments.ids, !arguments.document.empty());
+  for (NamedFile& file : files_of(arguments.given)) inputs.push_back(std::move(file));
+  check_given_tokens(arguments.model, arguments.given, !arguments.document.empty());
   if (arguments.model.empty()) {
     if (arguments.document.empty())
       throw UsageError("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
@@ -99,7 +99,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   } else {
     if (given(app, "--batch"))
       throw UsageError("--batch is given together with --model, which reads one text at a time");
-    if (arguments.document.empty() && arguments.text_files.empty() && arguments.ids.empty())
+    if (arguments.document.empty() && arguments.text_files.empty() && arguments.given.empty())
       throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   }
   check_outputs(inputs, {{"--out", arguments.out}});
@@ -220,7 +220,7 @@ Command add_atlas(CLI::App& heed) {
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");
-  add_ids_option(*app, arguments->ids);
+  add_given_tokens(*app, arguments->given);
   begin_group(*app, "Questions");
   add_text(*app, "--difference", "OTHER", arguments->difference,
            "compare with OTHER, an earlier model or document: the heads whose scores changed most come "

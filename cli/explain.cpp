@@ -14,6 +14,7 @@
 #include "explain/save.hpp"
 #include "explain/steps.hpp"
 #include "explain/trained.hpp"
+#include "given_tokens.hpp"
 #include "heed/error.hpp"
 #include "heed/model/model.hpp"
 #include "heed/nn/living_page.hpp"
@@ -26,7 +27,6 @@
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -75,7 +75,7 @@ struct ExplainArguments {
   std::string html;
   bool json = false;
   std::string model;               ///< a trained model, instead of an untrained layer
-  std::string ids;                 ///< for a trained model, instead of words
+  GivenTokens given;               ///< for a trained model, instead of words
   std::vector<std::string> words;  ///< the words after SENTENCE
   HeadChoice choice;
 };
@@ -199,10 +199,10 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();
-  for (const char* printed : {"SENTENCE", "--ids", "--json", "--layer", "--head", "--word"})
+  for (const char* printed : {"SENTENCE", "--ids", "--chat", "--json", "--layer", "--head", "--word"})
     only_page &= !given(app, printed);
-  check_ids(arguments.model, arguments.ids, given(app, "SENTENCE"));
-  if (!only_page && arguments.ids.empty())
+  check_given_tokens(arguments.model, arguments.given, given(app, "SENTENCE"), "SENTENCE");
+  if (!only_page && arguments.given.empty())
     require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
@@ -210,9 +210,10 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   if (arguments.json) require_standard_output();
   if (!only_page) {
     const heed::Model model = read_model(arguments.model);
-    explain_reading(arguments, read_with(model, arguments.model,
-                                         arguments.ids.empty() ? read_tokens_of(model, text, "SENTENCE")
-                                                               : read_token_ids(model, arguments.ids)));
+    explain_reading(arguments,
+                    read_with(model, arguments.model,
+                              arguments.given.empty() ? read_tokens_of(model, text, "SENTENCE")
+                                                      : read_given_tokens(model, arguments.given)));
   }
   if (arguments.html.empty()) return;
   write_living_page(arguments.html, load_trained_model(arguments.model), {arguments.model, text});
@@ -223,7 +224,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
 
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
-  for (const char* option : {"--layer", "--head", "--ids"})
+  for (const char* option : {"--layer", "--head", "--ids", "--chat"})
     if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
@@ -285,7 +286,7 @@ void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   add_text(app, "--model", "DIR", arguments.model,
            "run this model on the words: a folder from heed train or transformers, or induction or stories, "
            "which come with heed; --word then follows that word through the layers");
-  add_ids_option(app, arguments.ids);
+  add_given_tokens(app, arguments.given);
   add_text_option(
       app, "--layer", "N", arguments.choice.layer,
       "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)");

@@ -7,6 +7,7 @@
 
 #include "command.hpp"
 #include "draw/lettering.hpp"
+#include "given_tokens.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
@@ -14,7 +15,6 @@
 #include "options.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
-#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -49,7 +49,7 @@ constexpr const char* kGenerateExamples =
 struct GenerateArguments {
   std::string folder;
   std::string prompt;
-  std::string ids;
+  GivenTokens given;
   std::string head;
   GenerateOptions options;
   bool watch = false;
@@ -115,10 +115,10 @@ nlohmann::ordered_json watched_json(const GeneratedToken& token) {
   return {{"id", token.id}, {"text", token.text}, {"probability", token.probability}, {"attended", pairs}};
 }
 
-// The tokens of --prompt or --ids. For ids, the prompt becomes their text.
+// The tokens of --prompt, --ids or --chat. For the latter two, the prompt becomes their text.
 ModelTokens read_prompt(const heed::Model& model, GenerateArguments& arguments) {
-  if (arguments.ids.empty()) return tokens_of_prompt(model, arguments.prompt, "--prompt");
-  ModelTokens tokens = read_token_ids(model, arguments.ids);
+  if (arguments.given.empty()) return tokens_of_prompt(model, arguments.prompt, "--prompt");
+  ModelTokens tokens = read_given_tokens(model, arguments.given);
   const heed::Tokenizer* tokenizer = model.tokenizer();
   arguments.prompt =
       tokenizer != nullptr ? tokenizer->decode(tokens.ids, false) : joined_words("", tokens.shown);
@@ -175,8 +175,7 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
   require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
     throw UsageError("--head is given without --watch, which shows what it attends to");
-  if (given(app, "--prompt") && given(app, "--ids"))
-    throw UsageError("--ids and --prompt are both given; one of the two is expected");
+  check_given_tokens(arguments.folder, arguments.given, given(app, "--prompt"), "--prompt");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
   const heed::Model model = read_model(arguments.folder);
@@ -202,8 +201,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
-  add_text(*app, "--ids", "IDS", arguments->ids,
-           "continue these token ids, such as 5,9,5, or those in a file, in place of a text");
+  add_given_tokens(*app, arguments->given, "", "--prompt");
   add_integer(*app, "--tokens", {1, kMaxTokens}, arguments->options.tokens,
               "generate at most N tokens (default 200)");
   add_real(

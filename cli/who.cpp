@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "given_tokens.hpp"
 #include "heed/error.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
@@ -16,7 +17,6 @@
 #include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
-#include "token_ids.hpp"
 #include "who/answer.hpp"
 
 namespace heed::cli {
@@ -43,7 +43,7 @@ struct WhoArguments {
   std::string document;
   std::vector<std::string> words;
   std::string model;
-  std::string ids;
+  GivenTokens given;
   std::string against;
   std::string tokens;
   bool json = false;
@@ -52,8 +52,8 @@ struct WhoArguments {
 void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
-  check_ids(arguments.model, arguments.ids, !arguments.document.empty());
-  if (arguments.document.empty() && arguments.ids.empty())
+  check_given_tokens(arguments.model, arguments.given, !arguments.document.empty());
+  if (arguments.document.empty() && arguments.given.empty())
     throw UsageError(arguments.model.empty()
                          ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
                          : "no text is given; WORDS are expected after --model DIR");
@@ -88,9 +88,9 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
   } else {
     const heed::Model model = read_model(arguments.model);
     const ModelTokens tokens =
-        arguments.ids.empty()
+        arguments.given.empty()
             ? read_tokens_of(model, joined_words(arguments.document, arguments.words), "WORDS")
-            : read_token_ids(model, arguments.ids);
+            : read_given_tokens(model, arguments.given);
     answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key);
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, read_tokens_of(model, arguments.against, "--against")),
@@ -120,7 +120,7 @@ Command add_who(CLI::App& heed) {
   add_text(*app, "--model", "DIR", arguments->model,
            "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
            "which comes with heed");
-  add_ids_option(*app, arguments->ids);
+  add_given_tokens(*app, arguments->given);
   add_text(
       *app, "--against", "TEXT", arguments->against,
       "ask the same question about this text and show what changes; for example, with one word exchanged");

@@ -134,7 +134,7 @@ void check_cause(const CLI::App& app, const Asking& asked, const LookSource& sou
     throw UsageError(std::string(asked.option) + " is given without --model DIR, which it examines");
   check_alone(app, LookQuestion::cause, &asked);
   if (static_cast<std::size_t>(!source.document.empty()) + source.texts.size() +
-          static_cast<std::size_t>(!source.ids.empty()) !=
+          static_cast<std::size_t>(!source.given.empty()) !=
       1)
     throw UsageError(std::string("WORDS, --ids or one --text FILE is expected for ") + asked.option +
                      " to read");

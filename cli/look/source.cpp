@@ -4,13 +4,13 @@
 
 #include "captured_run.hpp"
 #include "command.hpp"
+#include "given_tokens.hpp"
 #include "heed/model/model.hpp"
 #include "look/subject.hpp"
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "text.hpp"
-#include "token_ids.hpp"
 
 namespace heed::cli {
 namespace {
@@ -30,10 +30,10 @@ void refuse_call_options(const CLI::App& app, const char* holder) {
 void complete_model(const CLI::App& app, LookSource& source) {
   refuse_call_options(app, "--model");
   const bool has_text = !source.document.empty() || !source.texts.empty();
-  check_ids(source.model, source.ids, has_text);
-  if (source.repeats && (has_text || !source.ids.empty()))
+  check_given_tokens(source.model, source.given, has_text);
+  if (source.repeats && (has_text || !source.given.empty()))
     throw UsageError("--protocol is given together with a text; it makes its own");
-  if (!has_text && source.ids.empty() && !source.repeats)
+  if (!has_text && source.given.empty() && !source.repeats)
     throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
   source.text = joined_words(std::exchange(source.document, {}), source.words);
 }
@@ -48,7 +48,7 @@ void check_tensors(const CLI::App& app, const LookSource& source) {
 // The arguments that name what the model reads.
 std::string text_arguments(const LookSource& source) {
   if (source.repeats) return "--protocol induction";
-  if (!source.ids.empty()) return "--ids " + shell_quoted(source.ids);
+  if (!source.given.empty()) return source.given.arguments().substr(1);
   if (!source.texts.empty()) return "--text " + shell_quoted(source.texts.front());
   return shell_quoted(source.text);
 }
@@ -93,7 +93,7 @@ void add_source_options(CLI::App& app, LookSource& source) {
            "stories, which come with heed");
   add_texts_option(app, "--text", "FILE", source.texts,
                    "a text file to read; may be repeated: the summary then covers all rows of all texts");
-  add_ids_option(app, source.ids);
+  add_given_tokens(app, source.given);
   add_choice(
       app, "--protocol", {"induction"}, [&](std::size_t) { source.repeats = true; },
       "with --model: read random tokens twice, and list the heads that find each token's earlier copy");
@@ -115,7 +115,7 @@ void add_source_options(CLI::App& app, LookSource& source) {
 void complete_source(const CLI::App& app, LookSource& source) {
   if (!source.model.empty()) return complete_model(app, source);
   check_document("look", source.document, source.words);
-  check_ids(source.model, source.ids, false);
+  check_given_tokens(source.model, source.given, false);
   if (source.repeats)
     throw UsageError("--protocol is given without --model DIR, which would read its tokens");
   if (!source.texts.empty()) throw UsageError("--text is given without --model, which would read it");
@@ -131,7 +131,7 @@ std::vector<NamedFile> input_files(const LookSource& source) {
   if (!source.model.empty()) {
     std::vector<NamedFile> files = {{"--model", model_file(source.model)}};
     for (const std::string& path : source.texts) files.push_back({"--text", path});
-    if (ids_are_in_file(source.ids)) files.push_back({"--ids", source.ids});
+    for (NamedFile& file : files_of(source.given)) files.push_back(std::move(file));
     return files;
   }
   std::vector<NamedFile> files = attend_input_files(source.call);
@@ -159,7 +159,7 @@ std::string question_command(const CLI::App& app, const LookSource& source, cons
 
 SourceText read_text(const Model& model, const LookSource& source) {
   if (source.repeats) return {"", draw_repeated_tokens(model)};
-  if (!source.ids.empty()) return {"", read_token_ids(model, source.ids)};
+  if (!source.given.empty()) return {"", read_given_tokens(model, source.given)};
   const std::string name = source.texts.empty() ? "WORDS" : source.texts.front();
   std::string text = source.texts.empty() ? source.text : file_text(name);
   ModelTokens tokens = read_tokens_of(model, text, name);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend_inputs.hpp"
+#include "given_tokens.hpp"
 #include "heed/inspect/document.hpp"
 #include "heed/model/look.hpp"
 
@@ -21,7 +22,7 @@ struct LookSource {
   std::vector<std::string> words;    ///< the words after DOC
   std::string text;                  ///< for a model: the text to read
   std::vector<std::string> texts;    ///< for a model: files with further texts
-  std::string ids;                   ///< for a model: token ids, or a file with them, instead of a text
+  GivenTokens given;                 ///< for a model, instead of a text
   bool repeats = false;              ///< for a model: random tokens twice, instead of a text
   std::optional<std::string> layer;  ///< the layer's name; none: all layers
   WeighedBy by = WeighedBy::attention;
@@ -54,7 +55,7 @@ struct SourceText {
   std::string text;  ///< empty for tokens without a text
   ModelTokens tokens;
 };
-/// Reads WORDS, the only --text, or --ids; or draws the random tokens of --protocol.
+/// Reads WORDS, the only --text, --ids or --chat; or draws the random tokens of --protocol.
 [[nodiscard]] SourceText read_text(const Model& model, const LookSource& source);
 
 /// The number of the layer of --layer. Throws UsageError if the model has no such layer.

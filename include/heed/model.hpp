@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heed/model/cause.hpp"
+#include "heed/model/chat.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/look.hpp"
 #include "heed/model/model.hpp"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from ._tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+Messages = str | Sequence[Mapping[str, str | None]]
 
 
 class Model(Causes, Writes):
@@ -68,6 +71,15 @@ class Model(Causes, Writes):
         """The text's tokens, as readable text."""
         return self._data.tokens(text)
 
+    def chat_text(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+        """The text that the model's chat template makes of messages: a text of the user, or mappings of role and
+        content. With add_generation_prompt it ends where the answer begins. transformers' apply_chat_template()."""
+        return self._data.chat_text(_messages(messages), bool(add_generation_prompt))
+
+    def chat_ids(self, messages: Messages, add_generation_prompt: bool = True) -> list[int]:
+        """The token ids of that text, for `what` of the other methods."""
+        return self._data.chat_ids(_messages(messages), bool(add_generation_prompt))
+
     def cache(self, format: str = "f32") -> ModelCache:
         """An empty cache, for a causal model. Tokens read with it follow the tokens that it holds."""
         return self._data.cache(format)
@@ -107,6 +119,21 @@ class Model(Causes, Writes):
 
     def _ids(self, what: str | Sequence[int] | Floats) -> Any:
         return np.asarray(self.token_ids(what) if isinstance(what, str) else what)
+
+
+def _messages(messages: Messages) -> list[tuple[str, str]]:
+    if isinstance(messages, str):
+        return [("user", messages)]
+    made = []
+    for i, message in enumerate(messages):
+        given = {name: value for name, value in message.items() if value is not None}
+        if set(given) - {"content"} != {"role"}:
+            raise ValueError(f"messages[{i}] has the keys {sorted(given)}; role and content are expected")
+        for name, value in given.items():
+            if not isinstance(value, str):
+                raise TypeError(f"{name} of messages[{i}] is {value!r}; a str is expected")
+        made.append((given["role"], given.get("content", "")))
+    return made
 
 
 def _opened(path: str, info: dict[str, Any]) -> Model:

@@ -1,5 +1,6 @@
 // heed.load_model for folders of transformers: the model, its cache, and the observation of its runs.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,6 +12,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/model/chat.hpp"
 #include "heed/model/look.hpp"
 #include "heed/model/model.hpp"
 #include "report.hpp"
@@ -183,6 +185,14 @@ ReportData look_at(const Model& model, nb::handle ids, const std::optional<std::
               : passing_look(model, tokens, options, top_k, std::move(spans));
 }
 
+using Messages = std::vector<std::pair<std::string, std::string>>;  // role, content
+
+std::vector<ChatMessage> messages_of(const Messages& given) {
+  std::vector<ChatMessage> messages;
+  for (const auto& [role, content] : given) messages.push_back({role, content});
+  return messages;
+}
+
 }  // namespace
 
 void define_pretrained(nb::module_& module) {
@@ -200,6 +210,10 @@ void define_pretrained(nb::module_& module) {
       .def("cache", make_cache, nb::arg("format"))
       .def("token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; })
       .def("tokens", [](const Model& model, const std::string& text) { return model.tokenize(text).shown; })
+      .def("chat_text", [](const Model& model, const Messages& given,
+                           bool prompt) { return chat_text(model, messages_of(given), prompt); })
+      .def("chat_ids", [](const Model& model, const Messages& given,
+                          bool prompt) { return chat_tokens(model, messages_of(given), prompt).ids; })
       .def("hidden_states", hidden_states, nb::arg("ids"), nb::arg("cache").none(), nb::arg("threads"))
       .def("logits", logits, nb::arg("hidden"), nb::arg("threads"))
       .def("streams", streams, nb::arg("ids"), nb::arg("threads"))

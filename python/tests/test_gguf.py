@@ -21,12 +21,18 @@ NAMES = {
 }
 GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                  "post_feedforward_layernorm": "post_ffw_norm"}
+OTHER_NAMES = {
+    "olmo2": {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+    "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    "gemma2": GEMMA, "gemma3_text": GEMMA,
+}
+INTERLEAVED = ("llama", "smollm3", "granite")
 ARCHITECTURES = {"gemma3_text": "gemma3"}  # where it is not model_type
 TYPES = gguf.GGMLQuantizationType
 
 
 def gguf_name(name, family):
-    names = GEMMA if family.startswith("gemma") else NAMES
+    names = NAMES | OTHER_NAMES.get(family, {})
     stem, ending = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         layer, part = stem.removeprefix("model.layers.").split(".", 1)
@@ -55,7 +61,14 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
-    if family.startswith("gemma"):
+    if family == "phi3" and config.sliding_window:
+        writer.add_sliding_window(config.sliding_window)
+    if family == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if family in ("gemma2", "gemma3_text"):
         writer.add_sliding_window(config.sliding_window)
         for cap, add in (("attn_logit_softcapping", writer.add_attn_logit_softcapping),
                          ("final_logit_softcapping", writer.add_final_logit_softcapping)):
@@ -72,7 +85,7 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
         edit(writer)
     for name, tensor in state.items():
         rows, raw = (stored[name], kind) if name in stored else (tensor.numpy(), None)
-        if family == "llama" and (".q_proj." in name or ".k_proj." in name):
+        if family in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             rows = interleaved(rows, heads if ".q_proj." in name else groups)
         if family.startswith("gemma") and name.endswith("norm.weight"):
             rows = rows + np.float32(1)
@@ -98,7 +111,9 @@ def folder_and_file(tmp_path, model, **how):
 
 # Files of Gemma have norms of 1 + w: a rounding of w. Their scores are divided by the root of head_dim.
 @pytest.mark.parametrize("name, settings, tolerance", [
-    ("llama", {}, 0), ("llama-linear", {}, 0), ("qwen2", {}, 0), ("qwen3", {}, 0),
+    ("llama", {}, 0), ("llama-linear", {}, 0), ("qwen2", {}, 0), ("qwen3", {}, 0), ("olmo2", {}, 0), ("phi3", {}, 0),
+    ("phi3-windows", {}, 0), ("smollm3", dict(no_rope_layer_interval=4, use_sliding_window=False), 0),
+    ("granite", dict(attention_multiplier=0.25, mlp_bias=False), 0), ("gemma", {}, 1e-5),
     ("gemma2", dict(query_pre_attn_scalar=16), 1e-5), ("gemma3", dict(query_pre_attn_scalar=16), 1e-5)])
 def test_a_file_of_f32_gives_the_logits_of_its_folder(name, settings, tolerance, tmp_path):
     folder, file = folder_and_file(tmp_path, make(name, **settings))

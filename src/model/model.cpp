@@ -52,6 +52,7 @@ void set_own_tokenizer(TrainedTokenizer tokenizer, detail::ModelParts& parts) {
 void set_tokenizer(detail::FolderTokenizer found, detail::ModelParts& parts) {
   parts.tokenizer = std::move(found.tokenizer);
   parts.lack = std::move(found.lack);
+  parts.chat = std::move(found.chat);
 }
 
 // The configured tokens that the model has: tiny models keep the token ids of large ones.
@@ -127,13 +128,13 @@ const Tokenizer* Model::tokenizer() const noexcept {
   return parts_->tokenizer ? &*parts_->tokenizer : nullptr;
 }
 
-ModelTokens Model::tokenize(std::string_view text, const std::string& source) const {
+ModelTokens Model::tokenize(std::string_view text, const std::string& source, bool add_special) const {
   if (parts_->own_tokenizer) return own_tokens(*parts_->own_tokenizer, text, source);
   if (!parts_->tokenizer)
     detail::refuse("the model ", parts_->lack, ", so ", source, " cannot be split into tokens");
   ModelTokens made;
   try {
-    made.places = parts_->tokenizer->encode(text);
+    made.places = parts_->tokenizer->encode(text, add_special);
   } catch (const Error& error) {
     detail::refuse(error.code(), source, ": ", error.what());
   }

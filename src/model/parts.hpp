@@ -9,6 +9,7 @@
 #include "heed/model/model.hpp"
 #include "model/families/family.hpp"
 #include "model/files/weights.hpp"
+#include "text/chat_settings.hpp"
 
 namespace heed::detail {
 
@@ -18,6 +19,7 @@ struct ModelParts {
   std::unique_ptr<const Family> family;  ///< its matrices point into `weights`
   std::optional<Tokenizer> tokenizer;
   std::string lack = {};  ///< the reason if there is no tokenizer: "has no tokenizer.json"
+  ChatSettings chat = {};
   std::optional<TrainedTokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
 };
 

@@ -91,6 +91,13 @@ std::string SettingsTokens::content(const char* name) const {
   return "None";
 }
 
+std::vector<std::pair<std::string, std::string>> SettingsTokens::named() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [name, token] : named_)
+    if (!token.is_null()) all.emplace_back(name, content_of(token));
+  return all;
+}
+
 std::int64_t SettingsTokens::id(const std::string& content) const {
   return ids_[content].get<std::int64_t>();
 }

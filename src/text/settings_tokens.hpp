@@ -34,6 +34,8 @@ class SettingsTokens {
   [[nodiscard]] bool has(const char* name) const;
   /// The content of a named special token; "None" if missing, as Python writes it into a tokenizer.
   [[nodiscard]] std::string content(const char* name) const;
+  /// The names and contents of all special tokens with a name: "bos_token", "<s>".
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> named() const;
   /// The id of a token of the list.
   [[nodiscard]] std::int64_t id(const std::string& content) const;
   /// The contents of all special tokens: first the named ones, then the others.

@@ -85,7 +85,7 @@ FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::st
   json made = rules == nullptr ? std::move(values) : kept_by_class(values);
   made["added_tokens"] = tokens.list();
   if (rules != nullptr) rules->complete({settings.part(), tokens, normalizer}, made);
-  return {TokenizerJson::tokenizer(made, subject), ""};
+  return {TokenizerJson::tokenizer(made, subject), "", chat_settings_in(folder, settings, tokens)};
 }
 
 }  // namespace heed::detail

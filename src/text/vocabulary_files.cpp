@@ -158,7 +158,7 @@ void refuse_slow(const JsonPart& config) {
     config.fail("with split_special_tokens, which heed does not know");
 }
 
-Tokenizer made_from(const Kind& kind, const std::string& folder, const FolderSettings& config) {
+FolderTokenizer made_from(const Kind& kind, const std::string& folder, const FolderSettings& config) {
   const TokenizerClass& rules = *tokenizer_class_named(kind.rules);
   json made = {{"model", kind.read(folder)}};
   const SettingsTokens tokens({folder, config, made["model"]["vocab"], rules.special});
@@ -169,7 +169,7 @@ Tokenizer made_from(const Kind& kind, const std::string& folder, const FolderSet
       text_between(said("add_bos_token") ? end_named(tokens, "bos_token") : std::nullopt,
                    said("add_eos_token") ? end_named(tokens, "eos_token") : std::nullopt);
   rules.complete({config.part(), tokens, nullptr}, made);
-  return TokenizerJson::tokenizer(made, subject_of(folder));
+  return {TokenizerJson::tokenizer(made, subject_of(folder)), "", chat_settings_in(folder, config, tokens)};
 }
 
 }  // namespace
@@ -191,7 +191,7 @@ FolderTokenizer tokenizer_in_folder(const std::string& folder, const std::string
   if (!std::all_of(kind->files.begin(), kind->files.end(), in_folder))
     return {std::nullopt, without + "builds for " + printable(name) + " from " + kind->listed};
   refuse_slow(config.part());
-  return {made_from(*kind, folder, config), ""};
+  return made_from(*kind, folder, config);
 }
 
 }  // namespace heed::detail

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heed/model/tokenizer.hpp"
+#include "text/chat_settings.hpp"
 
 namespace heed::detail {
 
@@ -12,6 +13,7 @@ namespace heed::detail {
 struct FolderTokenizer {
   std::optional<Tokenizer> tokenizer;
   std::string lack;  ///< the reason, as messages state it: "has no tokenizer.json"
+  ChatSettings chat = {};
 };
 
 /// Reads tokenizer.json; without it BERT's vocab.txt (Devlin et al. 2018) or GPT-2's vocab.json and

@@ -120,10 +120,11 @@ class HEED_API Model {
   /// nullptr if the folder has no tokenizer that heed supports, and for a model that heed trained, whose
   /// tokens are characters or symbols.
   [[nodiscard]] const Tokenizer* tokenizer() const noexcept;
-  /// The tokens of the text, with the special tokens that the tokenizer adds. Throws Error
+  /// The tokens of the text, with `add_special` also those that the tokenizer adds. Throws Error
   /// (invalid_argument), starting with `source`, for text that it cannot read, text without tokens, or a
   /// token without an embedding. Also throws if there is no tokenizer.
-  [[nodiscard]] ModelTokens tokenize(std::string_view text, const std::string& source = "the text") const;
+  [[nodiscard]] ModelTokens tokenize(std::string_view text, const std::string& source = "the text",
+                                     bool add_special = true) const;
   /// Makes tokens without a text from ids [L], i64 or i32. `shown` holds their readable forms, or is empty if
   /// the model has no text for one of them. Throws Error (invalid_argument) as hidden_states() does for ids.
   [[nodiscard]] ModelTokens tokens_of(const TensorView& ids) const;

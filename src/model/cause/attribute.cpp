@@ -120,7 +120,8 @@ Attribution attribute(const Model& model, const TensorView& tokens, const CauseO
   made.token = options.token ? *options.token : likeliest(model, trace.hidden, threads);
   std::vector<float> row(static_cast<std::size_t>(info.model_dim));
   read_weight_row(unembedding->weight, made.token, row.data());
-  const Direction unembedded(row.begin(), row.end());
+  Direction unembedded(row.begin(), row.end());
+  for (double& one : unembedded) one *= family.logits_scale();
   const HeldNorm norm = *family.held_last_norm(row_of(trace.streams, info.layers));
   const Direction direction = through(norm, unembedded);
   const double bias = bias_at(*unembedding, made.token);

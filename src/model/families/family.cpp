@@ -9,10 +9,10 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::array<const FamilyEntry*, 19> kFamilies = {
-    &kBert,  &kCamembert, &kDistilBert, &kElectra, &kGemma,     &kGemma2, &kGemma3,
-    &kGpt2,  &kGptNeox,   &kLlama,      &kMistral, &kMpnet,     &kOlmo2,  &kPhi3,
-    &kQwen2, &kQwen3,     &kRoberta,    &kSmolLm3, &kXlmRoberta};
+constexpr std::array<const FamilyEntry*, 20> kFamilies = {
+    &kBert, &kCamembert, &kDistilBert, &kElectra, &kGemma,   &kGemma2,    &kGemma3,
+    &kGpt2, &kGptNeox,   &kGranite,    &kLlama,   &kMistral, &kMpnet,     &kOlmo2,
+    &kPhi3, &kQwen2,     &kQwen3,      &kRoberta, &kSmolLm3, &kXlmRoberta};
 
 }  // namespace
 

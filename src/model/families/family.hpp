@@ -58,6 +58,8 @@ class Family {
   /// The matrix W_U of logits = W_U hidden + b, before a last softcap. Requires that held_last_norm() returns
   /// a norm.
   [[nodiscard]] virtual const LinearWeights* unembedding() const { return nullptr; }
+  /// A factor of these logits, not of b.
+  [[nodiscard]] virtual double logits_scale() const { return 1; }
 };
 
 /// Reads and checks sizes and weights, and fills `info` except its parameters and family.
@@ -71,7 +73,7 @@ struct FamilyEntry {
   MakeFamily make;
 };
 extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
-    kLlama, kMistral, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
+    kGranite, kLlama, kMistral, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);

@@ -20,6 +20,11 @@ struct GatedBlock {
   MlpWeights feed_forward;
 };
 
+void multiply(Tensor& x, float factor) {
+  if (factor == 1) return;
+  for (float& value : x.values<float>()) value *= factor;
+}
+
 class GatedDecoder final : public Family {
  public:
   GatedDecoder(const ModelConfig& config, Weights& weights, ModelInfo& info, GatedDecoderRules rules)
@@ -42,8 +47,7 @@ class GatedDecoder final : public Family {
 
   Tensor embed(std::span<const std::int64_t> ids, std::int64_t /*begin*/, int threads) const override {
     Tensor x = rows_of(tokens_, ids, threads);
-    if (rules_.embedding_scale != 1)
-      for (float& value : x.values<float>()) value *= rules_.embedding_scale;
+    multiply(x, rules_.embedding_scale);
     return x;
   }
 
@@ -82,9 +86,11 @@ class GatedDecoder final : public Family {
     const GatedBlock& block = blocks_[static_cast<std::size_t>(layer)];
     Tensor attended = linear(heads, block.output, threads);
     if (block.attention_after) attended = rms_norm(attended, *block.attention_after, threads);
+    multiply(attended, rules_.residual_scale);
     add_to(stream, attended, threads);
     Tensor fed = mlp(before(stream, block.mlp_norm, threads), block.feed_forward, threads);
     if (block.mlp_after) fed = rms_norm(fed, *block.mlp_after, threads);
+    multiply(fed, rules_.residual_scale);
     add_to(stream, fed, threads);
   }
 
@@ -94,6 +100,7 @@ class GatedDecoder final : public Family {
 
   Tensor logits(const TensorView& hidden, int threads) const override {
     Tensor made = linear(hidden, unembedding_, threads);
+    multiply(made, rules_.logits_scale);
     if (rules_.logits_cap > 0) cap(made, rules_.logits_cap, threads);
     return made;
   }
@@ -103,12 +110,15 @@ class GatedDecoder final : public Family {
   }
   std::optional<HeldNorm> norm_behind_attention(std::int64_t layer, std::span<const float> x) const override {
     const auto& norm = blocks_[static_cast<std::size_t>(layer)].attention_after;
+    if (rules_.residual_scale != 1)
+      return HeldNorm{std::vector<double>(x.size(), rules_.residual_scale), {}, false};
     return norm ? std::optional(held_norm(*norm, x)) : std::nullopt;
   }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);
   }
   const LinearWeights* unembedding() const override { return &unembedding_; }
+  double logits_scale() const override { return static_cast<double>(rules_.logits_scale); }
 
  private:
   // The input of attention or MLP: the stream, normalised if there is a norm before them.

@@ -1,5 +1,5 @@
-// The common decoder of Llama, Mistral, Qwen, Gemma, OLMo 2, Phi-3 and SmolLM3: RMS norms, rotary positions,
-// grouped keys and values, gated MLPs.
+// The common decoder of Llama, Mistral, Qwen, Gemma, OLMo 2, Phi-3, SmolLM3 and Granite: RMS norms, rotary
+// positions, grouped keys and values, gated MLPs.
 //
 //   x = s E[id]
 //   q, k, v = W_Q n, W_K n, W_V n with n = norm(x);   q, k = rope(norm(q)), rope(norm(k))
@@ -34,6 +34,8 @@ struct GatedDecoderRules {
   bool post_norms = false;      ///< only these
   float norm_offset = 0;        ///< added to the weights of norms
   float embedding_scale = 1;
+  float residual_scale = 1;  ///< for what attention and MLP add to the stream
+  float logits_scale = 1;
   double scale = 0;                   ///< for scores
   double softcap = 0;                 ///< for scores; 0: none
   double logits_cap = 0;              ///< 0: none

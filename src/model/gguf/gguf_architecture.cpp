@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "io/fault.hpp"
 
@@ -29,6 +30,12 @@ constexpr std::array<GgufTensorName, 1> kLlamaNorms = {{{"ffn_norm", "post_atten
 constexpr std::array<GgufTensorName, 3> kGemmaNorms = {{{"post_attention_norm", "post_attention_layernorm"},
                                                         {"ffn_norm", "pre_feedforward_layernorm"},
                                                         {"post_ffw_norm", "post_feedforward_layernorm"}}};
+
+constexpr std::array<GgufTensorName, 2> kOlmoNorms = {
+    {{"post_attention_norm", "post_attention_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"}}};
+constexpr std::array<GgufTensorName, 3> kPhiNames = {{{"ffn_norm", "post_attention_layernorm"},
+                                                      {"attn_qkv", "self_attn.qkv_proj"},
+                                                      {"ffn_up", "mlp.gate_up_proj"}}};
 
 double real_or(const GgufFile& file, const std::string& name, double fallback) {
   const GgufValue* value = file.find(name);
@@ -63,20 +70,62 @@ void complete_gemma3(const GgufFile& file, const std::string& root, Json& config
   config["query_pre_attn_scalar"] = score_divisor(config, 62);
 }
 
+// llama.cpp has no other interval than 4.
+void complete_smollm3(const GgufFile&, const std::string&, Json& config) {
+  config["no_rope_layer_interval"] = 4;
+}
+
+// Phi-3's first files have no window.
+void complete_phi3(const GgufFile& file, const std::string& root, Json& config) {
+  const GgufValue* window = file.find(root + "attention.sliding_window");
+  if (window != nullptr && window->integer() != 0) config["sliding_window"] = window->integer();
+}
+
+// Without a scale of scores, they are divided by the root of the heads' width.
+void complete_granite(const GgufFile& file, const std::string& root, Json& config) {
+  const double width = config["head_dim"].get<double>();
+  const auto factor = [&](const char* name, double fallback) {
+    const double value = real_or(file, root + name, 0);
+    return value == 0 ? fallback : value;
+  };
+  config["attention_multiplier"] = factor("attention.scale", 1 / std::sqrt(width));
+  config["embedding_multiplier"] = factor("embedding_scale", 1);
+  config["residual_multiplier"] = factor("residual_scale", 1);
+  config["logits_scaling"] = factor("logit_scale", 1);
+}
+
 const std::vector<GgufArchitecture>& architectures() {
   static const std::vector<GgufArchitecture> all = {
-      {.name = "llama", .model_type = "llama", .norms = kLlamaNorms, .interleaved = true},
-      {.name = "qwen2", .model_type = "qwen2", .norms = kLlamaNorms},
-      {.name = "qwen3", .model_type = "qwen3", .norms = kLlamaNorms},
+      {.name = "llama", .model_type = "llama", .names = kLlamaNorms, .interleaved = true},
+      {.name = "qwen2", .model_type = "qwen2", .names = kLlamaNorms},
+      {.name = "qwen3", .model_type = "qwen3", .names = kLlamaNorms},
+      {.name = "olmo2", .model_type = "olmo2", .names = kOlmoNorms},
+      {.name = "phi3",
+       .model_type = "phi3",
+       .names = kPhiNames,
+       .values = {"attention.sliding_window"},
+       .complete = complete_phi3},
+      {.name = "smollm3",
+       .model_type = "smollm3",
+       .names = kLlamaNorms,
+       .interleaved = true,
+       .complete = complete_smollm3},
+      {.name = "granite",
+       .model_type = "granite",
+       .names = kLlamaNorms,
+       .interleaved = true,
+       .values = {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"},
+       .complete = complete_granite},
+      {.name = "gemma", .model_type = "gemma", .names = kLlamaNorms, .norm_offset = 1},
       {.name = "gemma2",
        .model_type = "gemma2",
-       .norms = kGemmaNorms,
+       .names = kGemmaNorms,
        .norm_offset = 1,
        .values = {"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"},
        .complete = complete_gemma2},
       {.name = "gemma3",
        .model_type = "gemma3_text",
-       .norms = kGemmaNorms,
+       .names = kGemmaNorms,
        .norm_offset = 1,
        .values = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
                   "final_logit_softcapping"},
@@ -88,7 +137,7 @@ const std::vector<GgufArchitecture>& architectures() {
 template <class Found>
 std::string first_in_blocks(const GgufArchitecture& architecture, Found found) {
   for (const std::span<const GgufTensorName> names :
-       {std::span<const GgufTensorName>(kInBlocks), architecture.norms})
+       {architecture.names, std::span<const GgufTensorName>(kInBlocks)})
     for (const GgufTensorName& one : names)
       if (std::string name = found(one); !name.empty()) return name;
   return {};

@@ -20,7 +20,7 @@ struct GgufTensorName {
 struct GgufArchitecture {
   std::string_view name;                    ///< general.architecture
   std::string_view model_type;              ///< of config.json
-  std::span<const GgufTensorName> norms{};  ///< names in blocks, beside those that all architectures share
+  std::span<const GgufTensorName> names{};  ///< in blocks, before those that all architectures share
   bool interleaved = false;                 ///< rows of queries and keys stand in rotary pairs
   float norm_offset = 0;  ///< added to the weights of norms in the file, but not in model.safetensors
   std::vector<std::string_view> values{};  ///< further metadata of the architecture that `complete` reads

@@ -82,9 +82,7 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
 
 // "rope.dimension_count" is the number of rotated components; values are as wide as keys.
 void check_head_width(const GgufFile& file, const std::string& root, const Json& config) {
-  const auto heads = std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
-  const std::int64_t width = config["head_dim"].is_null() ? config["hidden_size"].get<std::int64_t>() / heads
-                                                          : config["head_dim"].get<std::int64_t>();
+  const auto width = config["head_dim"].get<std::int64_t>();
   for (const char* name : {"rope.dimension_count", "attention.value_length"})
     if (const GgufValue* given = file.find(root + name); given != nullptr && given->integer() != width)
       fail(file.subject(), "has " + root + name + " " + std::to_string(given->integer()) + "; heads are " +
@@ -176,7 +174,7 @@ Json gguf_config(std::span<const GgufFile> parts) {
                  {"head_dim", integer_or_null(file, root + "attention.key_length")}};
   for (const NameOfValue& name : kSizes)
     config[std::string(name.config)] = file.at(root + std::string(name.gguf)).integer();
-  if (config["head_dim"].is_null() && architecture.complete != nullptr)
+  if (config["head_dim"].is_null())
     config["head_dim"] = config["hidden_size"].get<std::int64_t>() /
                          std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
   const Json groups = integer_or_null(file, root + "attention.head_count_kv");

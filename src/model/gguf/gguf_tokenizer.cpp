@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/utf8.hpp"
 #include "io/fault.hpp"
 #include "model/gguf/gguf_model.hpp"
 #include "text/known_patterns.hpp"
@@ -248,6 +249,26 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   made["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
 }
 
+// The template, and the special tokens under the names that transformers gives them.
+ChatSettings chat_settings(const GgufFile& file, const Texts& tokens) {
+  ChatSettings chat;
+  const GgufValue* text = file.find("tokenizer.chat_template");
+  if (text == nullptr) return chat;
+  chat.source = file.subject();
+  chat.text = text->text();
+  if (!is_utf8(chat.text)) fail(file.subject(), "has a tokenizer.chat_template that is not UTF-8");
+  for (const auto& [name, key] : {std::pair{"bos_token", "bos_token_id"},
+                                  {"eos_token", "eos_token_id"},
+                                  {"unk_token", "unknown_token_id"},
+                                  {"pad_token", "padding_token_id"}}) {
+    const GgufValue* id = file.find(std::string("tokenizer.ggml.") + key);
+    if (id == nullptr || id->integer() < 0 || id->integer() >= static_cast<std::int64_t>(tokens.size()))
+      continue;
+    chat.tokens.emplace_back(name, tokens[static_cast<std::size_t>(id->integer())]);
+  }
+  return chat;
+}
+
 const Cut* cut_of(const GgufFile& file) {
   const GgufValue* pre = file.find("tokenizer.ggml.pre");
   return pre == nullptr ? nullptr : cut_named(pre->text());
@@ -293,7 +314,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   made["post_processor"] = post_processor(
       file, tokens, is_byte_level ? TextEnds{cut_of(file)->begins, {}, {}} : TextEnds{true, 1, 2});
   try {
-    return {Tokenizer::from_json(made.dump(), path), ""};
+    return {Tokenizer::from_json(made.dump(), path), "", chat_settings(file, tokens)};
   } catch (const Json::exception&) {  // dump() accepts only UTF-8
     fail(file.subject(), "has a token that is not UTF-8");
   }

@@ -1,0 +1,152 @@
+#include "given_tokens.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "heed/error.hpp"
+#include "heed/model/chat.hpp"
+#include "heed/model/look.hpp"
+#include "io/json_file.hpp"
+#include "looked_at.hpp"
+#include "options.hpp"
+#include "text.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr std::string_view kSeparators = " ,\t\r\n[]";
+constexpr heed::detail::JsonLimits kChatLimits = {.depth = 4, .members = 100'000, .values = 200'000};
+constexpr std::size_t kShownBytes = 24;  // of text that is no id
+
+[[noreturn]] void refuse_ids(const std::string& source, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, source + " " + why);
+}
+
+std::int64_t id_in(std::string_view word, const std::string& source) {
+  std::int64_t id = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+  if (error != std::errc() || end != word.data() + word.size() || id < 0)
+    refuse_ids(source, "has '" + printable(word.substr(0, kShownBytes)) +
+                           "'; whole numbers of at least 0, separated by spaces or commas, are expected");
+  return id;
+}
+
+std::vector<std::int64_t> ids_in(std::string_view text, const std::string& source) {
+  std::vector<std::int64_t> ids;
+  for (std::size_t at = text.find_first_not_of(kSeparators); at != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
+    ids.push_back(id_in(text.substr(at, end - at), source));
+    at = text.find_first_not_of(kSeparators, end);
+  }
+  if (ids.empty()) refuse_ids(source, "has no ids; at least one is expected");
+  return ids;
+}
+
+// Names each id if the model has no text for one of them.
+bool names_file(const GivenTokens& tokens) {
+  return tokens.ids.find_first_not_of("0123456789 ,-[]") != std::string::npos;
+}
+bool chat_names_file(const std::string& chat) { return chat.ends_with(".json"); }
+
+ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
+  const std::string& ids = tokens.ids;
+  const bool in_file = names_file(tokens);
+  const std::string source = in_file ? ids : "--ids";
+  const std::vector<std::int64_t> numbers = ids_in(in_file ? file_text(ids) : ids, source);
+  try {
+    return model.tokens_of(TensorView(numbers.data(), {static_cast<std::int64_t>(numbers.size())}));
+  } catch (const Error& error) {
+    refuse_ids(source + ":", error.what());
+  }
+}
+
+// A message of a JSON list: its role and its content.
+ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
+  ChatMessage message;
+  if (!given.is_object()) refuse_ids(source, "has a message that is no object of role and content");
+  for (const auto& [name, value] : given.items()) {
+    std::string* place = name == "role" ? &message.role : name == "content" ? &message.content : nullptr;
+    if (value.is_null()) continue;
+    if (place == nullptr)
+      refuse_ids(source, "has a message with '" + printable(name) + "'; role and content are expected");
+    if (!value.is_string()) refuse_ids(source, "has a message whose " + name + " is no text");
+    *place = value.get<std::string>();
+  }
+  if (message.role.empty()) refuse_ids(source, "has a message without a role");
+  return message;
+}
+
+std::vector<ChatMessage> messages_of(const std::string& chat) {
+  const bool in_file = chat_names_file(chat);
+  if (!in_file && !chat.starts_with('[')) return {{"user", chat}};
+  const std::string source = in_file ? chat : "--chat", text = in_file ? file_text(chat) : chat;
+  io::detail::check_json(text, source, kChatLimits);
+  const nlohmann::json list = nlohmann::json::parse(text);
+  if (!list.is_array()) refuse_ids(source, "is no list of messages");
+  std::vector<ChatMessage> messages;
+  for (const nlohmann::json& one : list) messages.push_back(message_of(one, source));
+  return messages;
+}
+
+ModelTokens with_shown(const heed::Model& model, ModelTokens tokens) {
+  if (!tokens.shown.empty()) return tokens;
+  std::vector<std::string> shown;
+  for (const std::int64_t id : tokens.ids) shown.push_back(model.text_of(id, tokens));
+  tokens.shown = std::move(shown);
+  return tokens;
+}
+
+}  // namespace
+
+std::string GivenTokens::arguments() const {
+  return (ids.empty() ? "" : " --ids " + shell_quoted(ids)) +
+         (chat.empty() ? "" : " --chat " + shell_quoted(chat));
+}
+
+void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& what, const std::string& place) {
+  add_text(app, "--ids", "IDS", tokens.ids,
+           what + "token ids to read in place of " + place + ", such as 5,9,5, or a file with them");
+  add_text(app, "--chat", "MESSAGE", tokens.chat,
+           what + "a message to read in place of " + place +
+               ", by the model's chat template; or a JSON list of messages, each with role and content; or a "
+               ".json "
+               "file with one");
+}
+
+void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
+                        const char* words) {
+  if (tokens.empty()) return;
+  const std::string name = tokens.ids.empty() ? "--chat" : "--ids";
+  if (model.empty()) throw UsageError(name + " is given without --model DIR, which would read it");
+  const std::string other = beside_words                                  ? words
+                            : !tokens.ids.empty() && !tokens.chat.empty() ? "--chat"
+                                                                          : "";
+  if (!other.empty())
+    throw UsageError(name + " and " + other + " are both given; one of the two is expected");
+}
+
+std::vector<NamedFile> files_of(const GivenTokens& tokens) {
+  std::vector<NamedFile> files;
+  if (names_file(tokens)) files.push_back({"--ids", tokens.ids});
+  if (chat_names_file(tokens.chat)) files.push_back({"--chat", tokens.chat});
+  return files;
+}
+
+ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens) {
+  ModelTokens read =
+      tokens.ids.empty() ? chat_tokens(model, messages_of(tokens.chat)) : read_ids(model, tokens);
+  warn_of_length(model, read, tokens.ids.empty() ? "--chat" : "--ids");
+  return with_shown(model, std::move(read));
+}
+
+ModelTokens draw_repeated_tokens(const heed::Model& model) {
+  return with_shown(model, repeated_random_tokens(model));
+}
+
+}  // namespace heed::cli

@@ -1,0 +1,42 @@
+// What a model reads in place of a text: token ids, or a chat.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heed/model/model.hpp"
+#include "output_files.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace heed::cli {
+
+struct GivenTokens {
+  std::string ids;   ///< --ids: whole numbers, or the name of a file with them
+  std::string chat;  ///< --chat: a message, a JSON list of messages, or the name of a .json file with one
+  [[nodiscard]] bool empty() const { return ids.empty() && chat.empty(); }
+  /// The arguments as in a command, each with a space before it.
+  [[nodiscard]] std::string arguments() const;
+};
+
+/// Adds --ids and --chat. The help says that they need `what`, and what they take the `place` of.
+void add_given_tokens(CLI::App& app, GivenTokens& tokens,
+                      const std::string& what = "with --model: ", const std::string& place = "WORDS");
+
+/// Reads them. Throws Error (invalid_argument, io) for ids that the model does not have, for JSON that is no
+/// list of messages, and as chat_text() does. Warns as read_tokens_of() does.
+[[nodiscard]] ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens);
+
+/// The random tokens of --protocol induction, repeated_random_tokens().
+[[nodiscard]] ModelTokens draw_repeated_tokens(const heed::Model& model);
+
+/// Throws UsageError if one is given without --model, beside the other, or beside `words`.
+void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
+                        const char* words = "WORDS");
+
+/// The files that they name.
+[[nodiscard]] std::vector<NamedFile> files_of(const GivenTokens& tokens);
+
+}  // namespace heed::cli

@@ -1,0 +1,202 @@
+"""Chat templates, compared with transformers' apply_chat_template()."""
+
+import json
+import os
+import pathlib
+import random
+
+import heed
+import pytest
+import chat_templates
+import real_models
+import small_tokenizers
+import tiny_models
+import transformers
+from jinja2 import TemplateError
+
+SHARE = int(os.environ.get("HEED_TEST_SHARE", "1"))
+TEXTS = ["Hello!", "  two\n\n lines \t", "", "Zoë says: <|im_end|> “naïve”", "1 < 2 && \"x\" 'y' \\n", "<think>\nhm\n</think>\n\nYes.",
+         "a" * 70]
+
+
+def chats(generator: random.Random) -> list[list[dict[str, str]]]:
+    """Conversations with and without a system message, of one to five turns."""
+    made = []
+    for turns in (1, 2, 3, 5):
+        for system in (False, True):
+            roles = ["system"] * system + ["user", "assistant", "user", "assistant", "user"][:turns]
+            made.append([{"role": role, "content": generator.choice(TEXTS)} for role in roles])
+    return made + [[{"role": "assistant", "content": "I begin."}], [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A tiny Llama with a byte-level tokenizer that has special tokens of chats."""
+    path = tmp_path_factory.mktemp("chat")
+    tokenizer = small_tokenizers.byte_level()
+    tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.save_pretrained(path)
+    tiny_models.make("llama", vocab_size=len(tokenizer)).save_pretrained(path)
+    return path
+
+
+def with_template(folder: pathlib.Path, template: str) -> tuple[heed.Model, transformers.PreTrainedTokenizerBase]:
+    (folder / "chat_template.jinja").write_bytes(template.encode())
+    return heed.load_model(folder), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def outcome(render) -> str | None:
+    """The text; None if the template refuses the messages or fails."""
+    try:
+        return render()
+    except (heed.Error, TemplateError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+        return None
+
+
+@pytest.mark.parametrize("family", chat_templates.ALL)
+def test_texts_and_ids_are_those_of_transformers(folder, family):
+    model, tokenizer = with_template(folder, chat_templates.ALL[family])
+    generator = random.Random(family)
+    refused = 0
+    for chat in chats(generator) * 5:
+        for prompt in (False, True):
+            expected = outcome(lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt))
+            assert outcome(lambda: model.chat_text(chat, prompt)) == expected, chat
+            refused += expected is None
+            if expected:
+                ids = tokenizer.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)
+                assert model.chat_ids(chat, prompt) == ids
+    assert refused < 60
+
+
+def test_templates_stand_in_the_settings_too(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    hello = [{"role": "user", "content": "Hello!"}]
+    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ messages[0].content }}{{ eos_token }}"}]
+    for given, expected in ((named[1]["template"], "Hello!</s>"), (named, "Hello!</s>")):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": given}))
+        assert heed.load_model(folder).chat_text("Hello!") == expected
+        assert transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(hello, tokenize=False) == expected
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": named[:1]}))
+    with pytest.raises(heed.Error, match="the model has several chat templates and none with the name default"):
+        heed.load_model(folder).chat_text("Hello!")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(heed.Error, match="the model has no chat template, by which it would read messages"):
+        heed.load_model(folder).chat_text("Hello!")
+
+
+def test_messages_are_checked(folder):
+    model, _ = with_template(folder, chat_templates.CHATML)
+    with pytest.raises(heed.Error, match="messages has no message; at least one is expected"):
+        model.chat_text([])
+    with pytest.raises(ValueError, match=r"messages\[0\] has the keys \['name', 'role'\]; role and content are expected"):
+        model.chat_text([{"role": "user", "name": "x"}])
+    with pytest.raises(TypeError, match=r"content of messages\[0\] is 3; a str is expected"):
+        model.chat_text([{"role": "user", "content": 3}])
+    model, _ = with_template(folder, "{{ raise_exception('no') }}")
+    with pytest.raises(heed.Error, match=r"the chat template in '.*chat_template.jinja' refuses the messages: 'no' \(line 1\)"):
+        model.chat_text("Hello!")
+
+
+class Grammar:
+    """Small random templates, of what heed knows."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def pick(self, *options: str) -> str:
+        return self.random.choice(options)
+
+    def space(self) -> str:
+        return self.pick("", "", " ", "\n", "\n  ", "  \n", "\t", "x", " y\n", "\u00a0")
+
+    def tag(self, inside: str) -> str:
+        return "{%" + self.pick("", "", "-", "+") + " " + inside + " " + self.pick("", "", "-", "+") + "%}"
+
+    def value(self, depth: int = 0) -> str:
+        if depth > 2 or self.random.random() < 0.3:
+            return self.pick("1", "2", "-3", "0", "2.5", "'a'", "' bA '", "''", "x", "y", "missing", "none", "true", "[]", "[1, 'b']",
+                             "('a', 2)", "{}", "{'k': 'v'}", "messages", "messages[0]", "messages[-1].content", "bos_token", "loop", "ns.n")
+        a, b = self.value(depth + 1), self.value(depth + 1)
+        operation = self.pick("+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", ">=", "in", "not in", "and", "or")
+        return self.pick(
+            f"({a} {operation} {b})", f"{a} {operation} {b}", f"not {a}", f"({a} if {b} else {a})", f"{a} if {b}", f"[{a}, {b}]",
+            f"{{'k': {a}, 'content': {b}}}", f"{a}[{b}]", f"{a}.content", f"{a}[1:]", f"{a}[:-1]", f"{a}[::-1]", f"{a}[{b}:{a}]",
+            f"{a}|trim", f"{a}|length", f"{a}|tojson", f"{a}|string", f"{a}|upper", f"{a}|title", f"{a}|capitalize", f"{a}|first",
+            f"{a}|last", f"{a}|join({b})", f"{a}|list", f"{a}|default({b})", f"{a}|default({b}, true)", f"{a}|replace('a', {b})",
+            f"{a}|reverse|list", f"{a}|map('length')|list", f"{a}|map(attribute='content')|list", f"{a}|select('string')|list",
+            f"{a}|selectattr('content')|list", f"{a}|rejectattr('role', 'equalto', {b})|list", f"{a}|items|list", f"{a}|int",
+            f"{a} is defined", f"{a} is not none", f"{a} is string", f"{a} is mapping", f"{a} is iterable", f"{a} is number",
+            f"{a} is sequence", f"{a} is boolean", f"{a} is true", f"{a} is odd", f"{a} is eq {b}", f"{a} is in({b})",
+            f"{a}.strip()", f"{a}.strip('a')", f"{a}.split()", f"{a}.split('a')", f"{a}.split('a', 1)[0]", f"{a}.startswith({b})",
+            f"{a}.endswith(('A', ' '))", f"{a}.replace('a', 'c')", f"{a}.lower()", f"{a}.items()|list", f"{a}.get('k', {b})",
+            f"{a}.keys()|list", f"{a}.find('a')", f"{a}.removeprefix('a')", f"f({a})", f"f({a}, b={b})", f"range({a})|list",
+            f"{a} < {b} < {a}", f"-{a}", f"{a} | trim | length")
+
+    def block(self, depth: int = 0) -> str:
+        kind = self.random.randrange(9 if depth < 3 else 3)
+        if kind < 2:
+            return self.space() + "{{" + self.pick("", "-") + " " + self.value() + " " + self.pick("", "-") + "}}" + self.space()
+        if kind == 2:
+            target = self.pick("x = " + self.value(), "y = " + self.value(), "ns.n = " + self.value(), "x, y = " + self.value())
+            return self.space() + self.tag("set " + target) + self.space()
+        body, other = self.body(depth + 1), self.body(depth + 1)
+        if kind == 3:
+            return self.tag("if " + self.value()) + body + self.tag("elif " + self.value()) + other + self.tag("endif")
+        if kind == 4:
+            return self.tag("if " + self.value()) + body + self.tag("else") + other + self.tag("endif") + self.space()
+        if kind < 7:
+            target = self.pick("x", "m", "k, v") + " in " + self.pick("messages", "[1, 2]", "x", "{'a': 1}.items()", self.value())
+            inner = self.pick("", "{{ loop.index }}", "{{ m.role }}", "{% if loop.last %}!{% endif %}", "{% if x %}{% break %}{% endif %}")
+            end = self.tag("else") + other if kind == 5 else ""
+            return self.tag("for " + target + self.pick("", " if " + self.value())) + body + inner + end + self.tag("endfor")
+        if kind == 7:
+            return self.tag("set x") + body + self.tag("endset") + "{# note #}" + self.space()
+        return self.tag("generation") + body + self.tag("endgeneration")
+
+    def body(self, depth: int = 0) -> str:
+        return "".join(self.block(depth) for _ in range(self.random.randint(1, 3)))
+
+    def template(self) -> str:
+        return ("{% set ns = namespace(n=1) %}{% macro f(a, b='B') %}<{{ a }}{{ b }}>{% endmacro %}" + self.body() + self.space()
+                + self.pick("", "\n", "\n\n"))
+
+
+# What heed refuses and Jinja does not: values whose text is Python's, methods that are not called, and the like.
+ONLY_HEED = ("as Python does", "without calling it", "which heed does not know", "into a list or a dict", "is no namespace")
+
+
+def test_random_templates_are_rendered_as_jinja_does(folder):
+    chat = [{"role": "system", "content": "a b"}, {"role": "user", "content": " Aa "}]
+    same = refused = 0
+    for seed in range(3000 // SHARE):
+        template = Grammar(seed).template()
+        model, tokenizer = with_template(folder, template) if seed == 0 else (None, tokenizer)
+        (folder / "chat_template.jinja").write_bytes(template.encode())
+        expected = outcome(lambda: tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False, add_generation_prompt=True))
+        try:
+            found = heed.load_model(folder).chat_text(chat)
+        except heed.Error as error:
+            if expected is None:
+                same += 1
+            else:
+                assert any(reason in str(error) for reason in ONLY_HEED), (template, str(error))
+                refused += 1
+            continue
+        assert found == expected, template
+        same += 1
+    assert refused < same / 3
+
+
+@pytest.mark.parametrize("path", [real_models.smollm2, real_models.gemma3])
+def test_real_models_read_chats_as_transformers_does(path):
+    path = path()
+    model = heed.load_model(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    for chat in chats(random.Random(1)):
+        for prompt in (False, True):
+            expected = outcome(lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt))
+            assert outcome(lambda: model.chat_text(chat, prompt)) == expected
+            if expected:
+                assert model.chat_ids(chat, prompt) == tokenizer.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)

@@ -1,0 +1,241 @@
+// Filters and tests of Jinja, as transformers sets it up.
+#include <algorithm>
+#include <charconv>
+
+#include "core/message.hpp"
+#include "model/chat/functions.hpp"
+#include "model/chat/texts.hpp"
+
+namespace heed::detail::chat {
+namespace {
+
+Value trim(const Value& subject, const Bound& given, Work& work) {
+  std::optional<std::string> characters;
+  if (given[0] && !given[0]->is<None>()) characters = text_of_argument(given[0], "");
+  return stripped(printed(subject), characters, Side::both, work);
+}
+
+Value length(const Value& subject, const Bound&, Work& work) {
+  if (const std::string* text = subject.text()) {
+    work.spend(text->size());
+    return static_cast<std::int64_t>(length_of(*text));
+  }
+  if (const ListValue* list = subject.list()) return static_cast<std::int64_t>(list->items.size());
+  if (const DictValue* dict = subject.dict()) return static_cast<std::int64_t>(dict->members.size());
+  if (subject.is<Undefined>()) return std::int64_t{0};
+  refuse("asks for the length of ", subject.kind());
+}
+
+Value to_json(const Value& subject, const Bound& given, Work& work) {
+  if (given[1] && given[1]->truth()) refuse("writes JSON with ensure_ascii, which heed does not know");
+  const std::int64_t indent = given[0] && given[0]->is<None>() ? -1 : integer_of(given[0], -1);
+  if (indent > 16) refuse("indents JSON by more than 16");
+  return json_of(subject, indent, work);
+}
+
+template <Case wanted>
+Value cased(const Value& subject, const Bound&, Work& work) {
+  const std::string text = printed(subject);
+  work.spend(text.size());
+  return in_case(text, wanted);
+}
+
+Value first(const Value& subject, const Bound&, Work& work) {
+  const std::vector<Value> items = items_of(subject, work);
+  return items.empty() ? Value(Undefined{"the first item of an empty list"}) : items.front();
+}
+
+Value last(const Value& subject, const Bound&, Work& work) {
+  const std::vector<Value> items = items_of(subject, work);
+  return items.empty() ? Value(Undefined{"the last item of an empty list"}) : items.back();
+}
+
+Value join(const Value& subject, const Bound& given, Work& work) {
+  const std::string between = text_of_argument(given[0], "");
+  const std::string attribute = text_of_argument(given[1], "");
+  std::string made;
+  bool follows = false;
+  for (const Value& item : items_of(subject, work)) {
+    const std::string text = printed(attribute.empty() ? item : member_of(item, attribute));
+    work.spend(text.size() + between.size());
+    if (std::exchange(follows, true)) made += between;
+    made += text;
+  }
+  return made;
+}
+
+Value fallback(const Value& subject, const Bound& given, Work&) {
+  const bool missing = subject.is<Undefined>() || (given[1] && given[1]->truth() && !subject.truth());
+  return !missing ? subject : given[0] ? *given[0] : Value("");
+}
+
+Value replace(const Value& subject, const Bound& given, Work& work) {
+  return replaced(printed(subject), printed(*given[0]), printed(*given[1]), integer_of(given[2], -1), work);
+}
+
+Value as_list(const Value& subject, const Bound&, Work& work) { return list_of(items_of(subject, work)); }
+Value as_text(const Value& subject, const Bound&, Work& work) {
+  std::string text = printed(subject);
+  work.spend(text.size());
+  return text;
+}
+
+Value as_integer(const Value& subject, const Bound& given, Work&) {
+  if (std::int64_t number = 0; subject.integer(number)) return number;
+  if (const std::string* text = subject.text()) {
+    std::int64_t number = 0;
+    const char* end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, number);
+    if (error == std::errc() && stop == end) return number;
+    if (text->find_first_of("0123456789") == std::string::npos) return integer_of(given[0], 0);
+  }
+  refuse("makes an integer of ", subject.kind(), ", which heed does not know");
+}
+
+Value items(const Value& subject, const Bound&, Work& work) {
+  if (subject.is<Undefined>()) return list_of({});
+  if (subject.dict() == nullptr) refuse("asks for the items of ", subject.kind());
+  return call_method("items", subject, {}, work);
+}
+
+Value reversed(const Value& subject, const Bound&, Work& work) {
+  std::vector<Value> all = items_of(subject, work);
+  std::reverse(all.begin(), all.end());
+  if (subject.text() == nullptr) return list_of(std::move(all));
+  std::string made;
+  for (const Value& one : all) made += *one.text();
+  return made;
+}
+
+// map(attribute='name'), or map('filter').
+Value map(const Value& subject, const Bound& given, Work& work) {
+  if (given[0].has_value() == given[1].has_value())
+    refuse("calls map() with other than a filter or an attribute");
+  std::vector<Value> made;
+  for (const Value& item : items_of(subject, work)) {
+    Value value = given[1] ? member_of(item, text_of_argument(given[1], ""))
+                           : filtered(text_of_argument(given[0], ""), item, {}, work);
+    if (given[2] && value.is<Undefined>()) value = *given[2];
+    made.push_back(std::move(value));
+  }
+  return list_of(std::move(made));
+}
+
+// Whether a value passes the test of an argument, or is true without one.
+bool passes(const Value& value, const std::optional<Value>& test, const std::optional<Value>& argument,
+            Work& work) {
+  if (!test) return value.truth();
+  Given given;
+  if (argument) given.values.push_back(*argument);
+  return passes_test(text_of_argument(test, ""), value, given, work);
+}
+
+template <bool wanted>
+Value select(const Value& subject, const Bound& given, Work& work) {
+  std::vector<Value> made;
+  for (const Value& item : items_of(subject, work))
+    if (passes(item, given[0], given[1], work) == wanted) made.push_back(item);
+  return list_of(std::move(made));
+}
+
+template <bool wanted>
+Value select_by(const Value& subject, const Bound& given, Work& work) {
+  std::vector<Value> made;
+  for (const Value& item : items_of(subject, work))
+    if (passes(member_of(item, text_of_argument(given[0], "")), given[1], given[2], work) == wanted)
+      made.push_back(item);
+  return list_of(std::move(made));
+}
+
+constexpr Function kFilters[] = {
+    {"trim", {"chars"}, 0, &trim},
+    {"length", {}, 0, &length},
+    {"count", {}, 0, &length},
+    {"tojson", {"indent", "ensure_ascii"}, 0, &to_json},
+    {"upper", {}, 0, &cased<Case::upper>},
+    {"lower", {}, 0, &cased<Case::lower>},
+    {"title", {}, 0, &cased<Case::title>},
+    {"capitalize", {}, 0, &cased<Case::capitalized>},
+    {"first", {}, 0, &first},
+    {"last", {}, 0, &last},
+    {"join", {"d", "attribute"}, 0, &join},
+    {"default", {"default_value", "boolean"}, 0, &fallback},
+    {"d", {"default_value", "boolean"}, 0, &fallback},
+    {"replace", {"old", "new", "count"}, 2, &replace},
+    {"list", {}, 0, &as_list},
+    {"string", {}, 0, &as_text},
+    {"int", {"default"}, 0, &as_integer},
+    {"items", {}, 0, &items},
+    {"reverse", {}, 0, &reversed},
+    {"map", {"filter", "attribute", "default"}, 0, &map},
+    {"select", {"test", "argument"}, 0, &select<true>},
+    {"reject", {"test", "argument"}, 0, &select<false>},
+    {"selectattr", {"attribute", "test", "argument"}, 1, &select_by<true>},
+    {"rejectattr", {"attribute", "test", "argument"}, 1, &select_by<false>},
+};
+
+template <class... Types>
+Value is_of(const Value& subject, const Bound&, Work&) {
+  return (subject.is<Types>() || ...);
+}
+template <bool wanted>
+Value is_flag(const Value& subject, const Bound&, Work&) {
+  return subject.is<bool>() && subject.truth() == wanted;
+}
+Value is_defined(const Value& subject, const Bound&, Work&) { return !subject.is<Undefined>(); }
+Value is_equal(const Value& subject, const Bound& given, Work& work) {
+  return equal(subject, *given[0], work);
+}
+Value is_unequal(const Value& subject, const Bound& given, Work& work) {
+  return !equal(subject, *given[0], work);
+}
+Value is_in(const Value& subject, const Bound& given, Work& work) {
+  return contains(*given[0], subject, work);
+}
+
+template <int remainder>
+Value has_remainder(const Value& subject, const Bound& given, Work&) {
+  std::int64_t number = 0, divisor = 2;
+  if (given[0]) divisor = integer_of(given[0], 2);
+  if (!subject.integer(number) || divisor <= 0)
+    refuse("divides ", subject.kind(), ", which heed does not know");
+  return (number % divisor + divisor) % divisor == remainder;
+}
+
+constexpr Function kTests[] = {
+    {"defined", {}, 0, &is_defined},
+    {"undefined", {}, 0, &is_of<Undefined>},
+    {"none", {}, 0, &is_of<None>},
+    {"string", {}, 0, &is_of<Text>},
+    {"mapping", {}, 0, &is_of<Dict>},
+    {"sequence", {}, 0, &is_of<Undefined, Text, List, Dict>},
+    {"iterable", {}, 0, &is_of<Undefined, Text, List, Dict>},
+    {"boolean", {}, 0, &is_of<bool>},
+    {"integer", {}, 0, &is_of<std::int64_t>},
+    {"float", {}, 0, &is_of<double>},
+    {"number", {}, 0, &is_of<bool, std::int64_t, double>},
+    {"callable", {}, 0, &is_of<Callable>},
+    {"true", {}, 0, &is_flag<true>},
+    {"false", {}, 0, &is_flag<false>},
+    {"odd", {}, 0, &has_remainder<1>},
+    {"even", {}, 0, &has_remainder<0>},
+    {"divisibleby", {"num"}, 1, &has_remainder<0>},
+    {"equalto", {"other"}, 1, &is_equal},
+    {"eq", {"other"}, 1, &is_equal},
+    {"==", {"other"}, 1, &is_equal},
+    {"ne", {"other"}, 1, &is_unequal},
+    {"!=", {"other"}, 1, &is_unequal},
+    {"in", {"seq"}, 1, &is_in},
+};
+
+}  // namespace
+
+Value filtered(std::string_view name, const Value& subject, const Given& given, Work& work) {
+  return call_in(kFilters, "filter", name, subject, given, work);
+}
+
+bool passes_test(std::string_view name, const Value& subject, const Given& given, Work& work) {
+  return call_in(kTests, "test", name, subject, given, work).truth();
+}
+
+}  // namespace heed::detail::chat

@@ -1,0 +1,447 @@
+#include "model/chat/render.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/message.hpp"
+#include "io/fault.hpp"
+#include "model/chat/functions.hpp"
+#include "model/chat/lexer.hpp"
+#include "model/chat/syntax.hpp"
+#include "model/chat/texts.hpp"
+
+namespace heed::detail::chat {
+namespace {
+
+using io::detail::printable;
+using Scope = std::map<std::string, Value, std::less<>>;
+using Statements = std::vector<Statement>;
+
+constexpr int kDeepestStep = 400;   // of statements, expressions and macros in each other
+constexpr std::size_t kStep = 256;  // what a statement or an expression costs, in bytes of text
+
+/// What happens after a statement: the next one, or the end of a loop or of its round.
+enum class Flow { next, leave, proceed };
+
+bool overflows(std::string_view operation, std::int64_t a, std::int64_t b, std::int64_t& result) {
+  if (operation == "+") return __builtin_add_overflow(a, b, &result);
+  if (operation == "-") return __builtin_sub_overflow(a, b, &result);
+  return __builtin_mul_overflow(a, b, &result);
+}
+
+// // and % round down, as in Python.
+std::int64_t divided(bool remainder, std::int64_t a, std::int64_t b) {
+  if (b == 0) refuse("divides by 0");
+  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) refuse("makes a number beyond 64 bits");
+  const std::int64_t rest = a % b;
+  const bool rounds = rest != 0 && (rest < 0) != (b < 0);
+  return remainder ? rest + (rounds ? b : 0) : a / b - (rounds ? 1 : 0);
+}
+
+double of_reals(std::string_view operation, double a, double b) {
+  if (operation == "+") return a + b;
+  if (operation == "-") return a - b;
+  if (operation == "*") return a * b;
+  if (operation == "/" && b != 0) return a / b;
+  refuse("computes ", printable(operation), " of floats, which heed does not know");
+}
+
+Value calculated(const std::string& operation, const Value& a, const Value& b, Work& work) {
+  if (operation == "+" && a.text() && b.text()) {
+    work.spend(a.text()->size() + b.text()->size());
+    return *a.text() + *b.text();
+  }
+  if (operation == "+" && a.list() && b.list() && a.list()->is_tuple == b.list()->is_tuple) {
+    work.spend((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
+    std::vector<Value> all = a.list()->items;
+    all.insert(all.end(), b.list()->items.begin(), b.list()->items.end());
+    return list_of(std::move(all), a.list()->is_tuple);
+  }
+  std::int64_t whole_a = 0, whole_b = 0, whole = 0;
+  if (operation == "*" && a.text() && b.integer(whole_b)) {
+    std::string made;
+    for (std::int64_t i = 0; i < whole_b; ++i) {
+      work.spend(a.text()->size() + 1);
+      made += *a.text();
+    }
+    return made;
+  }
+  if (operation != "/" && a.integer(whole_a) && b.integer(whole_b)) {
+    if (operation == "//" || operation == "%") return divided(operation == "%", whole_a, whole_b);
+    if (overflows(operation, whole_a, whole_b, whole)) refuse("makes a number beyond 64 bits");
+    return whole;
+  }
+  double real_a = 0, real_b = 0;
+  if (!a.real(real_a) || !b.real(real_b))
+    refuse("computes ", printable(operation), " of ", a.kind(), " and ", b.kind());
+  return of_reals(operation, real_a, real_b);
+}
+
+// The positions that [begin:end:step] takes of a list, as in Python.
+std::vector<std::size_t> sliced(std::int64_t length, const Value& begin, const Value& end, const Value& by) {
+  const auto bound = [](const Value& value, std::int64_t fallback) {
+    return value.is<None>() ? fallback : integer_of(value, fallback);
+  };
+  const std::int64_t step = bound(by, 1);
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;
+  if (step == 0 || std::abs(step) > kFar) refuse("takes a slice with the step ", step);
+  const std::int64_t least = step > 0 ? 0 : -1, most = step > 0 ? length : length - 1;
+  const auto place = [&](const Value& value, std::int64_t fallback) {
+    std::int64_t at = bound(value, fallback);
+    if (value.is<None>()) return at;
+    if (at < 0) at = at < -length ? least : at + length;
+    return std::clamp(at, least, most);
+  };
+  const std::int64_t first = place(begin, step > 0 ? 0 : length - 1),
+                     last = place(end, step > 0 ? length : -1);
+  std::vector<std::size_t> all;
+  for (std::int64_t at = first; step > 0 ? at < last : at > last; at += step)
+    all.push_back(static_cast<std::size_t>(at));
+  return all;
+}
+
+class Renderer {
+ public:
+  explicit Renderer(Scope variables) { scopes_.push_back(std::move(variables)); }
+
+  Flow run(const Statements& statements, std::string& out) {
+    for (const Statement& one : statements)
+      if (const Flow flow = run(one, out); flow != Flow::next) return flow;
+    return Flow::next;
+  }
+
+ private:
+  // Names the line of the innermost statement or expression that fails.
+  template <class Act>
+  auto at_line(int line, const Act& act) {
+    try {
+      if (++depth_ > kDeepestStep)
+        refuse("nests blocks, expressions and macros more than ", kDeepestStep, " deep");
+      work_.spend(kStep);
+      const auto made = act();
+      --depth_;
+      return made;
+    } catch (const Error& error) {
+      if (std::exchange(has_line_, true)) throw;
+      refuse_at(line, error.what());
+    }
+  }
+
+  Flow run(const Statement& one, std::string& out) {
+    return at_line(one.line, [&] {
+      switch (one.kind) {
+        case StatementKind::text:
+          return write(one.text, out);
+        case StatementKind::print:
+          return write(printed(value_of(one.value)), out);
+        case StatementKind::branch:
+          return run(value_of(one.value).truth() ? one.body : one.otherwise, out);
+        case StatementKind::loop:
+          return loop(one, out);
+        case StatementKind::assign:
+          assign(one, value_of(one.value));
+          return Flow::next;
+        case StatementKind::capture:
+          assign(one, output_of(one.body));
+          return Flow::next;
+        case StatementKind::macro:
+          scopes_.back().insert_or_assign(one.text, Callable{&one, {}});
+          return Flow::next;
+        case StatementKind::scope:
+          return write(output_of(one.body), out);
+        case StatementKind::leave:
+          return Flow::leave;
+        case StatementKind::proceed:
+          break;
+      }
+      return Flow::proceed;
+    });
+  }
+
+  Flow write(std::string_view text, std::string& out) {
+    work_.spend(text.size());
+    out += text;
+    return Flow::next;
+  }
+
+  // In a scope of its own.
+  std::string output_of(const Statements& body) {
+    std::string out;
+    scopes_.emplace_back();
+    run(body, out);
+    scopes_.pop_back();
+    return out;
+  }
+
+  void assign(const Statement& one, const Value& value) {
+    if (one.targets.size() == 1) return assign(one.targets.front(), value);
+    const std::vector<Value> items = items_of(value, work_);
+    if (items.size() != one.targets.size())
+      refuse("assigns ", items.size(), " values to ", one.targets.size(), " names");
+    for (std::size_t i = 0; i < items.size(); ++i) assign(one.targets[i], items[i]);
+  }
+
+  void assign(const Target& target, const Value& value) {
+    if (target.member.empty()) {
+      scopes_.back().insert_or_assign(target.name, value);
+      return;
+    }
+    const Value space = named(target.name);
+    if (!space.is<Namespace>()) refuse("sets a member of ", space.kind(), "; a namespace is expected");
+    if (target.member.starts_with('_'))
+      refuse("sets the member ", printable(target.member), " of a namespace");
+    (*space.get<Namespace>())
+        ->members.insert_or_assign(target.member, list_of({value}).list()->items.front());
+  }
+
+  Flow loop(const Statement& one, std::string& out) {
+    std::vector<Value> items = items_of(value_of(one.value), work_);
+    if (!one.condition.empty()) {
+      std::erase_if(items, [&](const Value& item) {
+        scopes_.emplace_back();
+        assign(one, item);
+        const bool kept = value_of(one.condition.front()).truth();
+        scopes_.pop_back();
+        return !kept;
+      });
+    }
+    if (items.empty()) {
+      scopes_.emplace_back();
+      const Flow flow = run(one.otherwise, out);
+      scopes_.pop_back();
+      return flow;
+    }
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      scopes_.emplace_back();
+      assign(one, items[i]);
+      scopes_.back().insert_or_assign("loop", state_of_loop(items, i));
+      const Flow flow = run(one.body, out);
+      scopes_.pop_back();
+      if (flow == Flow::leave) break;
+    }
+    return Flow::next;
+  }
+
+  Value state_of_loop(const std::vector<Value>& items, std::size_t i) {
+    const auto at = static_cast<std::int64_t>(i), count = static_cast<std::int64_t>(items.size());
+    work_.spend(16);
+    std::vector<std::pair<std::string, Value>> members = {
+        {"index", at + 1},        {"index0", at},
+        {"revindex", count - at}, {"revindex0", count - at - 1},
+        {"first", Value(i == 0)}, {"last", Value(at + 1 == count)},
+        {"length", count}};
+    if (i > 0) members.emplace_back("previtem", items[i - 1]);
+    if (at + 1 < count) members.emplace_back("nextitem", items[i + 1]);
+    return dict_of(std::move(members));
+  }
+
+  // A macro sees its own names and those of the template.
+  Value named(const std::string& name) const {
+    for (std::size_t i = scopes_.size(); i-- > 0;) {
+      if (i < first_scope_) i = 0;
+      if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) return found->second;
+    }
+    if (const std::string_view function = function_named(name); !function.empty())
+      return Callable{nullptr, function};
+    return Undefined{name};
+  }
+
+  Value value_of(const Expression& one) {
+    return at_line(one.line, [&] { return value_of_kind(one); });
+  }
+  Value value_of_kind(const Expression& one) {
+    switch (one.kind) {
+      case ExpressionKind::constant:
+        return one.value;
+      case ExpressionKind::name:
+        return named(one.text);
+      case ExpressionKind::list:
+        return list_of(values_of(one, 0));
+      case ExpressionKind::tuple:
+        return list_of(values_of(one, 0), true);
+      case ExpressionKind::dict:
+        return dict(one);
+      case ExpressionKind::attribute:
+        return attribute(value_of(one.parts[0]), one.text);
+      case ExpressionKind::subscript:
+        return subscript(value_of(one.parts[0]), value_of(one.parts[1]));
+      case ExpressionKind::slice:
+        return slice(one);
+      case ExpressionKind::call:
+        return call(one);
+      case ExpressionKind::filter:
+        return filtered(one.text, value_of(one.parts[0]), given_to(one), work_);
+      case ExpressionKind::test:
+        return passes_test(one.text, value_of(one.parts[0]), given_to(one), work_);
+      case ExpressionKind::unary:
+        return unary(one);
+      case ExpressionKind::binary:
+        return binary(one);
+      case ExpressionKind::comparison:
+        return comparison(one);
+      case ExpressionKind::conditional:
+        break;
+    }
+    if (value_of(one.parts[0]).truth()) return value_of(one.parts[1]);
+    return one.parts.size() > 2 ? value_of(one.parts[2]) : Value(Undefined{"an if without an else"});
+  }
+
+  std::vector<Value> values_of(const Expression& one, std::size_t from) {
+    std::vector<Value> all;
+    for (std::size_t i = from; i < one.parts.size(); ++i) all.push_back(value_of(one.parts[i]));
+    work_.spend(all.size() * sizeof(Value));
+    return all;
+  }
+
+  Given given_to(const Expression& one) {
+    Given given{values_of(one, 1), {}};
+    for (const auto& [name, argument] : one.named) given.named.emplace_back(name, value_of(argument));
+    return given;
+  }
+
+  Value dict(const Expression& one) {
+    Given given;
+    for (std::size_t i = 0; i < one.parts.size(); i += 2) {
+      const Value name = value_of(one.parts[i]);
+      if (name.text() == nullptr) refuse("has ", name.kind(), " as a key of a dict; a text is expected");
+      given.named.emplace_back(*name.text(), value_of(one.parts[i + 1]));
+    }
+    return call_function("dict", given, work_);
+  }
+
+  // A member that a method hides, a method that is not called: rather refused than guessed.
+  static Value attribute(const Value& value, const std::string& name) {
+    if (name.starts_with('_') || has_method(value, name))
+      refuse("uses ", printable(name), " of ", value.kind(), " without calling it, which heed does not know");
+    return member_of(value, name);
+  }
+
+  Value subscript(const Value& value, const Value& key) {
+    if (key.text()) {
+      const bool found = value.dict() && value.dict()->find(*key.text());
+      return found ? member_of(value, *key.text()) : attribute(value, *key.text());
+    }
+    std::int64_t at = 0;
+    if (value.is<Undefined>()) return member_of(value, "item");
+    if (!key.integer(at) || (value.list() == nullptr && value.text() == nullptr)) return Undefined{"an item"};
+    work_.spend(value.text() ? value.text()->size() : 1);
+    const auto length =
+        static_cast<std::int64_t>(value.text() ? length_of(*value.text()) : value.list()->items.size());
+    if (at < -length || at >= length) return Undefined{"an item"};
+    const auto place = static_cast<std::size_t>(at < 0 ? at + length : at);
+    return value.list() ? value.list()->items[place] : Value(characters_of(*value.text(), work_)[place]);
+  }
+
+  Value slice(const Expression& one) {
+    const Value value = value_of(one.parts[0]);
+    if (value.text() == nullptr && value.list() == nullptr) refuse("takes a slice of ", value.kind());
+    const std::vector<Value> items = items_of(value, work_);
+    std::vector<Value> taken;
+    for (const std::size_t at : sliced(static_cast<std::int64_t>(items.size()), value_of(one.parts[1]),
+                                       value_of(one.parts[2]), value_of(one.parts[3])))
+      taken.push_back(items[at]);
+    if (value.list()) return list_of(std::move(taken), value.list()->is_tuple);
+    std::string text;
+    for (const Value& character : taken) text += *character.text();
+    return text;
+  }
+
+  Value call(const Expression& one) {
+    const Expression& callee = one.parts[0];
+    if (callee.kind == ExpressionKind::attribute) {
+      const Value subject = value_of(callee.parts[0]);
+      if (has_method(subject, callee.text)) return call_method(callee.text, subject, given_to(one), work_);
+    }
+    const Value function = value_of(callee);
+    const Callable* callable = function.get<Callable>();
+    if (callable == nullptr)
+      refuse("calls ", function.kind(), callee.text.empty() ? "" : ", " + printable(callee.text));
+    const Given given = given_to(one);
+    return callable->macro ? call_macro(*callable->macro, given)
+                           : call_function(callable->function, given, work_);
+  }
+
+  Value call_macro(const Statement& macro, const Given& given) {
+    if (given.values.size() > macro.parameters.size())
+      refuse("gives the macro ", printable(macro.text), " ", given.values.size(), " arguments; at most ",
+             macro.parameters.size(), " are expected");
+    const std::size_t outer = std::exchange(first_scope_, scopes_.size());
+    scopes_.emplace_back();
+    for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
+      const Parameter& parameter = macro.parameters[i];
+      const auto named_one = std::find_if(given.named.begin(), given.named.end(),
+                                          [&](const auto& one) { return one.first == parameter.name; });
+      const bool by_name = named_one != given.named.end();
+      if (i < given.values.size() && by_name) refuse("gives a macro ", printable(parameter.name), " twice");
+      scopes_.back().insert_or_assign(parameter.name, i < given.values.size() ? given.values[i]
+                                                      : by_name               ? named_one->second
+                                                      : parameter.has_default
+                                                          ? value_of(parameter.fallback)
+                                                          : Value(Undefined{parameter.name}));
+    }
+    for (const auto& [name, value] : given.named)
+      if (!scopes_.back().contains(name)) refuse("gives a macro the unknown argument ", printable(name));
+    std::string out;
+    run(macro.body, out);
+    scopes_.pop_back();
+    first_scope_ = outer;
+    return out;
+  }
+
+  Value unary(const Expression& one) {
+    const Value value = value_of(one.parts[0]);
+    if (one.text == "not") return !value.truth();
+    return calculated(one.text, std::int64_t{0}, value, work_);
+  }
+
+  Value binary(const Expression& one) {
+    Value left = value_of(one.parts[0]);
+    if (one.text == "and" || one.text == "or")
+      return left.truth() == (one.text == "or") ? left : value_of(one.parts[1]);
+    const Value right = value_of(one.parts[1]);
+    if (one.text != "~") return calculated(one.text, left, right, work_);
+    std::string text = printed(left) + printed(right);
+    work_.spend(text.size());
+    return text;
+  }
+
+  Value comparison(const Expression& one) {
+    Value left = value_of(one.parts[0]);
+    for (const auto& [name, expression] : one.named) {
+      Value right = value_of(expression);
+      if (!holds(name, left, right)) return false;
+      left = std::move(right);
+    }
+    return true;
+  }
+
+  bool holds(std::string_view name, const Value& a, const Value& b) {
+    if (name == "==") return equal(a, b, work_);
+    if (name == "!=") return !equal(a, b, work_);
+    if (name == "in") return contains(b, a, work_);
+    if (name == "not in") return !contains(b, a, work_);
+    if (name == "<") return less(a, b);
+    if (name == ">") return less(b, a);
+    return name == "<=" ? !less(b, a) : !less(a, b);
+  }
+
+  Work work_;
+  std::vector<Scope> scopes_;
+  std::size_t first_scope_ = 0;  // of the running macro
+  int depth_ = 0;
+  bool has_line_ = false;
+};
+
+}  // namespace
+
+std::string rendered(std::string_view source, std::vector<std::pair<std::string, Value>> variables) {
+  const Statements statements = parsed(source);
+  Scope scope;
+  for (auto& [name, value] : variables) scope.insert_or_assign(std::move(name), std::move(value));
+  std::string out;
+  Renderer(std::move(scope)).run(statements, out);
+  return out;
+}
+
+}  // namespace heed::detail::chat

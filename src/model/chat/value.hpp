@@ -1,0 +1,113 @@
+// Values of a chat template: those of Jinja, immutable, and nested to a bounded depth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace heed::detail::chat {
+
+/// What a rendering may still cost. A template is hostile until it has ended.
+class Work {
+ public:
+  /// Counts bytes of text that is made, and steps. Throws Error (invalid_argument) past the limit.
+  void spend(std::size_t amount);
+
+ private:
+  std::size_t left_ = std::size_t{1} << 28;
+};
+
+struct Statement;
+struct ListValue;
+struct DictValue;
+struct NamespaceValue;
+
+/// A name or member without a value.
+struct Undefined {
+  std::string name;
+};
+struct None {};
+/// A macro of the template, or a function of heed.
+struct Callable {
+  const Statement* macro = nullptr;
+  std::string_view function;
+};
+
+using Text = std::shared_ptr<const std::string>;
+using List = std::shared_ptr<const ListValue>;
+using Dict = std::shared_ptr<const DictValue>;
+using Namespace = std::shared_ptr<NamespaceValue>;
+
+class Value {
+ public:
+  Value() : held_(Undefined{}) {}
+  Value(Undefined value) : held_(std::move(value)) {}
+  Value(None value) : held_(value) {}
+  Value(bool value) : held_(value) {}
+  Value(std::int64_t value) : held_(value) {}
+  Value(double value) : held_(value) {}
+  Value(std::string value) : held_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(std::string_view value) : Value(std::string(value)) {}
+  Value(const char* value) : Value(std::string(value)) {}
+  Value(List value) : held_(std::move(value)) {}
+  Value(Dict value) : held_(std::move(value)) {}
+  Value(Namespace value) : held_(std::move(value)) {}
+  Value(Callable value) : held_(value) {}
+
+  template <class T>
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<T>(held_);
+  }
+  /// nullptr for a value of another type.
+  template <class T>
+  [[nodiscard]] const T* get() const {
+    return std::get_if<T>(&held_);
+  }
+  [[nodiscard]] const std::string* text() const;
+  [[nodiscard]] const ListValue* list() const;
+  [[nodiscard]] const DictValue* dict() const;
+  /// The number of an integer or a bool; returns false for other values.
+  [[nodiscard]] bool integer(std::int64_t& number) const;
+  /// The number of a float, an integer or a bool, likewise.
+  [[nodiscard]] bool real(double& number) const;
+  [[nodiscard]] bool truth() const;
+  /// Its type in messages: "a list".
+  [[nodiscard]] std::string_view kind() const;
+
+ private:
+  std::variant<Undefined, None, bool, std::int64_t, double, Text, List, Dict, Namespace, Callable> held_;
+};
+
+struct ListValue {
+  std::vector<Value> items;
+  int depth = 1;
+  bool is_tuple = false;  ///< a tuple never equals a list
+};
+/// In the order of insertion.
+struct DictValue {
+  std::vector<std::pair<std::string, Value>> members;
+  int depth = 1;
+  [[nodiscard]] const Value* find(std::string_view name) const;
+};
+struct NamespaceValue {
+  std::map<std::string, Value, std::less<>> members;
+};
+
+/// Throws Error (invalid_argument) for values that cannot be inside others: too deep, namespaces, functions.
+[[nodiscard]] Value list_of(std::vector<Value> items, bool is_tuple = false);
+[[nodiscard]] Value dict_of(std::vector<std::pair<std::string, Value>> members);
+
+/// == of Python.
+[[nodiscard]] bool equal(const Value& a, const Value& b, Work& work);
+/// The text that a value becomes in the output. Lists and dicts, whose text is Python's, throw Error.
+[[nodiscard]] std::string printed(const Value& value);
+/// json.dumps(ensure_ascii=False, indent=indent); indent < 0: on one line.
+[[nodiscard]] std::string json_of(const Value& value, std::int64_t indent, Work& work);
+
+}  // namespace heed::detail::chat

@@ -1,0 +1,175 @@
+// Chat templates: what each construct of Jinja makes, what is refused, and that hostile templates end.
+#include "model/chat/render.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heed/error.hpp"
+
+namespace {
+
+using heed::detail::chat::dict_of;
+using heed::detail::chat::list_of;
+using heed::detail::chat::None;
+using heed::detail::chat::Value;
+
+Value message(const char* role, const char* content) {
+  return dict_of({{"role", role}, {"content", content}});
+}
+
+std::string rendered(const std::string& source) {
+  std::vector<std::pair<std::string, Value>> variables = {
+      {"messages", list_of({message("system", "Be brief."), message("user", " Hi, Zoë! "),
+                            message("assistant", "Yes.")})},
+      {"tools", None{}},
+      {"bos_token", "<s>"},
+      {"add_generation_prompt", true}};
+  return heed::detail::chat::rendered(source, std::move(variables));
+}
+
+std::string refusal(const std::string& source) {
+  try {
+    return "gives '" + rendered(source) + "'";
+  } catch (const heed::Error& error) {
+    EXPECT_EQ(error.code(), heed::ErrorCode::invalid_argument);
+    return error.what();
+  }
+}
+
+struct Case {
+  const char* source;
+  const char* expected;
+};
+
+// Expectations from jinja2 3.1.6 with transformers' settings.
+TEST(Chat, TemplatesMakeTheirText) {
+  const std::vector<Case> cases = {
+      {"", ""},
+      {"plain\n", "plain"},
+      {"a\r\nb\rc", "a\nb\nc"},
+      {"{{ bos_token }}x{{ missing }}", "<s>x"},
+      {"{{ 1 + 2 * 3 }} {{ 7 // -2 }} {{ -7 % 3 }} {{ 1 / 4 }} {{ 'ab' * 2 }} {{ 'n' ~ 1 ~ none ~ true }}",
+       "7 -4 2 0.25 abab n1NoneTrue"},
+      {"{{ 1 < 2 < 3 and not (2 >= 3) }} {{ 'b' in 'abc' }} {{ 4 not in [1, 2] }} {{ 0 or 'x' }} {{ '' and 1 "
+       "}}",
+       "True True True x "},
+      {"{{ 'yes' if messages|length == 3 else 'no' }}{{ 'lost' if false }}", "yes"},
+      {"{{ messages[-1]['content'] }} {{ messages[0].role }} {{ messages[1].content[1:3] }} {{ 'abc'[::-1] "
+       "}}",
+       "Yes. system Hi cba"},
+      {"{% for m in messages %}{{ loop.index0 }}{{ m.role[0] }}{% if not loop.last %}, {% endif %}{% endfor "
+       "%}",
+       "0s, 1u, 2a"},
+      {"{% for m in messages if m.role != 'user' %}{{ loop.index }}/{{ loop.length }} {% else %}none{% "
+       "endfor %}",
+       "1/2 2/2 "},
+      {"{% for x in [] %}{% else %}empty{% endfor %}", "empty"},
+      {"{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=2;"},
+      {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% "
+       "endfor %}",
+       "02"},
+      {"{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = 5 %}{% endfor %}{{ x }}", "111"},
+      {"{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+       "3"},
+      {"{% set a, b = 'x', 'y' %}{{ b }}{{ a }}{% set t %}<{{ a }}>{% endset %}{{ t|length }}", "yx3"},
+      {"{% macro f(a, b='-') %}{{ a }}{{ b }}{{ bos_token }}{% endmacro %}{{ f(1) }}{{ f(2, b=3) }}",
+       "1-<s>23<s>"},
+      {"{% generation %}g{% endgeneration %}{# a comment #}", "g"},
+      {"a \n  {% if true %}\n  b\n  {%- endif %}  \n c", "a \n  b  \n c"},
+      {"a\n  {{ 'b' }}\n{%+ if true %} c {% endif +%}\nd", "a\n  b\n c \nd"},
+      {"{{- ' x ' -}}   y {#- z -#}  w", " x yw"},
+      {"{{ '\\n\\'\\x41\\u00e9' \"b\" }}", "\n'A\u00e9b"},
+      {"{{ messages[1].content|trim }}|{{ messages[1].content.strip()|upper if false }}", "Hi, Zo\u00eb!|"},
+      {"{{ 'xxabx'.strip('x') }} {{ 'a,b,,c'.split(',')|join('+') }} {{ ' a  b '.split()[1] }} {{ "
+       "'a-b-c'.rsplit('-', 1)[0] }}",
+       "ab a+b++c b a-b"},
+      {"{{ 'abcabc'.replace('b', 'X', 1) }} {{ 'it is'|title }} {{ 'aBC'|capitalize }} {{ "
+       "'ab'.startswith(('x', 'a')) }}",
+       "aXcabc It Is Abc True"},
+      {"{{ missing|default('d') }} {{ ''|default('e', true) }} {{ none is none }} {{ missing is defined }} "
+       "{{ 3 is odd }}",
+       "d e True False True"},
+      {"{{ {'a': [1, 2.5, none, true], 'b': '\"\\n\u00e9'}|tojson }}",
+       "{\"a\": [1, 2.5, null, true], \"b\": \"\\\"\\n\u00e9\"}"},
+      {"{{ {'a': [1], 'b': {}}|tojson(indent=2) }}", "{\n  \"a\": [\n    1\n  ],\n  \"b\": {}\n}"},
+      {"{{ messages|map(attribute='role')|join(' ') }} {{ messages|selectattr('role', 'equalto', "
+       "'user')|list|length }}",
+       "system user assistant 1"},
+      {"{{ messages|rejectattr('role', 'in', ['user', 'tool'])|map(attribute='role')|first }}", "system"},
+      {"{{ strftime_now is defined }} {{ raise_exception is defined }} {{ tools is none }}",
+       "True True True"},
+      {"{% if tools %}{{ tools|unheard_of }}{{ x.y.z }}{% endif %}ok", "ok"},
+  };
+  for (const Case& one : cases)
+    EXPECT_EQ(refusal(one.source), std::string("gives '") + one.expected + "'") << one.source;
+}
+
+TEST(Chat, TemplatesAreRefusedWithTheirLine) {
+  const std::vector<Case> cases = {
+      {"\n{{ 'a'|xmlattr }}", "uses the filter 'xmlattr', which heed does not know (line 2)"},
+      {"{{ 'a' is sameas 'a' }}", "uses the test 'sameas', which heed does not know (line 1)"},
+      {"{{ 'a'.zfill(3) }}", "uses the method 'zfill', which heed does not know (line 1)"},
+      {"{{ cycler(1) }}", "calls an undefined value, 'cycler' (line 1)"},
+      {"{% include 'x' %}", "uses the block 'include', which heed does not know (line 1)"},
+      {"{{ messages.append(1) }}", "uses the method 'append' of a list, which heed does not know (line 1)"},
+      {"{{ {'items': 1}.items }}",
+       "uses 'items' of a dict without calling it, which heed does not know (line 1)"},
+      {"{{ ''.__class__ }}",
+       "uses '__class__' of a text without calling it, which heed does not know (line 1)"},
+      {"{{ missing.x }}", "asks an undefined value, 'missing', for its 'x' (line 1)"},
+      {"{{ messages }}", "writes a list as Python does, which heed does not know (line 1)"},
+      {"{{ 'a' + 1 }}", "computes '+' of a text and an integer (line 1)"},
+      {"{{ 1 // 0 }}", "divides by 0 (line 1)"},
+      {"{{ 9223372036854775807 + 1 }}", "makes a number beyond 64 bits (line 1)"},
+      {"{{ '\u00e9'|upper }}", "changes the case of a text beyond ASCII, which heed does not know (line 1)"},
+      {"{{ raise_exception('roles must alternate') }}",
+       "refuses the messages: 'roles must alternate' (line 1)"},
+      {"{{ 'a'|replace('a') }}", "gives the filter 'replace' no 'new' (line 1)"},
+      {"{{ 'a'|trim(1, 2) }}", "gives the filter 'trim' 2 arguments; at most 1 are expected (line 1)"},
+      {"{% if true %}\n\n", "has its end where 'endif' is expected (line 2)"},
+      {"{% endif %}", "uses the block 'endif', which heed does not know (line 1)"},
+      {"{{ 1", "has a tag without an end (line 1)"},
+      {"{{ 1 + }}", "has the end of a tag where a value is expected (line 1)"},
+      {"{{ (1] }}", "has ']' that closes nothing (line 1)"},
+      {"{{ 0x1F }}", "has the number '0x', which heed does not know (line 1)"},
+      {"{% for x in messages recursive %}{% endfor %}",
+       "has a recursive loop, which heed does not know (line 1)"},
+      {"{% break %}", "has break outside of a loop (line 1)"},
+      {"{% set ns = namespace() %}{% set ns.me = ns %}", "puts a namespace into a list or a dict (line 1)"},
+  };
+  for (const Case& one : cases) EXPECT_EQ(refusal(one.source), one.expected) << one.source;
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Each would take hours, all memory, or the stack.
+TEST(Chat, HostileTemplatesEnd) {
+  const std::string steps = "takes more than 268435456 steps and bytes (line 1)";
+  EXPECT_EQ(refusal(repeated("{% for a in range(1000) %}", 6) + "x" + repeated("{% endfor %}", 6)), steps);
+  EXPECT_EQ(refusal("{% set s = 'ab' %}" + repeated("{% set s = s ~ s %}", 60)), steps);
+  EXPECT_EQ(refusal("{{ range(1000000000)|length }}"), steps);
+  EXPECT_EQ(refusal("{{ 'a' * 1000000000 }}"), steps);
+  EXPECT_EQ(refusal("{% set x = [0] %}" + repeated("{% set x = [x, x] %}", 40) + "{{ x|tojson }}"), steps);
+  EXPECT_EQ(refusal("{% set x = [0] %}" + repeated("{% set x = [x] %}", 70)),
+            "nests values more than 64 deep (line 1)");
+  EXPECT_EQ(refusal("{{ " + repeated("(", 5000) + "1" + repeated(")", 5000) + " }}"),
+            "nests expressions more than 100 deep (line 1)");
+  EXPECT_EQ(refusal("{{ 1" + repeated(" ~ 1", 5000) + " }}"),
+            "nests expressions more than 100 deep (line 1)");
+  EXPECT_EQ(refusal("{{ 1" + repeated("|abs", 5000) + " }}"),
+            "nests expressions more than 100 deep (line 1)");
+  EXPECT_EQ(refusal(repeated("{% if 1 %}", 5000)), "nests blocks more than 50 deep (line 1)");
+  EXPECT_EQ(refusal("{% if 0 %}" + repeated("{% elif 0 %}", 5000) + "{% endif %}"),
+            "nests blocks more than 50 deep (line 1)");
+  EXPECT_EQ(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+            "nests blocks, expressions and macros more than 400 deep (line 1)");
+}
+
+}  // namespace
