@@ -35,7 +35,7 @@ constexpr const char* kGenerateDescription =
     "it was chosen, with their places in the text, the weight and the head. Without --head, each token is "
     "listed with the head that attended to it most, and the text's first token, at which idle heads look, is "
     "left "
-    "out.";
+    "out. With --chat, only the answer is printed.";
 
 constexpr const char* kGenerateExamples =
     "Examples:\n"
@@ -141,14 +141,17 @@ class GeneratePrinter {
 
   void end(const std::string& text) const {
     if (arguments_.json) return print_object(text);
-    if (arguments_.watch) std::cout << '\n' << safe(arguments_.prompt + text);
+    if (arguments_.watch) std::cout << '\n' << safe(shown_prompt() + text);
     std::cout << '\n';
   }
 
  private:
+  // A chat has its answer alone.
+  std::string shown_prompt() const { return arguments_.given.chat.empty() ? arguments_.prompt : ""; }
+
   void begin() const {
     if (!arguments_.watch) {
-      std::cout << safe(arguments_.prompt);
+      std::cout << safe(shown_prompt());
       return;
     }
     const std::string whom =

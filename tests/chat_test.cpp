@@ -67,6 +67,7 @@ TEST(Chat, TemplatesMakeTheirText) {
        "endfor %}",
        "1/2 2/2 "},
       {"{% for x in [] %}{% else %}empty{% endfor %}", "empty"},
+      {"{% for x in [1] %}{{ x }}{% break %}{% else %} none ended{% endfor %}", "1 none ended"},
       {"{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=2;"},
       {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% "
        "endfor %}",

@@ -211,7 +211,8 @@ TEST(GgufErrors, Metadata) {
   const std::string name = "rope_freqs.weight";
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
-      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, gemma2, gemma3 from GGUF",
+      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, olmo2, phi3, smollm3, granite, "
+       "gemma, gemma2, gemma3 from GGUF",
        with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},

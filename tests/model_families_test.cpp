@@ -373,7 +373,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"t5", "{}",
        "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma, gemma2, gemma3_text, "
        "gpt2, "
-       "gpt_neox, llama, "
+       "gpt_neox, granite, llama, "
        "mistral, mpnet, olmo2, phi3, qwen2, qwen3, roberta, smollm3, xlm-roberta. heed.transformers.look "
        "shows the "
        "heads of other models "

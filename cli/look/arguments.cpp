@@ -35,7 +35,7 @@ struct Alone {
 const std::vector<Alone>& questions_alone() {
   static const std::vector<Alone> questions = {
       {LookQuestion::cause,
-       {"--model", "--text", "--ids", "--row", "--top-k", "--json", "--threads"},
+       {"--model", "--text", "--ids", "--chat", "--row", "--top-k", "--json", "--threads"},
        ", which allows only --text, --ids, --row, --top-k, --json and --threads"},
       {LookQuestion::texts,
        {"--model", "--text", "--layer", "--head", "--sort", "--brief", "--json", "--csv", "--kernel",
@@ -64,6 +64,7 @@ const std::vector<Rule>& rules() {
       {"--needle", Rule::excludes, {"--sort"}, ""},
       {"--needle", Rule::needs, {"--model"}, " DIR, which would read the text"},
       {"--needle", Rule::excludes, {"--ids", "--protocol"}, ", whose tokens have no text"},
+      {"--needle", Rule::excludes, {"--chat"}, "; it looks for words of a plain text"},
       {"--by", Rule::needs, {"--model"}, " DIR, which would read the text"},
       {"--csv", Rule::excludes, {"--needle"}, "; --json writes its answer"},
       {"--prompt", Rule::needs, {"--evict"}, " POLICY, which would start after the prompt"},

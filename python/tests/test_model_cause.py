@@ -171,11 +171,12 @@ def test_attributions_are_the_shares_of_what_each_module_adds(decoder):
     mlps = [(submodule(layer, "post_feedforward_layernorm") or layer.mlp) for layer in layers_of(theirs)]
     seen = inputs_during(theirs, [norm, *projections, *mlps, *filter(None, behind)], ids)
     linear = held(norm, seen[norm][0][row])
-    direction = unembedding.weight[token].double()
+    divisor, factor = (getattr(theirs.config, name, 1) for name in ("logits_scaling", "residual_multiplier"))  # Granite's
+    direction = unembedding.weight[token].double() / divisor
     count = theirs.config.num_attention_heads
     made = ours.attribute(ids, token, row=row)
     assert (made.row, made.id) == (row, token)
-    share = lambda added: (direction @ linear(added.double())).item()  # noqa: E731
+    share = lambda added: (direction @ linear(added.double() * factor)).item()  # noqa: E731
     for layer, (projection, between, mlp) in enumerate(zip(projections, behind, mlps)):
         weight = projection.weight.double()
         weight = weight if type(projection).__name__ == "Conv1D" else weight.T  # [inputs, outputs]
@@ -188,7 +189,7 @@ def test_attributions_are_the_shares_of_what_each_module_adds(decoder):
         assert abs(made.biases[layer] - bias) < RELATIVE * scale
         assert abs(made.mlps[layer] - share(seen[mlp][1][row])) < RELATIVE * scale
     with torch.no_grad():
-        logit = unembedding(seen[norm][1][row])[token].item()
+        logit = unembedding(seen[norm][1][row])[token].item() / divisor
     assert abs(made.logit - logit) < RELATIVE * (1 + abs(logit))
     sum_of_all = made.heads.sum() + made.biases.sum() + made.mlps.sum() + made.embedding + made.constant
     assert abs(sum_of_all - made.logit) < RELATIVE * scale
@@ -203,6 +204,7 @@ def test_the_lens_is_the_last_norm_and_the_unembedding_at_every_layer(decoder):
     for layer, stream in zip(made.layers, streams, strict=True):
         with torch.no_grad():
             logits = theirs.get_output_embeddings()(last_norm(theirs)(torch.tensor(stream))).double()
+            logits /= getattr(theirs.config, "logits_scaling", 1)
         cap = getattr(theirs.config, "final_logit_softcapping", None)
         chances = (torch.tanh(logits / cap) * cap if cap else logits).softmax(-1).numpy()
         assert near([one.probability for one in layer.top], chances[[one.id for one in layer.top]])

@@ -47,7 +47,6 @@ FAMILIES = {
     "granite": (t.GraniteForCausalLM, t.GraniteConfig,
                 GROUPED | dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.2, logits_scaling=4.0,
                                attention_bias=True, mlp_bias=True)),
-    "granite-plain": (t.GraniteForCausalLM, t.GraniteConfig, GROUPED | dict(tie_word_embeddings=True)),
     "gemma": (t.GemmaForCausalLM, t.GemmaConfig, GROUPED | dict(head_dim=16)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config, GEMMA | dict(attn_logit_softcapping=2.0)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,

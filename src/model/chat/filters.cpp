@@ -51,7 +51,7 @@ Value last(const Value& subject, const Bound&, Work& work) {
 }
 
 Value join(const Value& subject, const Bound& given, Work& work) {
-  const std::string between = text_of_argument(given[0], "");
+  const std::string between = given[0] ? printed(*given[0]) : "";
   const std::string attribute = text_of_argument(given[1], "");
   std::string made;
   bool follows = false;
@@ -107,12 +107,17 @@ Value reversed(const Value& subject, const Bound&, Work& work) {
   return made;
 }
 
+// map() and select() take any value that is not true for an empty list.
+std::vector<Value> items_or_none(const Value& subject, Work& work) {
+  return subject.truth() ? items_of(subject, work) : std::vector<Value>();
+}
+
 // map(attribute='name'), or map('filter').
 Value map(const Value& subject, const Bound& given, Work& work) {
   if (given[0].has_value() == given[1].has_value())
     refuse("calls map() with other than a filter or an attribute");
   std::vector<Value> made;
-  for (const Value& item : items_of(subject, work)) {
+  for (const Value& item : items_or_none(subject, work)) {
     Value value = given[1] ? member_of(item, text_of_argument(given[1], ""))
                            : filtered(text_of_argument(given[0], ""), item, {}, work);
     if (given[2] && value.is<Undefined>()) value = *given[2];
@@ -133,7 +138,7 @@ bool passes(const Value& value, const std::optional<Value>& test, const std::opt
 template <bool wanted>
 Value select(const Value& subject, const Bound& given, Work& work) {
   std::vector<Value> made;
-  for (const Value& item : items_of(subject, work))
+  for (const Value& item : items_or_none(subject, work))
     if (passes(item, given[0], given[1], work) == wanted) made.push_back(item);
   return list_of(std::move(made));
 }
@@ -141,7 +146,7 @@ Value select(const Value& subject, const Bound& given, Work& work) {
 template <bool wanted>
 Value select_by(const Value& subject, const Bound& given, Work& work) {
   std::vector<Value> made;
-  for (const Value& item : items_of(subject, work))
+  for (const Value& item : items_or_none(subject, work))
     if (passes(member_of(item, text_of_argument(given[0], "")), given[1], given[2], work) == wanted)
       made.push_back(item);
   return list_of(std::move(made));

@@ -58,7 +58,7 @@ Value has_end(const Value& subject, const Bound& given, Work& work) {
     return at_begin ? text.starts_with(wanted) : text.ends_with(wanted);
   };
   const ListValue* several = given[0]->list();
-  if (several == nullptr) return matches(*given[0]);
+  if (several == nullptr || !several->is_tuple) return matches(*given[0]);
   return std::any_of(several->items.begin(), several->items.end(), matches);
 }
 

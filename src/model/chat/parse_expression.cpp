@@ -71,6 +71,13 @@ std::string ExpressionParser::expect_name() {
   return next().text;
 }
 
+// Names of filters and tests may have dots. None that heed knows has.
+std::string ExpressionParser::dotted_name() {
+  std::string name = expect_name();
+  while (take_sign(".")) name += "." + expect_name();
+  return name;
+}
+
 void ExpressionParser::expect(TokenKind kind, std::string_view what) {
   if (peek().kind != kind) refuse_next(what);
   next();
@@ -325,7 +332,7 @@ void ExpressionParser::arguments(Expression& call) {
 Expression ExpressionParser::with_filters(Expression value) {
   while (true) {
     if (take_sign("|")) {
-      std::string name = expect_name();
+      std::string name = dotted_name();
       std::vector<Expression> parts;
       parts.push_back(std::move(value));
       value = made(ExpressionKind::filter, std::move(name), std::move(parts));
@@ -345,7 +352,7 @@ Expression ExpressionParser::with_filters(Expression value) {
 
 Expression ExpressionParser::test(Expression value) {
   const bool negated = take_name("not");
-  std::string name = expect_name();
+  std::string name = dotted_name();
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
   Expression made_test = made(ExpressionKind::test, std::move(name), std::move(parts));

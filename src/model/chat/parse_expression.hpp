@@ -36,6 +36,7 @@ class ExpressionParser {
  private:
   using Part = Expression (ExpressionParser::*)();
 
+  std::string dotted_name();
   bool take(TokenKind kind, std::string_view text);
   [[nodiscard]] Expression made(ExpressionKind kind, std::string text, std::vector<Expression> parts) const;
   void add_part(Expression& whole, Expression part) const;

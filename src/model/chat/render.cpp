@@ -206,21 +206,21 @@ class Renderer {
         return !kept;
       });
     }
-    if (items.empty()) {
-      scopes_.emplace_back();
-      const Flow flow = run(one.otherwise, out);
-      scopes_.pop_back();
-      return flow;
-    }
+    bool ended = false;  // whether a round went to its end
     for (std::size_t i = 0; i < items.size(); ++i) {
       scopes_.emplace_back();
       assign(one, items[i]);
       scopes_.back().insert_or_assign("loop", state_of_loop(items, i));
       const Flow flow = run(one.body, out);
       scopes_.pop_back();
+      ended |= flow == Flow::next;
       if (flow == Flow::leave) break;
     }
-    return Flow::next;
+    if (ended) return Flow::next;
+    scopes_.emplace_back();
+    const Flow flow = run(one.otherwise, out);
+    scopes_.pop_back();
+    return flow;
   }
 
   Value state_of_loop(const std::vector<Value>& items, std::size_t i) {

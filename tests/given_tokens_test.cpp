@@ -1,4 +1,4 @@
-// --ids and --protocol: token ids in place of a text, compared with the same text.
+// --ids, --chat and --protocol: token ids in place of a text, compared with the same text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,6 +112,38 @@ TEST(TokenIds, AreRefusedInOneSentence) {
             "heed: --ids is given without --model DIR, w");
   EXPECT_EQ(look({"--protocol", "induction", "words"}, 2).substr(0, 51),
             "heed: --protocol is given together with a text; it ");
+}
+
+// python/tests/test_chat.py runs models that have a template.
+TEST(Chat, IsRefusedInOneSentence) {
+  const auto look = [&](const Words& more, int exit_code) {
+    Words words = {"look", "--model", "induction"};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal(words, exit_code);
+  };
+  const std::string no_template =
+      "heed: the model has no chat template, by which it would read messages; a plain text is expected\n";
+  EXPECT_EQ(look({"--chat", "Hello!"}, 2), no_template);
+  EXPECT_EQ(look({"--chat", R"([{"role": "user", "content": "Hello!", "name": null}])"}, 2), no_template);
+  const TemporaryFolder folder;
+  heed::test::write_file(folder / "chat.json", R"([{"role": "user", "content": "Hello!"}])");
+  EXPECT_EQ(look({"--chat", folder / "chat.json"}, 2), no_template);
+  EXPECT_EQ(look({"--chat", R"([{"role": "user")"}, 1).substr(0, 13), "heed: --chat ");
+  EXPECT_EQ(look({"--chat", R"([3])"}, 2),
+            "heed: --chat has a message that is no object of role and content\n");
+  EXPECT_EQ(look({"--chat", R"([{"role": 3}])"}, 2), "heed: --chat has a message whose role is no text\n");
+  EXPECT_EQ(look({"--chat", R"([{"content": "x"}])"}, 2), "heed: --chat has a message without a role\n");
+  EXPECT_EQ(look({"--chat", R"([{"role": "user", "tool_calls": []}])"}, 2),
+            "heed: --chat has a message with 'tool_calls'; role and content are expected\n");
+  EXPECT_EQ(look({"--chat", "none.json"}, 1), "heed: none.json could not be read\n");
+  EXPECT_EQ(look({"--chat", "x", "--ids", "5"}, 2),
+            "heed: --ids and --chat are both given; one of the two is expected\n");
+  EXPECT_EQ(look({"--chat", "x", kText}, 2),
+            "heed: --chat and WORDS are both given; one of the two is expected\n");
+  EXPECT_EQ(look({"--chat", "x", "--needle", "be"}, 2).substr(0, 52),
+            "heed: --needle is given together with --chat; it loo");
+  EXPECT_EQ(refusal({"generate", "induction", "--chat", "x", "--prompt", "y"}, 2).substr(0, 47),
+            "heed: --chat and --prompt are both given; one o");
 }
 
 // The shipped model was trained on repetitions: its induction heads are in layer 1.
