@@ -152,7 +152,7 @@ std::string repeated(const std::string& text, int times) {
 
 // Each would take hours, all memory, or the stack.
 TEST(Chat, HostileTemplatesEnd) {
-  const std::string steps = "takes more than 268435456 steps and bytes (line 1)";
+  const std::string steps = "takes more than 67108864 steps and bytes (line 1)";
   EXPECT_EQ(refusal(repeated("{% for a in range(1000) %}", 6) + "x" + repeated("{% endfor %}", 6)), steps);
   EXPECT_EQ(refusal("{% set s = 'ab' %}" + repeated("{% set s = s ~ s %}", 60)), steps);
   EXPECT_EQ(refusal("{{ range(1000000000)|length }}"), steps);

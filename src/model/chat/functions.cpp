@@ -225,13 +225,13 @@ Value call_function(std::string_view name, const Given& given, Work& work) {
   std::vector<std::pair<std::string, Value>> members;
   if (!given.values.empty()) members = given.values[0].dict()->members;
   work.spend((members.size() + given.named.size()) * sizeof(Value));
-  for (const auto& [member, value] : given.named) {
-    const auto old =
-        std::find_if(members.begin(), members.end(), [&](const auto& one) { return one.first == member; });
+  for (const auto& one : given.named) {
+    const auto old = std::find_if(members.begin(), members.end(),
+                                  [&](const auto& member) { return member.first == one.first; });
     if (old != members.end())
-      old->second = value;
+      old->second = one.second;
     else
-      members.emplace_back(member, value);
+      members.push_back(one);
   }
   Value made = dict_of(std::move(members));
   if (name == "dict") return made;

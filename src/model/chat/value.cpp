@@ -134,7 +134,7 @@ bool equal_dicts(const DictValue& a, const DictValue& b, Work& work) {
 }  // namespace
 
 void Work::spend(std::size_t amount) {
-  if (amount > left_) refuse("takes more than ", std::size_t{1} << 28, " steps and bytes");
+  if (amount > left_) refuse("takes more than ", kMaxWork, " steps and bytes");
   left_ -= amount;
 }
 

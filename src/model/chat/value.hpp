@@ -13,6 +13,8 @@
 
 namespace heed::detail::chat {
 
+constexpr std::size_t kMaxWork = std::size_t{1} << 26;
+
 /// What a rendering may still cost. A template is hostile until it has ended.
 class Work {
  public:
@@ -20,7 +22,7 @@ class Work {
   void spend(std::size_t amount);
 
  private:
-  std::size_t left_ = std::size_t{1} << 28;
+  std::size_t left_ = kMaxWork;
 };
 
 struct Statement;
