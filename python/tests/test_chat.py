@@ -59,7 +59,7 @@ def test_texts_and_ids_are_those_of_transformers(folder, family):
     model, tokenizer = with_template(folder, chat_templates.ALL[family])
     generator = random.Random(family)
     refused = 0
-    for chat in chats(generator) * 5:
+    for chat in chats(generator) * 3:
         for prompt in (False, True):
             expected = outcome(lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt))
             assert outcome(lambda: model.chat_text(chat, prompt)) == expected, chat
@@ -67,7 +67,7 @@ def test_texts_and_ids_are_those_of_transformers(folder, family):
             if expected:
                 ids = tokenizer.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)
                 assert model.chat_ids(chat, prompt) == ids
-    assert refused < 60
+    assert refused < 36
 
 
 def test_templates_stand_in_the_settings_too(folder):
