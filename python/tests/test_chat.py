@@ -186,9 +186,8 @@ def test_random_templates_are_rendered_as_jinja_does(folder):
     assert refused < texts and texts > 60 // SHARE
 
 
-@pytest.mark.parametrize("path", [real_models.smollm2, real_models.gemma3])
-def test_real_models_read_chats_as_transformers_does(path):
-    path = path()
+def test_a_real_model_reads_chats_as_transformers_does():
+    path = real_models.smollm2()
     model = heed.load_model(path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     for chat in chats(random.Random(1)):
@@ -197,3 +196,8 @@ def test_real_models_read_chats_as_transformers_does(path):
             assert outcome(lambda: model.chat_text(chat, prompt)) == expected
             if expected:
                 assert model.chat_ids(chat, prompt) == tokenizer.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)
+
+
+def test_a_real_model_without_a_template_says_so():
+    with pytest.raises(ValueError, match="the model has no chat template, by which it would read messages; a plain text is expected"):
+        heed.load_model(real_models.gemma3()).chat_text("Hello!")
