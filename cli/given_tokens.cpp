@@ -24,7 +24,7 @@ constexpr std::string_view kSeparators = " ,\t\r\n[]";
 constexpr heed::detail::JsonLimits kChatLimits = {.depth = 4, .members = 100'000, .values = 200'000};
 constexpr std::size_t kShownBytes = 24;  // of text that is no id
 
-[[noreturn]] void refuse_ids(const std::string& source, const std::string& why) {
+[[noreturn]] void refuse_given(const std::string& source, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, source + " " + why);
 }
 
@@ -32,8 +32,8 @@ std::int64_t id_in(std::string_view word, const std::string& source) {
   std::int64_t id = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
   if (error != std::errc() || end != word.data() + word.size() || id < 0)
-    refuse_ids(source, "has '" + printable(word.substr(0, kShownBytes)) +
-                           "'; whole numbers of at least 0, separated by spaces or commas, are expected");
+    refuse_given(source, "has '" + printable(word.substr(0, kShownBytes)) +
+                             "'; whole numbers of at least 0, separated by spaces or commas, are expected");
   return id;
 }
 
@@ -44,11 +44,10 @@ std::vector<std::int64_t> ids_in(std::string_view text, const std::string& sourc
     ids.push_back(id_in(text.substr(at, end - at), source));
     at = text.find_first_not_of(kSeparators, end);
   }
-  if (ids.empty()) refuse_ids(source, "has no ids; at least one is expected");
+  if (ids.empty()) refuse_given(source, "has no ids; at least one is expected");
   return ids;
 }
 
-// Names each id if the model has no text for one of them.
 bool names_file(const GivenTokens& tokens) {
   return tokens.ids.find_first_not_of("0123456789 ,-[]") != std::string::npos;
 }
@@ -62,23 +61,23 @@ ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
   try {
     return model.tokens_of(TensorView(numbers.data(), {static_cast<std::int64_t>(numbers.size())}));
   } catch (const Error& error) {
-    refuse_ids(source + ":", error.what());
+    refuse_given(source + ":", error.what());
   }
 }
 
 // A message of a JSON list: its role and its content.
 ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
   ChatMessage message;
-  if (!given.is_object()) refuse_ids(source, "has a message that is no object of role and content");
+  if (!given.is_object()) refuse_given(source, "has a message that is no object of role and content");
   for (const auto& [name, value] : given.items()) {
     std::string* place = name == "role" ? &message.role : name == "content" ? &message.content : nullptr;
     if (value.is_null()) continue;
     if (place == nullptr)
-      refuse_ids(source, "has a message with '" + printable(name) + "'; role and content are expected");
-    if (!value.is_string()) refuse_ids(source, "has a message whose " + name + " is no text");
+      refuse_given(source, "has a message with '" + printable(name) + "'; role and content are expected");
+    if (!value.is_string()) refuse_given(source, "has a message whose " + name + " is no text");
     *place = value.get<std::string>();
   }
-  if (message.role.empty()) refuse_ids(source, "has a message without a role");
+  if (message.role.empty()) refuse_given(source, "has a message without a role");
   return message;
 }
 
@@ -88,12 +87,13 @@ std::vector<ChatMessage> messages_of(const std::string& chat) {
   const std::string source = in_file ? chat : "--chat", text = in_file ? file_text(chat) : chat;
   io::detail::check_json(text, source, kChatLimits);
   const nlohmann::json list = nlohmann::json::parse(text);
-  if (!list.is_array()) refuse_ids(source, "is no list of messages");
+  if (!list.is_array()) refuse_given(source, "is no list of messages");
   std::vector<ChatMessage> messages;
   for (const nlohmann::json& one : list) messages.push_back(message_of(one, source));
   return messages;
 }
 
+// Names each id if the model has no text for one of them.
 ModelTokens with_shown(const heed::Model& model, ModelTokens tokens) {
   if (!tokens.shown.empty()) return tokens;
   std::vector<std::string> shown;
@@ -105,18 +105,17 @@ ModelTokens with_shown(const heed::Model& model, ModelTokens tokens) {
 }  // namespace
 
 std::string GivenTokens::arguments() const {
-  return (ids.empty() ? "" : " --ids " + shell_quoted(ids)) +
-         (chat.empty() ? "" : " --chat " + shell_quoted(chat));
+  return ids.empty() ? "--chat " + shell_quoted(chat) : "--ids " + shell_quoted(ids);
 }
 
-void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& what, const std::string& place) {
+void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& condition,
+                      const std::string& place) {
   add_text(app, "--ids", "IDS", tokens.ids,
-           what + "token ids to read in place of " + place + ", such as 5,9,5, or a file with them");
+           condition + "token ids to read in place of " + place + ", such as 5,9,5, or a file with them");
   add_text(app, "--chat", "MESSAGE", tokens.chat,
-           what + "a message to read in place of " + place +
-               ", by the model's chat template; or a JSON list of messages, each with role and content; or a "
-               ".json "
-               "file with one");
+           condition + "a message to read in place of " + place +
+               ", by the model's chat template; or a JSON list of messages, each with role and content; or "
+               "a .json file with one");
 }
 
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,

@@ -17,13 +17,13 @@ struct GivenTokens {
   std::string ids;   ///< --ids: whole numbers, or the name of a file with them
   std::string chat;  ///< --chat: a message, a JSON list of messages, or the name of a .json file with one
   [[nodiscard]] bool empty() const { return ids.empty() && chat.empty(); }
-  /// The arguments as in a command, each with a space before it.
+  /// The one that is given, as in a command.
   [[nodiscard]] std::string arguments() const;
 };
 
-/// Adds --ids and --chat. The help says that they need `what`, and what they take the `place` of.
+/// Adds --ids and --chat. Their help begins with `condition`, and says that they take the place of `place`.
 void add_given_tokens(CLI::App& app, GivenTokens& tokens,
-                      const std::string& what = "with --model: ", const std::string& place = "WORDS");
+                      const std::string& condition = "with --model: ", const std::string& place = "WORDS");
 
 /// Reads them. Throws Error (invalid_argument, io) for ids that the model does not have, for JSON that is no
 /// list of messages, and as chat_text() does. Warns as read_tokens_of() does.

@@ -48,7 +48,7 @@ void check_tensors(const CLI::App& app, const LookSource& source) {
 // The arguments that name what the model reads.
 std::string text_arguments(const LookSource& source) {
   if (source.repeats) return "--protocol induction";
-  if (!source.given.empty()) return source.given.arguments().substr(1);
+  if (!source.given.empty()) return source.given.arguments();
   if (!source.texts.empty()) return "--text " + shell_quoted(source.texts.front());
   return shell_quoted(source.text);
 }

@@ -183,6 +183,7 @@ def test_random_templates_are_rendered_as_jinja_does(folder):
         assert found in (expected, None), template
         texts += found is not None
         refused += found is None and expected is not None  # lists as Python prints them, slices of numbers and the like
+    # Of 6,000, heed refused 185 and rendered 859. The share of either varies in the few that CI makes.
     assert refused < texts and texts > 60 // SHARE
 
 

@@ -146,7 +146,7 @@ class HEED_API Model {
   /// Throws Error (invalid_argument) if the model does not predict.
   [[nodiscard]] Tensor logits(const TensorView& hidden, int threads = 0) const;
   /// value [Hkv, L, d] of a layer, as in LayerCall → |v_j W_O| with each head's slice of W_O, [H, L], f32. A
-  /// norm after W_O (Gemma 2) is not applied.
+  /// norm after W_O (Gemma 2) or a factor (Granite) is not applied.
   [[nodiscard]] Tensor moved_norms(std::int64_t layer, const TensorView& value, int threads = 0) const;
 
   /// For internal use.

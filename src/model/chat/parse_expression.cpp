@@ -90,6 +90,12 @@ Expression ExpressionParser::made(ExpressionKind kind, std::string text,
   return whole;
 }
 
+Expression ExpressionParser::around(Expression part, ExpressionKind kind, std::string text) const {
+  Expression whole = made(kind, std::move(text), {});
+  add_part(whole, std::move(part));
+  return whole;
+}
+
 // Whoever evaluates or frees an expression recurses as deep as it is.
 void ExpressionParser::add_part(Expression& whole, Expression part) const {
   whole.depth = std::max(whole.depth, part.depth + 1);
@@ -106,7 +112,7 @@ void ExpressionParser::add_named(Expression& whole, std::string name, Expression
 Expression ExpressionParser::tuple() {
   Expression first = expression();
   if (!is_sign(",")) return first;
-  Expression all = made(ExpressionKind::tuple, "", {});
+  Expression all = made(ExpressionKind::tuple);
   add_part(all, std::move(first));
   while (take_sign(",")) {
     const TokenKind kind = peek().kind;
@@ -154,15 +160,13 @@ Expression ExpressionParser::conjunction() {
 Expression ExpressionParser::negation() {
   if (!take_name("not")) return comparison();
   const Deeper deeper(depth_, peek().line);
-  std::vector<Expression> parts;
-  parts.push_back(negation());
-  return made(ExpressionKind::unary, "not", std::move(parts));
+  return around(negation(), ExpressionKind::unary, "not");
 }
 
 Expression ExpressionParser::comparison() {
   constexpr std::string_view kSigns[] = {"==", "!=", "<=", ">=", "<", ">"};
   Expression first = sum();
-  Expression all = made(ExpressionKind::comparison, "", {});
+  Expression all = made(ExpressionKind::comparison);
   while (true) {
     std::string name;
     for (const std::string_view sign : kSigns)
@@ -201,9 +205,7 @@ Expression ExpressionParser::signed_value() {
   const Deeper deeper(depth_, peek().line);
   if (!is_sign("-") && !is_sign("+")) return with_postfix(primary());
   std::string sign = next().text;
-  std::vector<Expression> parts;
-  parts.push_back(signed_value());
-  return made(ExpressionKind::unary, std::move(sign), std::move(parts));
+  return around(signed_value(), ExpressionKind::unary, std::move(sign));
 }
 
 Expression ExpressionParser::primary() {
@@ -212,7 +214,7 @@ Expression ExpressionParser::primary() {
   if (token.kind == TokenKind::string) return strings();
   if (token.kind == TokenKind::integer || token.kind == TokenKind::real) {
     const Token number = next();
-    Expression value = made(ExpressionKind::constant, "", {});
+    Expression value = made(ExpressionKind::constant);
     value.value =
         number.kind == TokenKind::integer ? number_of<std::int64_t>(number) : number_of<double>(number);
     return value;
@@ -225,7 +227,7 @@ Expression ExpressionParser::primary() {
 
 Expression ExpressionParser::named_value() {
   const std::string name = next().text;
-  Expression value = made(ExpressionKind::constant, "", {});
+  Expression value = made(ExpressionKind::constant);
   if (name == "true" || name == "True" || name == "false" || name == "False")
     value.value = name == "true" || name == "True";
   else if (name == "none" || name == "None")
@@ -239,14 +241,14 @@ Expression ExpressionParser::named_value() {
 Expression ExpressionParser::strings() {
   std::string text;
   while (peek().kind == TokenKind::string) text += next().text;
-  Expression value = made(ExpressionKind::constant, "", {});
+  Expression value = made(ExpressionKind::constant);
   value.value = std::move(text);
   return value;
 }
 
 Expression ExpressionParser::bracketed() {
   next();
-  if (take_sign(")")) return made(ExpressionKind::tuple, "", {});
+  if (take_sign(")")) return made(ExpressionKind::tuple);
   Expression value = tuple();
   expect_sign(")");
   return value;
@@ -254,7 +256,7 @@ Expression ExpressionParser::bracketed() {
 
 Expression ExpressionParser::list() {
   next();
-  Expression value = made(ExpressionKind::list, "", {});
+  Expression value = made(ExpressionKind::list);
   while (!take_sign("]")) {
     add_part(value, expression());
     if (!is_sign("]")) expect_sign(",");
@@ -264,7 +266,7 @@ Expression ExpressionParser::list() {
 
 Expression ExpressionParser::dict() {
   next();
-  Expression value = made(ExpressionKind::dict, "", {});
+  Expression value = made(ExpressionKind::dict);
   while (!take_sign("}")) {
     add_part(value, expression());
     expect_sign(":");
@@ -276,28 +278,30 @@ Expression ExpressionParser::dict() {
 
 Expression ExpressionParser::with_postfix(Expression value) {
   while (true) {
-    std::vector<Expression> parts;
     if (take_sign(".")) {
       std::string name = expect_name();
-      parts.push_back(std::move(value));
-      value = made(ExpressionKind::attribute, std::move(name), std::move(parts));
+      value = around(std::move(value), ExpressionKind::attribute, std::move(name));
     } else if (is_sign("[")) {
       value = subscript(std::move(value));
     } else if (is_sign("(")) {
-      parts.push_back(std::move(value));
-      value = made(ExpressionKind::call, "", std::move(parts));
-      arguments(value);
+      value = called(std::move(value));
     } else {
       return value;
     }
   }
 }
 
+Expression ExpressionParser::called(Expression function) {
+  Expression call = around(std::move(function), ExpressionKind::call);
+  arguments(call);
+  return call;
+}
+
 Expression ExpressionParser::subscript(Expression value) {
   next();
   std::vector<Expression> parts;
   parts.push_back(std::move(value));
-  Expression none = made(ExpressionKind::constant, "", {});
+  Expression none = made(ExpressionKind::constant);
   none.value = None{};
   bool slices = false;
   parts.push_back(is_sign(":") ? none : expression());
@@ -333,17 +337,12 @@ Expression ExpressionParser::with_filters(Expression value) {
   while (true) {
     if (take_sign("|")) {
       std::string name = dotted_name();
-      std::vector<Expression> parts;
-      parts.push_back(std::move(value));
-      value = made(ExpressionKind::filter, std::move(name), std::move(parts));
+      value = around(std::move(value), ExpressionKind::filter, std::move(name));
       if (is_sign("(")) arguments(value);
     } else if (take_name("is")) {
       value = test(std::move(value));
     } else if (is_sign("(")) {
-      std::vector<Expression> parts;
-      parts.push_back(std::move(value));
-      value = made(ExpressionKind::call, "", std::move(parts));
-      arguments(value);
+      value = called(std::move(value));
     } else {
       return value;
     }
@@ -353,14 +352,9 @@ Expression ExpressionParser::with_filters(Expression value) {
 Expression ExpressionParser::test(Expression value) {
   const bool negated = take_name("not");
   std::string name = dotted_name();
-  std::vector<Expression> parts;
-  parts.push_back(std::move(value));
-  Expression made_test = made(ExpressionKind::test, std::move(name), std::move(parts));
+  Expression made_test = around(std::move(value), ExpressionKind::test, std::move(name));
   test_arguments(made_test);
-  if (!negated) return made_test;
-  std::vector<Expression> inner;
-  inner.push_back(std::move(made_test));
-  return made(ExpressionKind::unary, "not", std::move(inner));
+  return negated ? around(std::move(made_test), ExpressionKind::unary, "not") : made_test;
 }
 
 // In brackets, or one value behind the name: `is divisibleby 3`.

@@ -38,7 +38,10 @@ class ExpressionParser {
 
   std::string dotted_name();
   bool take(TokenKind kind, std::string_view text);
-  [[nodiscard]] Expression made(ExpressionKind kind, std::string text, std::vector<Expression> parts) const;
+  [[nodiscard]] Expression made(ExpressionKind kind, std::string text = "",
+                                std::vector<Expression> parts = {}) const;
+  [[nodiscard]] Expression around(Expression part, ExpressionKind kind, std::string text = "") const;
+  Expression called(Expression function);
   void add_part(Expression& whole, Expression part) const;
   void add_named(Expression& whole, std::string name, Expression part) const;
   Expression left_to_right(Part part, std::vector<std::string_view> operators, bool are_names);

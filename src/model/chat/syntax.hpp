@@ -46,7 +46,7 @@ enum class StatementKind {
   loop,     ///< for targets in value if condition: body, else otherwise
   assign,   ///< set targets = value
   capture,  ///< set targets: the output of body
-  macro,    ///< text: its name; named: its parameters
+  macro,    ///< text: its name; parameters
   scope,    ///< generation: body
   leave,    ///< break
   proceed,  ///< continue

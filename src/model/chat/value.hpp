@@ -15,7 +15,7 @@ namespace heed::detail::chat {
 
 constexpr std::size_t kMaxWork = std::size_t{1} << 26;
 
-/// What a rendering may still cost. A template is hostile until it has ended.
+/// The work of one rendering, up to kMaxWork. Templates are hostile: each value is counted before it is made.
 class Work {
  public:
   /// Counts bytes of text that is made, and steps. Throws Error (invalid_argument) past the limit.

@@ -45,7 +45,8 @@ class Family {
 
   /// W_O of a layer: from the outputs of its heads [H d] to [D].
   [[nodiscard]] virtual const LinearWeights& output_projection(std::int64_t layer) const = 0;
-  /// The norm of W_O's product x [D] before it is added to the stream, if the family has one (Gemma 2).
+  /// The norm (Gemma 2) or factor (Granite) of W_O's product x [D] before it is added to the stream, if the
+  /// family has one.
   [[nodiscard]] virtual std::optional<HeldNorm> norm_behind_attention(std::int64_t /*layer*/,
                                                                       std::span<const float> /*x*/) const {
     return std::nullopt;

@@ -110,9 +110,10 @@ class GatedDecoder final : public Family {
   }
   std::optional<HeldNorm> norm_behind_attention(std::int64_t layer, std::span<const float> x) const override {
     const auto& norm = blocks_[static_cast<std::size_t>(layer)].attention_after;
-    if (rules_.residual_scale != 1)
-      return HeldNorm{std::vector<double>(x.size(), rules_.residual_scale), {}, false};
-    return norm ? std::optional(held_norm(*norm, x)) : std::nullopt;
+    if (!norm && rules_.residual_scale == 1) return std::nullopt;
+    HeldNorm held = norm ? held_norm(*norm, x) : HeldNorm{std::vector<double>(x.size(), 1), {}, false};
+    for (double& gain : held.gain) gain *= static_cast<double>(rules_.residual_scale);
+    return held;
   }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);
