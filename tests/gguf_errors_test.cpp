@@ -211,11 +211,11 @@ TEST(GgufErrors, Metadata) {
   const std::string name = "rope_freqs.weight";
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
-      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, olmo2, phi3, smollm3, granite, "
-       "gemma, gemma2, gemma3 from GGUF",
+      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, qwen3moe, starcoder2, "
+       "stablelm, olmo2, phi3, smollm3, granite, gemma, gemma2, gemma3 from GGUF",
        with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
-      {"has llama.expert_count 4; at most 0 is expected", with("llama.expert_count", u32_value(4))},
+      {"has no llama.expert_used_count", with("llama.expert_count", u32_value(4))},
       {"no error", with("llama.expert_count", u32_value(0))},
       {"has 'llama.attention.clamp_kqv', which heed does not know",
        with("llama.attention.clamp_kqv", f32_value(1))},
@@ -249,8 +249,8 @@ TEST(GgufErrors, Metadata) {
        with("llama.rope.dimension_count", u32_value(2))},
       {"has llama.attention.value_length 8; heads are 4 wide",
        with("llama.attention.value_length", u32_value(8))},
-      {"has llama.rope.scaling.type 'yarn'; none, linear or Llama 3's divisors are expected",
-       with("llama.rope.scaling.type", text_value("yarn"))},
+      {"has llama.rope.scaling.type 'longrope'; none, linear, yarn or Llama 3's divisors are expected",
+       with("llama.rope.scaling.type", text_value("longrope"))},
       {"no error", with("llama.rope.scaling.type", text_value("linear"))},
       {"has factor that is not above 0", with("llama.rope.scaling.factor", f32_value(-1))},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",

@@ -374,7 +374,8 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma, gemma2, gemma3_text, "
        "gpt2, "
        "gpt_neox, granite, llama, "
-       "mistral, mpnet, olmo2, phi3, qwen2, qwen3, roberta, smollm3, xlm-roberta. heed.transformers.look "
+       "mistral, mixtral, modernbert, mpnet, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, stablelm, "
+       "starcoder2, xlm-roberta. heed.transformers.look "
        "shows the "
        "heads of other models "
        "through "
@@ -404,12 +405,15 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        R"({"per_layer_config": "a \u0007 value that is longer than all that a sentence should hold of it"})",
        R"(has per_layer_config "a \u0007 value that is longer than all that a sentence should h…; heed's llama expects {})"},
       {"llama", R"({"rope_parameters": {"partial_rotary_factor": 2}})", "has partial_rotary_factor above 1"},
-      {"llama", R"({"rope_scaling": {"type": "yarn", "factor": 4}})",
-       "has rope_type 'yarn'; default, linear or llama3 is expected"},
-      {"llama", R"({"rope_scaling": {"type": "dynamic", "factor": 4}})",
-       "has rope_type 'dynamic'; default, linear or llama3 is expected"},
-      {"llama", R"({"rope_parameters": {"rope_type": "longrope"}})",
-       "has rope_type 'longrope'; default, linear or llama3 is expected"},
+      {"llama", R"({"rope_scaling": {"type": "proportional", "factor": 4}})",
+       "has rope_type 'proportional'; default, linear, llama3, yarn, longrope or dynamic is expected"},
+      {"llama", R"({"head_dim": 2, "rope_parameters": {"rope_type": "dynamic", "factor": 2}})",
+       "has rope_type 'dynamic' for 2 rotated numbers a head; at least 4 are expected"},
+      {"llama", R"({"rope_parameters": {"rope_type": "yarn"}})", "has no factor"},
+      {"llama", R"({"rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 2]}})",
+       "has 2 numbers in long_factor; 3 are expected, one for each rotated pair"},
+      {"llama", R"({"rope_parameters": {"rope_type": "longrope", "short_factor": [0], "long_factor": [1]}})",
+       "has short_factor with an entry that is not a finite number above 0"},
       {"llama", R"({"rope_parameters": {"rope_type": "linear"}})", "has no factor"},
       {"llama", R"({"rope_parameters": {"rope_type": "linear", "factor": 0}})",
        "has factor that is not above 0"},

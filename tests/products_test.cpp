@@ -14,6 +14,7 @@
 #include "heed/attention/targets.hpp"
 #include "heed/random.hpp"
 #include "heed/tensor.hpp"
+#include "model/gguf/ggml_types.hpp"
 #include "model/layers/activations.hpp"
 #include "model/layers/linear.hpp"
 #include "support.hpp"
@@ -81,6 +82,86 @@ TEST(Products, AreSumsOfProductsAtEveryShapeAndEdge) {
         expect_product({961, 3, 9, transposed, true, dtype}, 7);  // one row more than are packed together
         expect_product({2, 515, 5, transposed, true, dtype}, 8);  // and more outputs than a piece of work has
       }
+  }
+}
+
+struct Blocks {
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> numbers,
+      sizes;  ///< sizes: |scale code| + |offset|, the terms of which a number is the sum
+};
+
+// A bound of |scale code| + |offset|, of which each number is the sum. Sixteen random codes cover at least an
+// eighth of their range, so both are at most eight times the distance of the numbers, or that and the number
+// itself.
+std::vector<float> sizes_of(const std::vector<float>& numbers) {
+  std::vector<float> sizes;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const auto group = numbers.begin() + static_cast<std::ptrdiff_t>(i / 16 * 16);
+    const auto [least, most] = std::minmax_element(group, group + 16);
+    sizes.push_back(std::abs(numbers[i]) + 16 * (*most - *least));
+  }
+  return sizes;
+}
+
+// Random blocks whose numbers are all finite. gguf_test.cpp compares what is read from blocks with PyPI's
+// gguf.
+Blocks random_blocks(const detail::WeightFormat& format, std::int64_t count, Generator& generator) {
+  Blocks made;
+  std::vector<float> numbers(static_cast<std::size_t>(format.values));
+  std::vector<std::uint8_t> block(static_cast<std::size_t>(format.bytes));
+  while (static_cast<std::int64_t>(made.numbers.size()) < count) {
+    for (std::uint8_t& byte : block) byte = static_cast<std::uint8_t>(generator.random32() >> 24);
+    detail::read_numbers(format, block.data(), format.values, numbers.data());
+    if (!std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::abs(x) < 1e9f; })) continue;
+    made.bytes.insert(made.bytes.end(), block.begin(), block.end());
+    made.numbers.insert(made.numbers.end(), numbers.begin(), numbers.end());
+  }
+  return made;
+}
+
+void expect_product_of_blocks(const detail::WeightFormat& format, std::int64_t rows, std::int64_t outputs,
+                              std::int64_t inputs) {
+  Generator generator(static_cast<std::uint64_t>(rows * 1000 + outputs));
+  const Blocks blocks = random_blocks(format, outputs * inputs, generator);
+  const std::vector<float> sizes = sizes_of(blocks.numbers);
+  const Tensor x = randn(generator, {rows, inputs});
+  LinearWeights weights;
+  weights.weight = {blocks.bytes.data(), &format, outputs, inputs};
+  weights.bias = randn(generator, {outputs});
+  const Tensor y = linear(x, weights, 1), again = linear(x, weights, 4);
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t n = 0; n < outputs; ++n) {
+      double sum = weights.bias.at<float>(n), size = std::abs(sum);
+      for (std::int64_t k = 0; k < inputs; ++k) {
+        const auto at = static_cast<std::size_t>(n * inputs + k);
+        sum += static_cast<double>(x.at<float>(row, k)) * static_cast<double>(blocks.numbers[at]);
+        size += static_cast<double>(std::abs(x.at<float>(row, k)) * sizes[at]);
+      }
+      // The worst case: roundings of each number, each product and each sum.
+      const double bound = size * static_cast<double>(2 * inputs + 4) * 0x1p-24;
+      ASSERT_TRUE(std::abs(y.at<float>(row, n) - sum) <= bound)
+          << format.name << ", " << rows << " rows, at " << row << ", " << n << ": " << y.at<float>(row, n)
+          << " beside " << sum;
+    }
+  EXPECT_EQ(std::memcmp(y.view().data(), again.view().data(), y.values<float>().size_bytes()), 0)
+      << format.name << ": other bits with four threads";
+}
+
+TEST(Products, OfQuantisedWeightsAreSumsOfProducts) {
+  EachTarget each;
+  for (const std::string& target : each.available()) {
+    if (target.ends_with("emulated")) continue;
+    set_target(target);
+    SCOPED_TRACE(target);
+    int formats = 0;
+    for (std::uint32_t type = 0; type < 64; ++type) {
+      const detail::WeightFormat* format = detail::format_of_ggml_type(type);
+      if (format == nullptr || !format->block) continue;
+      ++formats;
+      for (const std::int64_t rows : {1, 2, 9}) expect_product_of_blocks(*format, rows, 39, 768);
+    }
+    EXPECT_EQ(formats, 13);
   }
 }
 

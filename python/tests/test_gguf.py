@@ -24,10 +24,13 @@ GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm", "pre_feedfor
 OTHER_NAMES = {
     "olmo2": {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
     "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
-    "gemma2": GEMMA, "gemma3_text": GEMMA,
+    "gemma2": GEMMA, "gemma3_text": GEMMA, "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "mixtral": {"block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.experts.w1": "ffn_gate_exps",
+                "block_sparse_moe.experts.w3": "ffn_up_exps", "block_sparse_moe.experts.w2": "ffn_down_exps"},
+    "qwen3_moe": {"mlp.gate": "ffn_gate_inp", **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
 }
-INTERLEAVED = ("llama", "smollm3", "granite")
-ARCHITECTURES = {"gemma3_text": "gemma3"}  # where it is not model_type
+INTERLEAVED = ("llama", "smollm3", "granite", "mixtral")
+ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe"}  # where it is not model_type
 TYPES = gguf.GGMLQuantizationType
 
 
@@ -58,7 +61,18 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(heads)
     writer.add_head_count_kv(groups)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if family in ("starcoder2", "stablelm"):
+        writer.add_layer_norm_eps(config.norm_epsilon if family == "starcoder2" else config.layer_norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if family == "stablelm":
+        writer.add_rope_dimension_count(int(config.rope_parameters["partial_rotary_factor"] * config.hidden_size // heads))
+        writer.add_parallel_residual(config.use_parallel_residual)
+    if family in ("mixtral", "qwen3_moe"):
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if family == "qwen3_moe":
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     if family == "phi3" and config.sliding_window:
@@ -78,9 +92,11 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
-    if rope["rope_type"] == "linear":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if edit:
         edit(writer)
     for name, tensor in state.items():
@@ -98,7 +114,19 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
 
 
 def state_of(model):
-    state = dict(model.state_dict())
+    """The weights as files name them. Matrices of experts are [E, N, K]."""
+    state = {}
+    for name, weight in model.state_dict().items():
+        if model.config.model_type == "mixtral":
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        gate, up, down = ("w1", "w3", "w2") if "block_sparse_moe" in name else ("gate_proj", "up_proj", "down_proj")
+        if name.endswith("experts.gate_up_proj"):
+            for part, half in zip((gate, up), weight.chunk(2, dim=1)):
+                state[name.replace("gate_up_proj", part + ".weight")] = half
+        elif name.endswith("experts.down_proj"):
+            state[name.replace("down_proj", down + ".weight")] = weight
+        else:
+            state[name] = weight
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     return state
@@ -113,7 +141,9 @@ def folder_and_file(tmp_path, model, **how):
 @pytest.mark.parametrize("name, settings, tolerance", [
     ("llama", {}, 0), ("llama-linear", {}, 0), ("qwen2", {}, 0), ("qwen3", {}, 0), ("olmo2", {}, 0), ("phi3", {}, 0),
     ("phi3-windows", {}, 0), ("smollm3", dict(no_rope_layer_interval=4, use_sliding_window=False), 0),
-    ("granite", dict(attention_multiplier=0.25, mlp_bias=False), 0), ("gemma", {}, 1e-5),
+    ("granite", dict(attention_multiplier=0.25, mlp_bias=False), 0), ("llama-yarn", {}, 0), ("stablelm", {}, 0),
+    ("stablelm-parallel", {}, 0), ("starcoder2", dict(sliding_window=None), 0), ("mixtral", {}, 0),
+    ("qwen3_moe", dict(mlp_only_layers=None, norm_topk_prob=True), 0), ("gemma", {}, 1e-5),
     ("gemma2", dict(query_pre_attn_scalar=16), 1e-5), ("gemma3", dict(query_pre_attn_scalar=16), 1e-5)])
 def test_a_file_of_f32_gives_the_logits_of_its_folder(name, settings, tolerance, tmp_path):
     folder, file = folder_and_file(tmp_path, make(name, **settings))

@@ -57,7 +57,7 @@ def submodule(layer, *paths):
 def outputs_of_heads(layer):
     """The module whose input is the concatenated outputs of the layer's heads."""
     return submodule(layer, "attn.c_proj", "self_attn.o_proj", "attention.dense", "attention.output.dense", "attention.out_lin",
-                     "attention.attn.o")
+                     "attention.attn.o", "attn.Wo")
 
 
 def last_norm(model):

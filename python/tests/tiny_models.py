@@ -11,6 +11,8 @@ SIZES = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, interme
 GROUPED = SIZES | dict(num_key_value_heads=2)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.2, 1.5, 2.0], long_factor=[1.0, 2.0, 4.0, 6.0])
 GEMMA = GROUPED | dict(head_dim=16, query_pre_attn_scalar=24, sliding_window=8, final_logit_softcapping=3.0)
 
 FAMILIES = {
@@ -20,6 +22,7 @@ FAMILIES = {
     "xlm-roberta": (t.XLMRobertaForMaskedLM, t.XLMRobertaConfig, SIZES | dict(pad_token_id=1, type_vocab_size=1)),
     "camembert": (t.CamembertForMaskedLM, t.CamembertConfig, SIZES | dict(pad_token_id=5, tie_word_embeddings=False)),
     "mpnet": (t.MPNetForMaskedLM, t.MPNetConfig, SIZES | dict(pad_token_id=1)),
+    "modernbert": (t.ModernBertForMaskedLM, t.ModernBertConfig, SIZES | dict(local_attention=8, pad_token_id=1)),
     "electra": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=16)),
     "electra-wide": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=32, hidden_act="relu")),
     "distilbert": (t.DistilBertForMaskedLM, t.DistilBertConfig,
@@ -33,6 +36,9 @@ FAMILIES = {
                GROUPED | dict(rope_parameters=LLAMA3, head_dim=16, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     "llama-linear": (t.LlamaForCausalLM, t.LlamaConfig,
                      SIZES | dict(rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    "llama-yarn": (t.LlamaForCausalLM, t.LlamaConfig, GROUPED | dict(rope_parameters=YARN)),
+    "llama-dynamic": (t.LlamaForCausalLM, t.LlamaConfig,
+                      GROUPED | dict(rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0), max_position_embeddings=32)),
     "mistral": (t.MistralForCausalLM, t.MistralConfig, GROUPED | dict(sliding_window=8)),
     "mistral-whole": (t.MistralForCausalLM, t.MistralConfig, GROUPED | dict(sliding_window=None, head_dim=12)),
     "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config, GROUPED | dict(tie_word_embeddings=True)),
@@ -41,12 +47,19 @@ FAMILIES = {
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config, GROUPED | dict(head_dim=16, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config, GROUPED),
     "phi3": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED),
+    "phi3-long": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(rope_parameters=LONGROPE, original_max_position_embeddings=32)),
     "phi3-windows": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(sliding_window=8)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config,
                 GROUPED | dict(num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8)),
     "granite": (t.GraniteForCausalLM, t.GraniteConfig,
                 GROUPED | dict(embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.2, logits_scaling=4.0,
                                attention_bias=True, mlp_bias=True)),
+    "stablelm": (t.StableLmForCausalLM, t.StableLmConfig, GROUPED | dict(use_qkv_bias=True)),
+    "stablelm-parallel": (t.StableLmForCausalLM, t.StableLmConfig, GROUPED | dict(use_parallel_residual=True)),
+    "starcoder2": (t.Starcoder2ForCausalLM, t.Starcoder2Config, GROUPED | dict(sliding_window=8)),
+    "mixtral": (t.MixtralForCausalLM, t.MixtralConfig, GROUPED | dict(num_local_experts=5)),
+    "qwen3_moe": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig,
+                  GROUPED | dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, mlp_only_layers=[1])),
     "gemma": (t.GemmaForCausalLM, t.GemmaConfig, GROUPED | dict(head_dim=16)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config, GEMMA | dict(attn_logit_softcapping=2.0)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,

@@ -109,7 +109,8 @@ class Writer {
     const ModelInfo& info = model_.info();
     const auto length = static_cast<std::int64_t>(ids_.size());
     const std::int64_t begin = info.fixed_context ? std::max<std::int64_t>(0, length - info.context) : 0;
-    if (begin != begin_) cache_.clear();
+    const auto turning = model_.parts().family->turning_length();
+    if (begin != begin_ || (turning && cache_.length() <= *turning && length > *turning)) cache_.clear();
     begin_ = begin;
     watched_.clear();
     const std::int64_t read = begin + cache_.length();

@@ -97,6 +97,11 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
   if (caches != nullptr) check_fits(parts.info, *caches);
   const std::int64_t begin = caches == nullptr ? 0 : caches->front().length(0);
   const std::vector<std::int64_t> ids = checked_ids(tokens, parts.info, begin);
+  const std::int64_t length = begin + static_cast<std::int64_t>(ids.size());
+  if (const auto turning = family.turning_length();
+      turning && begin > 0 && begin <= *turning && length > *turning)
+    refuse("cache has ", begin, " tokens of a text of ", length, "; all keys of texts beyond ", *turning,
+           " tokens are others, so a cache with all tokens of the text is expected");
   if (threads == 0) threads = default_threads();
   const detail::RecycledBlocks recycled;
   Tensor stream = family.embed(ids, begin, threads);

@@ -37,6 +37,33 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+/// One f16 in all lanes.
+HEED_INLINE Vf splat_f16(const std::uint8_t* p) {
+  std::uint16_t bits = 0;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
+/// The low halves of kLanes bytes, and the high ones.
+HEED_INLINE __m256i widen8(const std::uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+HEED_INLINE Vf load_low_halves(const std::uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_and_si256(widen8(p), _mm256_set1_epi32(15)));
+}
+HEED_INLINE Vf load_high_halves(const std::uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_srli_epi32(widen8(p), 4));
+}
+/// table[index] for sixteen indices below 16.
+using SixteenBytes = std::uint8_t __attribute__((vector_size(16)));
+HEED_INLINE SixteenBytes look_up(SixteenBytes table, SixteenBytes indices) {
+  return (SixteenBytes)_mm_shuffle_epi8((__m128i)table, (__m128i)indices);
+}
+/// Sixteen signed bytes, kLanes to a vector.
+HEED_INLINE void widen_int8(SixteenBytes bytes, Vf* to) {
+  const __m128i low = (__m128i)bytes;
+  to[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low));
+  to[1] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(low, low)));
+}
 // Codes of a cache's rows (kernels/shared/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3,
 // whose shifted bits are an IEEE half, too small by a factor of 2^8.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {

@@ -50,6 +50,29 @@ HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
   for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<std::int32_t>(std::uint32_t{p[i]} << 16);
   return from_bits(bits);
 }
+/// The low halves of kLanes bytes, and the high ones.
+HEED_INLINE Vf load_low_halves(const std::uint8_t* p) {
+  Vf x = zero();
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(p[i] & 15);
+  return x;
+}
+HEED_INLINE Vf load_high_halves(const std::uint8_t* p) {
+  Vf x = zero();
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(p[i] >> 4);
+  return x;
+}
+/// table[index] for sixteen indices below 16.
+typedef std::uint8_t SixteenBytes __attribute__((vector_size(16)));
+HEED_INLINE SixteenBytes look_up(SixteenBytes table, SixteenBytes indices) {
+  SixteenBytes made = indices;
+  for (int i = 0; i < 16; ++i) made[i] = table[indices[i]];
+  return made;
+}
+/// Sixteen signed bytes, kLanes to a vector.
+HEED_INLINE void widen_int8(SixteenBytes bytes, Vf* to) {
+  for (int i = 0; i < 16; ++i)
+    to[i / kLanes][i % kLanes] = static_cast<float>(static_cast<std::int8_t>(bytes[i]));
+}
 // Codes of a cache's rows (kernels/shared/coded_rows.hpp): signed bytes; half bytes, the low one first; e4m3,
 // whose shifted bits are a float, too small by a factor of 2^120.
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {

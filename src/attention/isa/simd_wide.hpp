@@ -56,6 +56,24 @@ HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   for (int i = 0; i < 4; ++i) a.q[i] = four::load_f16(p + 4 * i);
   return a;
 }
+using four::look_up;
+using four::SixteenBytes;
+HEED_INLINE void widen_int8(SixteenBytes bytes, Vf* to) { four::widen_int8(bytes, to->q); }
+HEED_INLINE Vf load_low_halves(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::load_low_halves(p + 4 * i);
+  return a;
+}
+HEED_INLINE Vf load_high_halves(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::load_high_halves(p + 4 * i);
+  return a;
+}
+HEED_INLINE Vf splat_f16(const std::uint8_t* p) {
+  Vf a;
+  for (int i = 0; i < 4; ++i) a.q[i] = four::splat_f16(p);
+  return a;
+}
 HEED_INLINE Vf load_int8(const std::uint8_t* p) {
   Vf a;
   for (int i = 0; i < 4; ++i) a.q[i] = four::load_int8(p + 4 * i);

@@ -9,10 +9,11 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::array<const FamilyEntry*, 20> kFamilies = {
-    &kBert, &kCamembert, &kDistilBert, &kElectra, &kGemma,   &kGemma2,    &kGemma3,
-    &kGpt2, &kGptNeox,   &kGranite,    &kLlama,   &kMistral, &kMpnet,     &kOlmo2,
-    &kPhi3, &kQwen2,     &kQwen3,      &kRoberta, &kSmolLm3, &kXlmRoberta};
+constexpr std::array<const FamilyEntry*, 25> kFamilies = {
+    &kBert,    &kCamembert, &kDistilBert, &kElectra,   &kGemma,   &kGemma2,   &kGemma3,
+    &kGpt2,    &kGptNeox,   &kGranite,    &kLlama,     &kMistral, &kMixtral,  &kModernBert,
+    &kMpnet,   &kOlmo2,     &kPhi3,       &kQwen2,     &kQwen3,   &kQwen3Moe, &kRoberta,
+    &kSmolLm3, &kStableLm,  &kStarcoder2, &kXlmRoberta};
 
 }  // namespace
 
@@ -49,6 +50,12 @@ void require_multiple(const ModelConfig& config, const char* name, std::int64_t 
   if (size % part != 0)
     config.fail("has " + std::string(name) + " " + std::to_string(size) + ", which is not a multiple of " +
                 part_name + " " + std::to_string(part));
+}
+
+void require_number(const ModelConfig& config, const char* name, double expected) {
+  if (config.has(name) && config.real(name) != expected)
+    config.fail("has " + std::string(name) + " " + config.json()[name].dump() + "; its other keys say " +
+                nlohmann::json(expected).dump());
 }
 
 WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights, const std::string& name,

@@ -43,6 +43,9 @@ class Family {
   /// hidden [R, D] → [R, vocabulary]. Requires info.predicts.
   [[nodiscard]] virtual Tensor logits(const TensorView& hidden, int threads) const = 0;
 
+  /// A length beyond which all keys of a text are others, so that a cache must be filled anew.
+  [[nodiscard]] virtual std::optional<std::int64_t> turning_length() const { return std::nullopt; }
+
   /// W_O of a layer: from the outputs of its heads [H d] to [D].
   [[nodiscard]] virtual const LinearWeights& output_projection(std::int64_t layer) const = 0;
   /// The norm (Gemma 2) or factor (Granite) of W_O's product x [D] before it is added to the stream, if the
@@ -74,7 +77,8 @@ struct FamilyEntry {
   MakeFamily make;
 };
 extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
-    kGranite, kLlama, kMistral, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kRoberta, kSmolLm3, kXlmRoberta;
+    kGranite, kLlama, kMistral, kMixtral, kModernBert, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kQwen3Moe,
+    kRoberta, kSmolLm3, kStableLm, kStarcoder2, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);
@@ -88,6 +92,9 @@ extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemm
 /// Throws Error (io) if `size` is not a multiple of `part`.
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part);
+
+/// A redundant key: throws Error (io) if it is present and says something else.
+void require_number(const ModelConfig& config, const char* name, double expected);
 
 /// The matrix of the logits: the tensor `name` if the file has it, else the embeddings `tokens` if the
 /// configuration ties the two.

@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "model/layers/linear.hpp"
+#include "model/layers/mixture.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/norms.hpp"
 
@@ -13,11 +15,11 @@ namespace heed::detail {
 namespace {
 
 struct GatedBlock {
-  std::optional<RmsNormWeights> attention_norm, mlp_norm;    // before attention and MLP
-  std::optional<RmsNormWeights> query_norm, key_norm;        // of heads, or of all heads at once
-  std::optional<RmsNormWeights> attention_after, mlp_after;  // the second norms of sandwiches
+  std::optional<NormWeights> attention_norm, mlp_norm;    // before attention and MLP
+  std::optional<RmsNormWeights> query_norm, key_norm;     // of heads, or of all heads at once
+  std::optional<NormWeights> attention_after, mlp_after;  // the second norms of sandwiches
   LinearWeights query, key, value, output;
-  MlpWeights feed_forward;
+  std::variant<MlpWeights, MixtureWeights> feed_forward;
 };
 
 void multiply(Tensor& x, float factor) {
@@ -39,7 +41,7 @@ class GatedDecoder final : public Family {
     const std::string root = whole ? "model." : "";
     tokens_ = weights.matrix(root + "embed_tokens.weight", info.vocabulary, dim_);
     for (std::int64_t n = 0; n < info.layers; ++n)
-      blocks_.push_back(read_block(weights, root + "layers." + std::to_string(n) + "."));
+      blocks_.push_back(read_block(weights, root + "layers." + std::to_string(n) + ".", n));
     last_norm_ = norm(weights, root + "norm");
     info.predicts = whole || config.flag("tie_word_embeddings");
     if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
@@ -85,17 +87,18 @@ class GatedDecoder final : public Family {
   void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
     const GatedBlock& block = blocks_[static_cast<std::size_t>(layer)];
     Tensor attended = linear(heads, block.output, threads);
-    if (block.attention_after) attended = rms_norm(attended, *block.attention_after, threads);
+    if (block.attention_after) attended = normed(attended, *block.attention_after, threads);
     multiply(attended, rules_.residual_scale);
-    add_to(stream, attended, threads);
-    Tensor fed = mlp(before(stream, block.mlp_norm, threads), block.feed_forward, threads);
-    if (block.mlp_after) fed = rms_norm(fed, *block.mlp_after, threads);
+    if (!rules_.parallel) add_to(stream, attended, threads);
+    Tensor fed = feed(block, stream, threads);
+    if (rules_.parallel) add_to(stream, attended, threads);
+    if (block.mlp_after) fed = normed(fed, *block.mlp_after, threads);
     multiply(fed, rules_.residual_scale);
     add_to(stream, fed, threads);
   }
 
   Tensor last_norm(const Tensor& stream, int threads) const override {
-    return rms_norm(stream, last_norm_, threads);
+    return normed(stream, last_norm_, threads);
   }
 
   Tensor logits(const TensorView& hidden, int threads) const override {
@@ -104,6 +107,8 @@ class GatedDecoder final : public Family {
     if (rules_.logits_cap > 0) cap(made, rules_.logits_cap, threads);
     return made;
   }
+
+  std::optional<std::int64_t> turning_length() const override { return rules_.rope.turning_length(); }
 
   const LinearWeights& output_projection(std::int64_t layer) const override {
     return blocks_[static_cast<std::size_t>(layer)].output;
@@ -123,26 +128,38 @@ class GatedDecoder final : public Family {
 
  private:
   // The input of attention or MLP: the stream, normalised if there is a norm before them.
-  static Tensor before(const Tensor& stream, const std::optional<RmsNormWeights>& norm, int threads) {
-    return norm ? rms_norm(stream, *norm, threads) : Tensor::copy_of(stream);
+  static Tensor before(const Tensor& stream, const std::optional<NormWeights>& norm, int threads) {
+    return norm ? normed(stream, *norm, threads) : Tensor::copy_of(stream);
   }
 
-  RmsNormWeights norm(Weights& weights, const std::string& name) const {
+  Tensor feed(const GatedBlock& block, const Tensor& stream, int threads) const {
+    const Tensor x = before(stream, rules_.parallel ? block.attention_norm : block.mlp_norm, threads);
+    if (const auto* experts = std::get_if<MixtureWeights>(&block.feed_forward))
+      return mixture(x, *experts, threads);
+    return mlp(x, std::get<MlpWeights>(block.feed_forward), threads);
+  }
+
+  NormWeights norm(Weights& weights, const std::string& name) const {
+    if (rules_.layer_norms) return layer_norm_weights(weights, name, dim_, rules_.epsilon);
     return rms_norm_weights(weights, name, dim_, rules_.epsilon, rules_.norm_offset);
   }
 
-  GatedBlock read_block(Weights& weights, const std::string& at) const {
+  GatedBlock read_block(Weights& weights, const std::string& at, std::int64_t layer) const {
     GatedBlock block;
     if (!rules_.post_norms) block.attention_norm = norm(weights, at + "input_layernorm");
     read_projections(weights, at + "self_attn.", block);
-    if (!rules_.post_norms)
+    if (!rules_.post_norms && !rules_.parallel)
       block.mlp_norm = norm(
           weights, at + (rules_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
     if (rules_.post_norms || rules_.sandwich_norms) {
       block.attention_after = norm(weights, at + "post_attention_layernorm");
       block.mlp_after = norm(weights, at + "post_feedforward_layernorm");
     }
-    block.feed_forward = read_mlp(weights, at + "mlp.");
+    const MixtureRules& mixture = rules_.mixture;
+    if (mixture.experts > 0 && (mixture.layers.empty() || mixture.layers[static_cast<std::size_t>(layer)]))
+      block.feed_forward = read_mixture(weights, at + mixture.block);
+    else
+      block.feed_forward = read_mlp(weights, at + "mlp.");
     weights.leave(at + "self_attn.rotary_emb.inv_freq");  // in old files
     return block;
   }
@@ -179,10 +196,27 @@ class GatedDecoder final : public Family {
       made.gate = LinearWeights{rows_between(all, 0, inner), {}, false};
       made.up.weight = rows_between(all, inner, inner);
     } else {
-      made.gate = linear_weights(weights, at + "gate_proj", inner, dim_, rules_.mlp_bias);
-      made.up = linear_weights(weights, at + "up_proj", inner, dim_, rules_.mlp_bias);
+      if (rules_.gated) made.gate = linear_weights(weights, at + "gate_proj", inner, dim_, rules_.mlp_bias);
+      made.up = linear_weights(weights, at + rules_.up, inner, dim_, rules_.mlp_bias);
     }
-    made.down = linear_weights(weights, at + "down_proj", dim_, inner, rules_.mlp_bias);
+    made.down = linear_weights(weights, at + rules_.down, dim_, inner, rules_.mlp_bias);
+    return made;
+  }
+
+  MixtureWeights read_mixture(Weights& weights, const std::string& at) const {
+    const MixtureRules& rules = rules_.mixture;
+    MixtureWeights made;
+    made.router = linear_weights(weights, at + "gate", rules.experts, dim_, false);
+    made.chosen = rules.chosen;
+    made.over_chosen = rules.over_chosen;
+    for (std::int64_t e = 0; e < rules.experts; ++e) {
+      const std::string expert = at + "experts." + std::to_string(e) + ".";
+      MlpWeights& one = made.experts.emplace_back();
+      one.activation = rules_.activation;
+      one.gate = linear_weights(weights, expert + rules.gate, rules.inner, dim_, false);
+      one.up = linear_weights(weights, expert + rules.up, rules.inner, dim_, false);
+      one.down = linear_weights(weights, expert + rules.down, dim_, rules.inner, false);
+    }
     return made;
   }
 
@@ -192,13 +226,14 @@ class GatedDecoder final : public Family {
   std::int64_t head_dim_, dim_;
   WeightMatrix tokens_;
   std::vector<GatedBlock> blocks_;
-  RmsNormWeights last_norm_;
+  NormWeights last_norm_;
   LinearWeights unembedding_;
 };
 
 }  // namespace
 
-GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation) {
+GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation,
+                                     const char* epsilon) {
   info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
   info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
   info.kv_heads =
@@ -217,18 +252,26 @@ GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info,
                 " numbers wide; rotary positions need an even number");
   GatedDecoderRules rules;
   rules.inner = config.integer("intermediate_size", 1, kMaxWidth);
-  rules.epsilon = epsilon_of(config, "rms_norm_eps");
+  rules.epsilon = epsilon_of(config, epsilon);
   rules.activation = activation_of(config, activation);
   rules.scale = 1 / std::sqrt(static_cast<double>(info.head_dim));
   rules.reaches.assign(static_cast<std::size_t>(info.layers), -1);
   return rules;
 }
 
-Rope whole_rope(const ModelConfig& config, const ModelInfo& info, const RopeRules& rules) {
+Rope whole_rope(const ModelConfig& config, const ModelInfo& info, RopeRules rules) {
   if (rules.share != 1)
     config.fail("has partial_rotary_factor other than 1, which heed's " + config.text("model_type") +
                 " does not support");
-  return rope_of(rules, info.head_dim);
+  return {config, std::move(rules), info.head_dim};
+}
+
+std::int64_t expert_count(const ModelConfig& config, const char* name) {
+  return config.integer(name, 1, kMaxExperts);
+}
+
+std::int64_t chosen_experts(const ModelConfig& config, std::int64_t experts) {
+  return config.integer("num_experts_per_tok", 1, experts);
 }
 
 std::optional<std::int64_t> sliding_window(const ModelConfig& config) {

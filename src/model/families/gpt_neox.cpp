@@ -23,13 +23,6 @@ struct NeoxBlock {
   MlpWeights feed_forward;
 };
 
-// The key is redundant: if present, it must agree with the other keys.
-void require_number(const ModelConfig& config, const char* name, double expected) {
-  if (config.has(name) && config.real(name) != expected)
-    config.fail("has " + std::string(name) + " " + config.json()[name].dump() + "; its other keys say " +
-                nlohmann::json(expected).dump());
-}
-
 class GptNeox final : public Family {
  public:
   GptNeox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
@@ -105,11 +98,7 @@ class GptNeox final : public Family {
     require_number(config, "rope_theta", rules.base);
     require_number(config, "partial_rotary_factor", rules.share);
     require_number(config, "head_dim", static_cast<double>(head_dim_));
-    const auto rotary = static_cast<std::int64_t>(static_cast<double>(head_dim_) * rules.share);
-    if (rotary < 2 || rotary % 2 != 0)
-      config.fail("rotates " + std::to_string(rotary) + " of " + std::to_string(head_dim_) +
-                  " numbers a head; an even number from 2 on is expected");
-    rope_ = rope_of(rules, rotary);
+    rope_ = Rope(config, rules, rotated_dims(config, rules, head_dim_));
   }
 
   void read_weights(const ModelConfig& config, Weights& weights, ModelInfo& info) {

@@ -10,11 +10,7 @@ namespace {
 std::unique_ptr<const Family> make_phi3(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.fused = true;
-  const RopeRules rope = rope_rules(config);
-  if (rope.factor != 1 || rope.llama3)
-    config.fail(
-        "has rope_parameters of another rope_type than default, the only one that heed's phi3 supports");
-  rules.rope = rules.window_rope = whole_rope(config, info, rope);
+  rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
   const auto window = sliding_window(config);
   rules.reaches =
       layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });

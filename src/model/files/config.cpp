@@ -104,6 +104,18 @@ std::vector<std::int64_t> ModelConfig::integers(const char* name) const {
   return all;
 }
 
+std::vector<double> ModelConfig::positives(const char* name) const {
+  std::vector<double> all;
+  const std::string named = "has " + std::string(name);
+  if (!at(name).is_array()) fail(named + " that is not a list");
+  for (const Json& one : at(name)) {
+    if (!one.is_number() || !(one.get<double>() > 0) || !std::isfinite(one.get<double>()))
+      fail(named + " with an entry that is not a finite number above 0");
+    all.push_back(one.get<double>());
+  }
+  return all;
+}
+
 std::optional<ModelConfig> ModelConfig::object(const char* name) const {
   if (!has(name)) return std::nullopt;
   if (!at(name).is_object()) fail("has " + std::string(name) + " that is not a JSON object");

@@ -29,6 +29,8 @@ class ModelConfig {
   [[nodiscard]] std::vector<std::string> texts(const char* name) const;
   /// A whole number, or the numbers of a list; empty if it is missing.
   [[nodiscard]] std::vector<std::int64_t> integers(const char* name) const;
+  /// The numbers of a list, finite and above 0.
+  [[nodiscard]] std::vector<double> positives(const char* name) const;
   /// The object of that name, if it exists and has members.
   [[nodiscard]] std::optional<ModelConfig> object(const char* name) const;
 
@@ -46,6 +48,7 @@ class ModelConfig {
 
 /// Upper limits of configured sizes. No real model exceeds them, and products stay within 63 bits.
 inline constexpr std::int64_t kMaxLayers = 1024, kMaxHeads = 4096, kMaxWidth = 1 << 20,
-                              kMaxVocabulary = 1 << 24, kMaxContext = std::int64_t{1} << 32;
+                              kMaxVocabulary = 1 << 24, kMaxContext = std::int64_t{1} << 32,
+                              kMaxExperts = 1024;
 
 }  // namespace heed::detail

@@ -19,6 +19,17 @@ void read_bf16(const void* from, std::int64_t count, float* to) {
 
 }  // namespace
 
+const cpu::BlockProducts& block_products(cpu::BlockKind kind) {
+  return cpu::kernels().all().products.blocks[static_cast<int>(kind)];
+}
+
+void read_numbers(const WeightFormat& format, const void* from, std::int64_t count, float* to) {
+  if (format.block)
+    block_products(*format.block).read(from, count, to);
+  else
+    format.read(from, count, to);
+}
+
 const WeightFormat kStoredF32 = {"F32", 1, 4, 4, read_f32};
 const WeightFormat kStoredF16 = {"F16", 1, 2, 2, read_f16};
 const WeightFormat kStoredBf16 = {"BF16", 1, 2, 2, read_bf16};

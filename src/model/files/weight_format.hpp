@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "attention/kernels/shared/arguments.hpp"
 #include "heed/dtype.hpp"
 
 namespace heed::detail {
@@ -14,12 +16,20 @@ struct WeightFormat {
   std::string_view name;
   std::int64_t values = 1;
   std::int64_t bytes = 4;
-  std::int64_t alignment = 4;  ///< required of `from` in read()
-  /// Converts `count` numbers, a multiple of `values`.
+  std::int64_t alignment = 4;  ///< required of `from`
+  /// Converts `count` numbers. nullptr for ggml's block formats.
   void (*read)(const void* from, std::int64_t count, float* to) = nullptr;
+  /// ggml's block format.
+  std::optional<cpu::BlockKind> block{};
 };
 
 extern const WeightFormat kStoredF32, kStoredF16, kStoredBf16;
+
+/// What this processor's kernels do with a block format.
+[[nodiscard]] const cpu::BlockProducts& block_products(cpu::BlockKind kind);
+
+/// Converts `count` numbers, a multiple of the block's numbers, to f32.
+void read_numbers(const WeightFormat& format, const void* from, std::int64_t count, float* to);
 
 /// The format for f32, f16 and bf16; nullptr for other types.
 [[nodiscard]] const WeightFormat* weight_format_of(DType dtype);

@@ -54,7 +54,7 @@ void refuse_pickles(const std::string& folder) {
 void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t begin, std::int64_t count,
                   float* to) {
   const std::int64_t place = bytes_of(*matrix.format, row * matrix.columns + begin);
-  matrix.format->read(static_cast<const std::byte*>(matrix.data) + place, count, to);
+  read_numbers(*matrix.format, static_cast<const std::byte*>(matrix.data) + place, count, to);
 }
 
 WeightMatrix rows_between(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
@@ -132,7 +132,7 @@ WeightMatrix Weights::matrix(const std::string& name, std::int64_t rows, std::in
 Tensor Weights::vector(const std::string& name, std::int64_t size) {
   const StoredWeight& stored = take(name, {size});
   Tensor numbers = Tensor::uninitialized({size}, DType::f32);
-  stored.format->read(stored.data, size, numbers.values<float>().data());
+  read_numbers(*stored.format, stored.data, size, numbers.values<float>().data());
   return numbers;
 }
 

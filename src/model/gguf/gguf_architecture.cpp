@@ -37,6 +37,20 @@ constexpr std::array<GgufTensorName, 3> kPhiNames = {{{"ffn_norm", "post_attenti
                                                       {"attn_qkv", "self_attn.qkv_proj"},
                                                       {"ffn_up", "mlp.gate_up_proj"}}};
 
+constexpr std::array<GgufTensorName, 3> kStarcoderNames = {
+    {{"ffn_norm", "post_attention_layernorm"}, {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}}};
+constexpr std::array<GgufTensorName, 5> kMixtralNames = {
+    {{"ffn_norm", "post_attention_layernorm"},
+     {"ffn_gate_inp", "block_sparse_moe.gate"},
+     {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+     {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+     {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
+constexpr std::array<GgufTensorName, 5> kQwenMoeNames = {{{"ffn_norm", "post_attention_layernorm"},
+                                                          {"ffn_gate_inp", "mlp.gate"},
+                                                          {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                          {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                          {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+
 double real_or(const GgufFile& file, const std::string& name, double fallback) {
   const GgufValue* value = file.find(name);
   return value == nullptr ? fallback : value->real();
@@ -50,7 +64,8 @@ std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
 }
 
 // Defaults of missing values are llama.cpp's (llama-model.cpp): windows of 4096, caps of 50 and 30.
-void complete_gemma2(const GgufFile& file, const std::string& root, Json& config) {
+void complete_gemma2(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
   const GgufValue* window = file.find(root + "attention.sliding_window");
   config["sliding_window"] = window == nullptr ? 4096 : window->integer();
   config["attn_logit_softcapping"] = real_or(file, root + "attn_logit_softcapping", 50);
@@ -59,7 +74,8 @@ void complete_gemma2(const GgufFile& file, const std::string& root, Json& config
 }
 
 // Without a window all layers see all keys. Every sixth layer does, unless the file has another pattern.
-void complete_gemma3(const GgufFile& file, const std::string& root, Json& config) {
+void complete_gemma3(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
   const GgufValue* window = file.find(root + "attention.sliding_window");
   config["sliding_window"] = window == nullptr || window->integer() == 0 ? Json() : Json(window->integer());
   const GgufValue* pattern = file.find(root + "attention.sliding_window_pattern");
@@ -71,18 +87,20 @@ void complete_gemma3(const GgufFile& file, const std::string& root, Json& config
 }
 
 // llama.cpp has no other interval than 4.
-void complete_smollm3(const GgufFile&, const std::string&, Json& config) {
+void complete_smollm3(std::span<const GgufFile>, const std::string&, Json& config) {
   config["no_rope_layer_interval"] = 4;
 }
 
 // Phi-3's first files have no window.
-void complete_phi3(const GgufFile& file, const std::string& root, Json& config) {
+void complete_phi3(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
   const GgufValue* window = file.find(root + "attention.sliding_window");
   if (window != nullptr && window->integer() != 0) config["sliding_window"] = window->integer();
 }
 
 // Without a scale of scores, they are divided by the root of the heads' width.
-void complete_granite(const GgufFile& file, const std::string& root, Json& config) {
+void complete_granite(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
   const double width = config["head_dim"].get<double>();
   const auto factor = [&](const char* name, double fallback) {
     const double value = real_or(file, root + name, 0);
@@ -94,11 +112,64 @@ void complete_granite(const GgufFile& file, const std::string& root, Json& confi
   config["logits_scaling"] = factor("logit_scale", 1);
 }
 
+void complete_starcoder2(std::span<const GgufFile>, const std::string&, Json& config) {
+  config["use_bias"] = config.value("attention_bias", false);
+  config.erase("attention_bias");
+}
+
+// As in llama.cpp, a block without a norm before the MLP is parallel.
+void complete_stablelm(std::span<const GgufFile> parts, const std::string&, Json& config) {
+  config["use_qkv_bias"] = config.value("attention_bias", false);
+  config.erase("attention_bias");
+  const auto heads = config["num_attention_heads"].get<std::int64_t>();
+  if (config["head_dim"].get<std::int64_t>() * heads != config["hidden_size"].get<std::int64_t>())
+    fail(parts.front().subject(), "has heads that together are not as wide as the stream");
+  config.erase("head_dim");
+  config["use_parallel_residual"] = !has_tensor(parts, "blk.0.ffn_norm.weight");
+}
+
+void complete_mixtral(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  config["num_local_experts"] = parts.front().at(root + "expert_count").integer();
+  config["num_experts_per_tok"] = parts.front().at(root + "expert_used_count").integer();
+}
+
+// As in llama.cpp, the weights of the chosen experts sum to 1.
+void complete_qwen3_moe(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  config["num_experts"] = parts.front().at(root + "expert_count").integer();
+  config["num_experts_per_tok"] = parts.front().at(root + "expert_used_count").integer();
+  config["moe_intermediate_size"] = parts.front().at(root + "expert_feed_forward_length").integer();
+  config["norm_topk_prob"] = true;
+}
+
 const std::vector<GgufArchitecture>& architectures() {
   static const std::vector<GgufArchitecture> all = {
       {.name = "llama", .model_type = "llama", .names = kLlamaNorms, .interleaved = true},
+      {.name = "llama",
+       .model_type = "mixtral",
+       .names = kMixtralNames,
+       .interleaved = true,
+       .experts = true,
+       .complete = complete_mixtral},
       {.name = "qwen2", .model_type = "qwen2", .names = kLlamaNorms},
       {.name = "qwen3", .model_type = "qwen3", .names = kLlamaNorms},
+      {.name = "qwen3moe",
+       .model_type = "qwen3_moe",
+       .names = kQwenMoeNames,
+       .experts = true,
+       .values = {"expert_feed_forward_length"},
+       .complete = complete_qwen3_moe},
+      {.name = "starcoder2",
+       .model_type = "starcoder2",
+       .names = kStarcoderNames,
+       .epsilon = {"attention.layer_norm_epsilon", "norm_epsilon"},
+       .complete = complete_starcoder2},
+      {.name = "stablelm",
+       .model_type = "stablelm",
+       .names = kLlamaNorms,
+       .partial_rope = true,
+       .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
+       .values = {"use_parallel_residual"},
+       .complete = complete_stablelm},
       {.name = "olmo2", .model_type = "olmo2", .names = kOlmoNorms},
       {.name = "phi3",
        .model_type = "phi3",
@@ -133,6 +204,17 @@ const std::vector<GgufArchitecture>& architectures() {
   return all;
 }
 
+// Whether `name` is `pattern`, in which "*" stands for digits.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == pattern.npos) return name == pattern;
+  const std::string_view before = pattern.substr(0, star), after = pattern.substr(star + 1);
+  if (name.size() < pattern.size() || !name.starts_with(before) || !name.ends_with(after)) return false;
+  name.remove_prefix(before.size());
+  name.remove_suffix(after.size());
+  return name.find_first_not_of("0123456789") == name.npos;
+}
+
 // Calls found(entry) for the entries of the blocks; returns its first result that is not empty.
 template <class Found>
 std::string first_in_blocks(const GgufArchitecture& architecture, Found found) {
@@ -145,14 +227,26 @@ std::string first_in_blocks(const GgufArchitecture& architecture, Found found) {
 
 }  // namespace
 
+bool has_tensor(std::span<const GgufFile> parts, std::string_view name) {
+  return std::any_of(parts.begin(), parts.end(), [&](const GgufFile& file) {
+    return std::any_of(file.tensors().begin(), file.tensors().end(),
+                       [&](const io::detail::GgufTensor& one) { return one.name == name; });
+  });
+}
+
 const GgufArchitecture& architecture_of(const GgufFile& file) {
   const std::string_view name = file.at("general.architecture").text();
-  const auto& all = architectures();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const GgufArchitecture& one) { return one.name == name; });
-  if (found != all.end()) return *found;
+  const GgufValue* count = file.find(std::string(name) + ".expert_count");
+  const bool experts = count != nullptr && count->integer() != 0;
+  const GgufArchitecture* found = nullptr;
   std::string names;
-  for (const GgufArchitecture& one : all) names += (names.empty() ? "" : ", ") + std::string(one.name);
+  std::string_view last;
+  for (const GgufArchitecture& one : architectures()) {
+    if (one.name == name && (found == nullptr || one.experts == experts)) found = &one;
+    if (one.name != last) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    last = one.name;
+  }
+  if (found != nullptr) return *found;
   fail(file.subject(),
        "has general.architecture " + io::detail::printable(name) + "; heed runs " + names + " from GGUF");
 }
@@ -185,7 +279,8 @@ std::string gguf_name(const GgufArchitecture& architecture, const std::string& n
     if (one.safetensors == stem) return std::string(one.gguf) + ending;
   const std::size_t end = stem.find('.', kBlock.size());
   const std::string found = first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
-    if (end == std::string::npos || stem.compare(end + 1, stem.npos, one.safetensors) != 0) return {};
+    if (end == std::string::npos || !matches(one.safetensors, std::string_view(stem).substr(end + 1)))
+      return {};
     return "blk." + stem.substr(kBlock.size(), end - kBlock.size()) + "." + std::string(one.gguf) + ending;
   });
   return found.empty() ? name : found;

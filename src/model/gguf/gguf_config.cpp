@@ -31,27 +31,29 @@ constexpr std::array<NameOfValue, 5> kSizes = {{{"block_count", "num_hidden_laye
                                                 {"feed_forward_length", "intermediate_size"},
                                                 {"attention.head_count", "num_attention_heads"}}};
 // Keys that are read individually below.
-constexpr std::array<std::string_view, 12> kReadValues = {"attention.head_count_kv",
+constexpr std::array<std::string_view, 15> kReadValues = {"attention.head_count_kv",
                                                           "attention.key_length",
                                                           "attention.value_length",
-                                                          "attention.layer_norm_rms_epsilon",
                                                           "attention.causal",
                                                           "rope.freq_base",
                                                           "rope.dimension_count",
                                                           "rope.scaling.type",
                                                           "rope.scaling.factor",
+                                                          "rope.scaling.attn_factor",
+                                                          "rope.scaling.original_context_length",
+                                                          "rope.scaling.yarn_beta_fast",
+                                                          "rope.scaling.yarn_beta_slow",
                                                           "rope.scale_linear",
                                                           "expert_count",
                                                           "vocab_size"};
-// Keys without effect: pooling makes one vector of a text; the original context belongs to YaRN, whose
-// rope.scaling.type is refused; there are no experts to choose from.
-constexpr std::array<std::string_view, 5> kUnusedValues = {
-    "pooling_type", "rope.scaling.original_context_length", "rope.scaling.finetuned", "expert_used_count",
-    "tensor_data_layout"};
+// Keys without effect: pooling makes one vector of a text. Without experts, none is chosen.
+constexpr std::array<std::string_view, 4> kUnusedValues = {"pooling_type", "rope.scaling.finetuned",
+                                                           "expert_used_count", "tensor_data_layout"};
 
 bool is_known(const GgufArchitecture& architecture, std::string_view name) {
   const auto is_same = [&](std::string_view one) { return one == name; };
-  return std::any_of(architecture.values.begin(), architecture.values.end(), is_same) ||
+  return name == architecture.epsilon.gguf ||
+         std::any_of(architecture.values.begin(), architecture.values.end(), is_same) ||
          std::any_of(kReadValues.begin(), kReadValues.end(), is_same) ||
          std::any_of(kUnusedValues.begin(), kUnusedValues.end(), is_same) ||
          std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
@@ -81,12 +83,22 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
 }
 
 // "rope.dimension_count" is the number of rotated components; values are as wide as keys.
-void check_head_width(const GgufFile& file, const std::string& root, const Json& config) {
+void read_head_width(const GgufFile& file, const GgufArchitecture& architecture, const std::string& root,
+                     Json& config) {
   const auto width = config["head_dim"].get<std::int64_t>();
-  for (const char* name : {"rope.dimension_count", "attention.value_length"})
-    if (const GgufValue* given = file.find(root + name); given != nullptr && given->integer() != width)
+  const auto require_width = [&](const char* name) {
+    const GgufValue* given = file.find(root + name);
+    if (given != nullptr && given->integer() != width)
       fail(file.subject(), "has " + root + name + " " + std::to_string(given->integer()) + "; heads are " +
                                std::to_string(width) + " wide");
+  };
+  require_width("attention.value_length");
+  if (!architecture.partial_rope) return require_width("rope.dimension_count");
+  const GgufValue* rotated = file.find(root + "rope.dimension_count");
+  config["partial_rotary_factor"] =
+      rotated == nullptr
+          ? 1
+          : static_cast<double>(rotated->integer()) / static_cast<double>(std::max<std::int64_t>(1, width));
 }
 
 // Llama 3's divisor of a pair's frequency (RopeRules: low 1, high 4, context 8192).
@@ -107,7 +119,7 @@ Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double bas
   if (tensor.type != 0 || tensor.count > 4096 || bytes > file.size() - tensor.offset)
     fail(file.subject(), named + "that is not at most 4096 numbers of F32");
   std::vector<float> divisors(static_cast<std::size_t>(tensor.count));
-  kStoredF32.read(file.data() + tensor.offset, tensor.count, divisors.data());
+  read_numbers(kStoredF32, file.data() + tensor.offset, tensor.count, divisors.data());
   const double factor = std::round(*std::max_element(divisors.begin(), divisors.end()) * 1024) / 1024;
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
@@ -122,17 +134,32 @@ Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double bas
           {"original_max_position_embeddings", 8192}};
 }
 
-// As in llama.cpp: a scaling without a type is linear, and a factor of 0 means none.
-double linear_factor(const GgufFile& file, const std::string& root) {
+// As in llama.cpp: a scaling without a type is linear, and a factor of 0 means none. Null: no scaling.
+Json scaling_of(const GgufFile& file, const std::string& root) {
   std::string_view type = "linear";
   if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();
-  if (type == "none") return 1;
-  if (type != "linear")
+  if (type != "none" && type != "linear" && type != "yarn")
     fail(file.subject(), "has " + root + "rope.scaling.type " + io::detail::printable(type) +
-                             "; none, linear or Llama 3's divisors are expected");
-  const GgufValue* given = file.find(root + "rope.scaling.factor");
-  if (given == nullptr) given = file.find(root + "rope.scale_linear");
-  return given == nullptr || given->real() == 0 ? 1 : given->real();
+                             "; none, linear, yarn or Llama 3's divisors are expected");
+  const auto real = [&](const char* name, double fallback) {
+    const GgufValue* value = file.find(root + "rope." + name);
+    return value == nullptr || value->real() == 0 ? fallback : value->real();
+  };
+  const double factor = real("scaling.factor", real("scale_linear", 1)),
+               attention = real("scaling.attn_factor", 1);
+  if (type != "yarn" && attention != 1)
+    fail(file.subject(),
+         "has " + root + "rope.scaling.attn_factor without YaRN, which heed does not support");
+  if (type == "none" || factor == 1) return {};
+  if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
+  const GgufValue* context = file.find(root + "rope.scaling.original_context_length");
+  if (context == nullptr) context = &file.at(root + "context_length");
+  return {{"rope_type", "yarn"},
+          {"factor", factor},
+          {"attention_factor", attention * (factor <= 1 ? 1 : 0.1 * std::log(factor) + 1)},
+          {"beta_fast", real("scaling.yarn_beta_fast", 32)},
+          {"beta_slow", real("scaling.yarn_beta_slow", 1)},
+          {"original_max_position_embeddings", context->integer()}};
 }
 
 void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& config) {
@@ -140,12 +167,12 @@ void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& c
   double base = 10000;
   if (const GgufValue* given = file.find(root + "rope.freq_base")) base = given->real();
   config["rope_theta"] = base;
-  const double factor = linear_factor(file, root);
+  const Json scaling = scaling_of(file, root);
   const auto [holder, divisors] = tensor_named(parts, "rope_freqs.weight");
-  if (divisors != nullptr && factor != 1)
+  if (divisors != nullptr && !scaling.is_null())
     fail(file.subject(), "has both rope_freqs.weight and " + root + "rope.scaling.factor; one is expected");
   if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(*holder, *divisors, base);
-  if (factor != 1) config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
+  if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
 Json integer_or_null(const GgufFile& file, const std::string& name) {
@@ -169,7 +196,7 @@ Json gguf_config(std::span<const GgufFile> parts) {
   for (const auto& [name, value] : file.metadata())
     if (name.starts_with(root) && !is_known(architecture, std::string_view(name).substr(root.size())))
       fail(file.subject(), "has " + io::detail::printable(name) + ", which heed does not know");
-  refuse_more_than(file, root + "expert_count", 0);
+  if (!architecture.experts) refuse_more_than(file, root + "expert_count", 0);
   Json config = {{"model_type", architecture.model_type},
                  {"head_dim", integer_or_null(file, root + "attention.key_length")}};
   for (const NameOfValue& name : kSizes)
@@ -180,20 +207,20 @@ Json gguf_config(std::span<const GgufFile> parts) {
   const Json groups = integer_or_null(file, root + "attention.head_count_kv");
   config["num_key_value_heads"] = groups.is_null() ? config["num_attention_heads"] : groups;
   if (const GgufValue* causal = file.find(root + "attention.causal")) config["is_causal"] = causal->flag();
-  config["rms_norm_eps"] = file.at(root + "attention.layer_norm_rms_epsilon").real();
+  config[std::string(architecture.epsilon.safetensors)] =
+      file.at(root + std::string(architecture.epsilon.gguf)).real();
   const GgufTensor* tokens = tensor_named(parts, "token_embd.weight").tensor;
   if (tokens == nullptr || tokens->sizes.size() != 2) fail(file.subject(), "has no matrix token_embd.weight");
   check_vocabulary(file, root, tokens->sizes[1]);
   config["vocab_size"] = tokens->sizes[1];
-  config["tie_word_embeddings"] = tensor_named(parts, "output.weight").tensor == nullptr;
-  if (tensor_named(parts, "blk.0.attn_q.bias").tensor != nullptr && architecture.name != "qwen2")
-    config["attention_bias"] = true;
+  config["tie_word_embeddings"] = !has_tensor(parts, "output.weight");
+  if (has_tensor(parts, "blk.0.attn_q.bias") && architecture.name != "qwen2") config["attention_bias"] = true;
   for (const char* token : {"bos_token_id", "eos_token_id"})
     if (const GgufValue* value = file.find("tokenizer.ggml." + std::string(token)))
       config[token] = value->integer();
-  check_head_width(file, root, config);
+  read_head_width(file, architecture, root, config);
   read_rope(parts, root, config);
-  if (architecture.complete != nullptr) architecture.complete(file, root, config);
+  if (architecture.complete != nullptr) architecture.complete(parts, root, config);
   return config;
 }
 

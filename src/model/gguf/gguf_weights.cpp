@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/fault.hpp"
+#include "model/files/config.hpp"
 #include "model/gguf/ggml_types.hpp"
 #include "model/gguf/gguf_architecture.hpp"
 #include "model/gguf/gguf_model.hpp"
@@ -57,6 +58,8 @@ class GgufTensors {
     if (tensor.name == "rope_freqs.weight") return;  // the configuration has read it
     const std::string name = safetensors_name(architecture_, tensor.name);
     if (name.empty()) fail(file_.subject(), named + " that is not a parameter of the model of its metadata");
+    if (const std::size_t star = name.find('*'); star != name.npos)
+      return add_experts(name, star, tensor, *format, named);
     Dims shape;
     for (std::size_t i = tensor.sizes.size(); i-- > 0;) shape.push_back(tensor.sizes[i]);
     if (architecture_.norm_offset != 0 && name.ends_with("norm.weight"))
@@ -75,6 +78,22 @@ class GgufTensors {
     claimed_.emplace(begin, begin + bytes);
   }
 
+  // A matrix of each expert, [E, N, K].
+  void add_experts(const std::string& name, std::size_t star, const GgufTensor& tensor,
+                   const WeightFormat& format, const std::string& named) {
+    if (tensor.sizes.size() != 3)
+      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes.size()) +
+                                " sizes; 3 are expected for the matrices of experts");
+    if (tensor.sizes[2] > kMaxExperts)
+      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes[2]) + " experts; at most " +
+                                std::to_string(kMaxExperts) + " are expected");
+    const std::int64_t inputs = tensor.sizes[0], outputs = tensor.sizes[1];
+    for (std::int64_t e = 0; e < tensor.sizes[2]; ++e)
+      weights_.add(std::string(name).replace(star, 1, std::to_string(e)),
+                   {file_.data() + tensor.offset + e * bytes_of(format, inputs * outputs), &format,
+                    Dims{outputs, inputs}, file_.subject()});
+  }
+
   // The weights of a norm without the architecture's offset, in f32.
   const void* without_offset(const GgufTensor& tensor, const WeightFormat& format, const std::string& named) {
     if (format.values != 1)
@@ -82,7 +101,7 @@ class GgufTensors {
            named + " of type " + std::string(format.name) + "; F32, F16 or BF16 is expected for a norm");
     auto copy = std::make_shared<Tensor>(Tensor::uninitialized({tensor.count}, DType::f32));
     auto* to = copy->mutable_view().data_as<float>();
-    format.read(file_.data() + tensor.offset, tensor.count, to);
+    read_numbers(format, file_.data() + tensor.offset, tensor.count, to);
     for (std::int64_t i = 0; i < tensor.count; ++i) to[i] -= architecture_.norm_offset;
     weights_.keep(copy);
     return to;

@@ -1,6 +1,9 @@
 #include "model/layers/linear.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
 
 #include "attention/isa/dispatch.hpp"
 #include "heed/parallel.hpp"
@@ -17,6 +20,8 @@ using cpu::Products;
 constexpr std::int64_t kFewRows = 8;
 // Outputs and columns of a piece of work in that case.
 constexpr std::int64_t kFewOutputs = 32, kFewColumns = 512;
+// Rows of weights that are converted together.
+constexpr std::int64_t kDotsTogether = 4;
 // Inner elements of a packed panel of weights: 32 outputs of 256 are 32 KiB, which stay in the first-level
 // cache. A multiple of every format's block.
 constexpr std::int64_t kDepth = 256;
@@ -45,24 +50,42 @@ struct Call {
 
 Tensor scratch(std::int64_t size) { return Tensor::uninitialized({size}, DType::f32); }
 
+// One row and weights in blocks, which are never widened.
+void one_row_of_blocks(const Call& call) {
+  const WeightMatrix& matrix = call.weights.weight;
+  const cpu::BlockProducts& products = block_products(*matrix.format->block);
+  std::vector<float> sums;
+  for (const float* at = call.x; products.summed > 0 && at < call.x + call.inputs; at += products.summed)
+    sums.push_back(products.sum_factor * std::accumulate(at, at + products.summed, 0.0f));
+  const auto* data = static_cast<const std::byte*>(matrix.data);
+  const std::int64_t row_bytes = bytes_of(*matrix.format, call.inputs);
+  parallel_for(pieces_of(call.outputs, kFewOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
+    const Range out = range_of(piece, kFewOutputs, call.outputs);
+    products.add_dots(call.x, sums.data(), data + out.begin * row_bytes, call.inputs, out.size,
+                      call.y + out.begin);
+  });
+}
+
 // Weights [N, K]: dot products along their rows.
 void few_rows(const Call& call) {
   const WeightMatrix& matrix = call.weights.weight;
+  if (call.rows == 1 && matrix.format->block) return one_row_of_blocks(call);
+  const auto add_in_place = [&](auto add_dots, const auto* weights, const Range& out) {
+    add_dots(call.x, call.x_stride, call.rows, weights + out.begin * call.inputs, call.inputs, out.size,
+             call.inputs, call.y + out.begin, call.outputs);
+  };
   parallel_for(pieces_of(call.outputs, kFewOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
     const Range out = range_of(piece, kFewOutputs, call.outputs);
-    constexpr std::int64_t kTogether = 4;
-    Tensor widened;
-    if (matrix.plain() == nullptr) widened = scratch(kTogether * call.inputs);
-    for (std::int64_t n = out.begin; n < out.begin + out.size; n += kTogether) {
-      const std::int64_t count = std::min(kTogether, out.begin + out.size - n);
-      const float* rows = nullptr;
-      if (matrix.plain() != nullptr) {
-        rows = matrix.plain() + n * call.inputs;
-      } else {
-        float* to = widened.values<float>().data();
-        for (std::int64_t i = 0; i < count; ++i) read_weight_row(matrix, n + i, to + i * call.inputs);
-        rows = to;
-      }
+    if (matrix.format == &kStoredF32) return add_in_place(call.products.add_dots, matrix.plain(), out);
+    if (matrix.format == &kStoredBf16)
+      return add_in_place(call.products.add_dots_bf16, static_cast<const std::uint16_t*>(matrix.data), out);
+    if (matrix.format == &kStoredF16)
+      return add_in_place(call.products.add_dots_f16, static_cast<const std::uint16_t*>(matrix.data), out);
+    Tensor widened = scratch(kDotsTogether * call.inputs);
+    float* rows = widened.values<float>().data();
+    for (std::int64_t n = out.begin; n < out.begin + out.size; n += kDotsTogether) {
+      const std::int64_t count = std::min(kDotsTogether, out.begin + out.size - n);
+      for (std::int64_t i = 0; i < count; ++i) read_weight_row(matrix, n + i, rows + i * call.inputs);
       call.products.add_dots(call.x, call.x_stride, call.rows, rows, call.inputs, count, call.inputs,
                              call.y + n, call.outputs);
     }

@@ -59,10 +59,11 @@ std::vector<double> gain_of(const Tensor& weight, double squares, double epsilon
 }  // namespace
 
 LayerNormWeights layer_norm_weights(Weights& weights, const std::string& name, std::int64_t size,
-                                    double epsilon) {
+                                    double epsilon, bool bias) {
   const bool old = weights.contains(name + ".gamma");
   return {weights.vector(name + (old ? ".gamma" : ".weight"), size),
-          weights.vector(name + (old ? ".beta" : ".bias"), size), epsilon};
+          bias ? weights.vector(name + (old ? ".beta" : ".bias"), size) : Tensor({size}, DType::f32),
+          epsilon};
 }
 
 Tensor layer_norm(const TensorView& x, const LayerNormWeights& weights, int threads) {
@@ -125,6 +126,15 @@ HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {
 HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x) {
   const double squares = squares_of(x.data(), static_cast<std::int64_t>(x.size()));
   return {gain_of(weights.weight, squares, weights.epsilon), {}, false};
+}
+
+Tensor normed(const TensorView& x, const NormWeights& weights, int threads) {
+  if (const auto* rms = std::get_if<RmsNormWeights>(&weights)) return rms_norm(x, *rms, threads);
+  return layer_norm(x, std::get<LayerNormWeights>(weights), threads);
+}
+
+HeldNorm held_norm(const NormWeights& weights, std::span<const float> x) {
+  return std::visit([&](const auto& norm) { return held_norm(norm, x); }, weights);
 }
 
 }  // namespace heed::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "heed/tensor.hpp"
@@ -14,9 +15,10 @@ struct LayerNormWeights {
   Tensor weight, bias;  ///< [D]
   double epsilon = 1e-5;
 };
-/// Reads `name`.weight and `name`.bias; or `name`.gamma and `name`.beta, as in BERT's first files.
+/// Reads `name`.weight and, where `bias`, `name`.bias; or `name`.gamma and `name`.beta, as in BERT's first
+/// files. Without a bias it is 0.
 [[nodiscard]] LayerNormWeights layer_norm_weights(Weights& weights, const std::string& name,
-                                                  std::int64_t size, double epsilon);
+                                                  std::int64_t size, double epsilon, bool bias = true);
 /// x [R, D], contiguous → the same shape.
 [[nodiscard]] Tensor layer_norm(const TensorView& x, const LayerNormWeights& weights, int threads);
 
@@ -32,6 +34,10 @@ struct RmsNormWeights {
 /// The same in place for vectors [..., d] with any strides except along d, as in queries and keys of heads.
 void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weights, int threads);
 
+/// Either norm.
+using NormWeights = std::variant<RmsNormWeights, LayerNormWeights>;
+[[nodiscard]] Tensor normed(const TensorView& x, const NormWeights& weights, int threads);
+
 /// A norm at one vector x with its scale held fixed, so that it is linear in the summands of x: gain (x -
 /// mean of x) + bias; a root-mean-square norm does not subtract the mean.
 struct HeldNorm {
@@ -41,5 +47,6 @@ struct HeldNorm {
 };
 [[nodiscard]] HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x);
 [[nodiscard]] HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x);
+[[nodiscard]] HeldNorm held_norm(const NormWeights& weights, std::span<const float> x);
 
 }  // namespace heed::detail

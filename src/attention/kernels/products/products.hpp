@@ -6,6 +6,7 @@
 // weights are added up.
 #pragma once
 
+#include "attention/kernels/products/blocks.hpp"
 #include "attention/kernels/shared/arguments.hpp"
 #include "attention/kernels/shared/exp2.hpp"
 
@@ -70,21 +71,58 @@ inline void pack_transposed(const float* rows, std::int64_t stride, int count, s
   }
 }
 
-template <std::size_t kRows, std::size_t kOutputs>
-HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const float* w, std::int64_t w_stride,
-                           std::int64_t depth, float* y, std::int64_t y_stride) {
+inline void widen_bf16(const std::uint16_t* from, std::int64_t size, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) store(to + i, load_bf16(from + i));
+  for (; i < size; ++i) to[i] = float_of_bits(std::uint32_t{from[i]} << 16);
+}
+
+inline void widen_f16(const std::uint16_t* from, std::int64_t size, float* to) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) store(to + i, load_f16(from + i));
+  for (; i < size; ++i) to[i] = half_to_float(from[i]);
+}
+
+/// How numbers of a row are read into vectors: all lanes of one, or the first n.
+struct FloatRow {
+  using Number = float;
+  HEED_INLINE static Vf all(const float* p) { return load(p); }
+  HEED_INLINE static Vf first(const float* p, std::int64_t n) { return load_first(p, n); }
+};
+struct Bf16Row {
+  using Number = std::uint16_t;
+  HEED_INLINE static Vf all(const std::uint16_t* p) { return load_bf16(p); }
+  HEED_INLINE static Vf first(const std::uint16_t* p, std::int64_t n) {
+    float widened[kLanes];
+    widen_bf16(p, n, widened);
+    return load_first(widened, n);
+  }
+};
+struct F16Row {
+  using Number = std::uint16_t;
+  HEED_INLINE static Vf all(const std::uint16_t* p) { return load_f16(p); }
+  HEED_INLINE static Vf first(const std::uint16_t* p, std::int64_t n) {
+    float widened[kLanes];
+    widen_f16(p, n, widened);
+    return load_first(widened, n);
+  }
+};
+
+template <class Row, std::size_t kRows, std::size_t kOutputs>
+HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const typename Row::Number* w,
+                           std::int64_t w_stride, std::int64_t depth, float* y, std::int64_t y_stride) {
   Vf sum[kRows][kOutputs];
 #pragma GCC unroll 4
   for (int row = 0; row < int{kRows}; ++row)
 #pragma GCC unroll 4
     for (int output = 0; output < int{kOutputs}; ++output) sum[row][output] = zero();
-  const auto add_step = [&](auto read, std::int64_t i) __attribute__((always_inline)) {
+  const auto add_step = [&](auto read_x, auto read_w, std::int64_t i) __attribute__((always_inline)) {
     Vf weight[kOutputs];
 #pragma GCC unroll 4
-    for (int output = 0; output < int{kOutputs}; ++output) weight[output] = read(w + output * w_stride + i);
+    for (int output = 0; output < int{kOutputs}; ++output) weight[output] = read_w(w + output * w_stride + i);
 #pragma GCC unroll 4
     for (int row = 0; row < int{kRows}; ++row) {
-      const Vf value = read(x + row * x_stride + i);
+      const Vf value = read_x(x + row * x_stride + i);
 #pragma GCC unroll 4
       for (int output = 0; output < int{kOutputs}; ++output)
         sum[row][output] = mul_add(value, weight[output], sum[row][output]);
@@ -93,10 +131,14 @@ HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const float* w
   std::int64_t i = 0;
   for (; i + kLanes <= depth; i += kLanes)
     add_step(
-        [](const float* p) __attribute__((always_inline)) { return load(p); }, i);
+        [](const float* p) __attribute__((always_inline)) { return load(p); },
+        [](const typename Row::Number* p) __attribute__((always_inline)) { return Row::all(p); }, i);
   if (i < depth)
     add_step(
-        [rest = depth - i](const float* p) __attribute__((always_inline)) { return load_first(p, rest); }, i);
+        [rest = depth - i](const float* p) __attribute__((always_inline)) { return load_first(p, rest); },
+        [rest = depth - i](const typename Row::Number* p)
+            __attribute__((always_inline)) { return Row::first(p, rest); },
+        i);
 #pragma GCC unroll 4
   for (int row = 0; row < int{kRows}; ++row)
 #pragma GCC unroll 4
@@ -104,24 +146,25 @@ HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const float* w
       y[row * y_stride + output] += reduce_add(sum[row][output]);
 }
 
-template <std::size_t kOutputs>
-inline void dots_of(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
+template <class Row, std::size_t kOutputs>
+inline void dots_of(const float* x, std::int64_t x_stride, std::int64_t rows, const typename Row::Number* w,
                     std::int64_t w_stride, std::int64_t depth, float* y, std::int64_t y_stride) {
   for (; rows >= kDotRows; rows -= kDotRows, x += kDotRows * x_stride, y += kDotRows * y_stride)
-    dot_block<kDotRows, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 3) dot_block<3, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 2) dot_block<2, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 1) dot_block<1, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
+    dot_block<Row, kDotRows, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
+  if (rows == 3) dot_block<Row, 3, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
+  if (rows == 2) dot_block<Row, 2, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
+  if (rows == 1) dot_block<Row, 1, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
 }
 
 /// y[row][output] += sum_i x[row][i] w[output][i].
-inline void add_dots(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
+template <class Row>
+inline void add_dots(const float* x, std::int64_t x_stride, std::int64_t rows, const typename Row::Number* w,
                      std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
                      std::int64_t y_stride) {
   for (; outputs >= kDotOutputs; outputs -= kDotOutputs, w += kDotOutputs * w_stride, y += kDotOutputs)
-    dots_of<kDotOutputs>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
+    dots_of<Row, kDotOutputs>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
   for (; outputs > 0; --outputs, w += w_stride, ++y)
-    dots_of<1>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
+    dots_of<Row, 1>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
 }
 
 /// y[j] += sum_i factor[i] w[i][j], over four rows of weights, for j in [0, size).
@@ -137,18 +180,6 @@ inline void add_four_rows(const float* factor, const float* w, std::int64_t w_st
     store(y + j, mul_add(f3, load(w3 + j), sum));
   }
   for (; j < size; ++j) y[j] += factor[0] * w[j] + factor[1] * w1[j] + factor[2] * w2[j] + factor[3] * w3[j];
-}
-
-inline void widen_bf16(const std::uint16_t* from, std::int64_t size, float* to) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) store(to + i, load_bf16(from + i));
-  for (; i < size; ++i) to[i] = float_of_bits(std::uint32_t{from[i]} << 16);
-}
-
-inline void widen_f16(const std::uint16_t* from, std::int64_t size, float* to) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) store(to + i, load_f16(from + i));
-  for (; i < size; ++i) to[i] = half_to_float(from[i]);
 }
 
 /// x / (1 + 2^t). For t > 100, the result is a zero with the sign of x.
@@ -210,7 +241,10 @@ inline cpu::Products make_products() {
           .tile_outputs = kProductOutputs,
           .add_tile = add_tile,
           .pack_transposed = pack_transposed,
-          .add_dots = add_dots,
+          .add_dots = add_dots<FloatRow>,
+          .add_dots_bf16 = add_dots<Bf16Row>,
+          .add_dots_f16 = add_dots<F16Row>,
+          .blocks = kBlockProducts,
           .add_four_rows = add_four_rows,
           .widen_bf16 = widen_bf16,
           .widen_f16 = widen_f16,

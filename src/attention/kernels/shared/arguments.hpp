@@ -158,6 +158,35 @@ struct QueryParts;
 struct BackwardTask;
 struct BackwardTiling;
 
+/// ggml's block formats of weights (products/blocks.hpp).
+enum class BlockKind : int {
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  iq4_nl,
+  mxfp4,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_xs
+};
+inline constexpr int kBlockKinds = 13;
+
+/// What is done with rows of one format.
+struct BlockProducts {
+  int summed;        ///< add_dots() reads the sum of each so many numbers of x; 0: none
+  float sum_factor;  ///< of these sums
+  /// Converts `count` numbers, a multiple of the block's, to f32.
+  void (*read)(const void* from, std::int64_t count, float* to);
+  /// y[output] += sum_i x[i] w[output][i] over `depth` numbers, a multiple of the block's.
+  void (*add_dots)(const float* x, const float* sums, const void* rows, std::int64_t depth,
+                   std::int64_t outputs, float* y);
+};
+
 /// Products of rows with a model's weights, and activation functions (products/products.hpp).
 struct Products {
   int tile_rows = 0, tile_outputs = 0;
@@ -168,6 +197,13 @@ struct Products {
   void (*add_dots)(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
                    std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
                    std::int64_t y_stride) = nullptr;
+  void (*add_dots_bf16)(const float* x, std::int64_t x_stride, std::int64_t rows, const std::uint16_t* w,
+                        std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
+                        std::int64_t y_stride) = nullptr;
+  void (*add_dots_f16)(const float* x, std::int64_t x_stride, std::int64_t rows, const std::uint16_t* w,
+                       std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
+                       std::int64_t y_stride) = nullptr;
+  const BlockProducts* blocks = nullptr;  ///< by BlockKind
   void (*add_four_rows)(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
                         float* y) = nullptr;
   void (*widen_bf16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
