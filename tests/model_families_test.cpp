@@ -374,7 +374,8 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
        "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma, gemma2, gemma3_text, "
        "gpt2, "
        "gpt_neox, granite, llama, "
-       "mistral, mixtral, modernbert, mpnet, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, stablelm, "
+       "mistral, mixtral, modernbert, mpnet, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, "
+       "stablelm, "
        "starcoder2, xlm-roberta. heed.transformers.look "
        "shows the "
        "heads of other models "
@@ -410,7 +411,8 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"llama", R"({"head_dim": 2, "rope_parameters": {"rope_type": "dynamic", "factor": 2}})",
        "has rope_type 'dynamic' for 2 rotated numbers a head; at least 4 are expected"},
       {"llama", R"({"rope_parameters": {"rope_type": "yarn"}})", "has no factor"},
-      {"llama", R"({"rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 2]}})",
+      {"llama",
+       R"({"rope_parameters": {"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 2]}})",
        "has 2 numbers in long_factor; 3 are expected, one for each rotated pair"},
       {"llama", R"({"rope_parameters": {"rope_type": "longrope", "short_factor": [0], "long_factor": [1]}})",
        "has short_factor with an entry that is not a finite number above 0"},

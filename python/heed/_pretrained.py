@@ -25,8 +25,8 @@ Messages = str | Sequence[Mapping[str, str | None]]
 
 
 class Model(Causes, Writes):
-    """A model from a folder in transformers' format (heed.load_model): BERT, GPT-2, Llama, Mistral, Qwen, Gemma,
-    GPT-NeoX.
+    """A model from a folder in transformers' format, or from a GGUF file (heed.load_model). docs/models.md lists the
+    families.
 
     All products are computed in f32, whatever the dtype of the weights. `what` is a text, if the folder has a
     tokenizer, or token ids. `threads` 0 uses all of the machine's.
