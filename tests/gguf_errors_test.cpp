@@ -211,7 +211,7 @@ TEST(GgufErrors, Metadata) {
   const std::string name = "rope_freqs.weight";
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
-      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, qwen3moe, starcoder2, "
+      {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, qwen3moe, gpt-oss, starcoder2, "
        "stablelm, olmo2, phi3, smollm3, granite, gemma, gemma2, gemma3 from GGUF",
        with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},

@@ -373,7 +373,7 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"t5", "{}",
        "has model_type 't5'; heed runs bert, camembert, distilbert, electra, gemma, gemma2, gemma3_text, "
        "gpt2, "
-       "gpt_neox, granite, llama, "
+       "gpt_neox, gpt_oss, granite, llama, "
        "mistral, mixtral, modernbert, mpnet, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, "
        "stablelm, "
        "starcoder2, xlm-roberta. heed.transformers.look "

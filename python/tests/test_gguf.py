@@ -27,10 +27,12 @@ OTHER_NAMES = {
     "gemma2": GEMMA, "gemma3_text": GEMMA, "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
     "mixtral": {"block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.experts.w1": "ffn_gate_exps",
                 "block_sparse_moe.experts.w3": "ffn_up_exps", "block_sparse_moe.experts.w2": "ffn_down_exps"},
+    "gpt_oss": {"post_attention_layernorm": "post_attention_norm", "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
+                **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
     "qwen3_moe": {"mlp.gate": "ffn_gate_inp", **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
 }
 INTERLEAVED = ("llama", "smollm3", "granite", "mixtral")
-ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe"}  # where it is not model_type
+ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # where it is not model_type
 TYPES = gguf.GGMLQuantizationType
 
 
@@ -68,14 +70,14 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     if family == "stablelm":
         writer.add_rope_dimension_count(int(config.rope_parameters["partial_rotary_factor"] * config.hidden_size // heads))
         writer.add_parallel_residual(config.use_parallel_residual)
-    if family in ("mixtral", "qwen3_moe"):
+    if family in ("mixtral", "qwen3_moe", "gpt_oss"):
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
-    if family == "qwen3_moe":
-        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if family in ("qwen3_moe", "gpt_oss"):
+        writer.add_expert_feed_forward_length(getattr(config, "moe_intermediate_size", config.intermediate_size))
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
-    if family == "phi3" and config.sliding_window:
+    if family in ("phi3", "gpt_oss") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if family == "granite":
         writer.add_attention_scale(config.attention_multiplier)
@@ -120,9 +122,20 @@ def state_of(model):
         if model.config.model_type == "mixtral":
             name = name.replace(".mlp.", ".block_sparse_moe.")
         gate, up, down = ("w1", "w3", "w2") if "block_sparse_moe" in name else ("gate_proj", "up_proj", "down_proj")
+        if model.config.model_type == "gpt_oss" and name.endswith("_proj") and "experts" in name:
+            weight = weight.transpose(1, 2)
+            if "gate_up" in name:  # gates and ups in turns
+                weight = torch.cat([weight[:, ::2], weight[:, 1::2]], 1)
+        if name.endswith("self_attn.sinks"):
+            name += ".weight"
         if name.endswith("experts.gate_up_proj"):
             for part, half in zip((gate, up), weight.chunk(2, dim=1)):
                 state[name.replace("gate_up_proj", part + ".weight")] = half
+        elif name.endswith("experts.gate_up_proj_bias"):
+            for part, half in ((gate, weight[:, ::2]), (up, weight[:, 1::2])):
+                state[name.replace("gate_up_proj_bias", part + ".bias")] = half
+        elif name.endswith("experts.down_proj_bias"):
+            state[name.replace("down_proj_bias", down + ".bias")] = weight
         elif name.endswith("experts.down_proj"):
             state[name.replace("down_proj", down + ".weight")] = weight
         else:
@@ -137,13 +150,14 @@ def folder_and_file(tmp_path, model, **how):
     return heed.load_model(folder), heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), **how))
 
 
-# Files of Gemma have norms of 1 + w: a rounding of w. Their scores are divided by the root of head_dim.
+# Files of Gemma have norms of 1 + w: a rounding of w. Their scores are divided by the root of head_dim. gpt-oss's folder
+# has other layouts of experts, whose products sum in another order.
 @pytest.mark.parametrize("name, settings, tolerance", [
     ("llama", {}, 0), ("llama-linear", {}, 0), ("qwen2", {}, 0), ("qwen3", {}, 0), ("olmo2", {}, 0), ("phi3", {}, 0),
     ("phi3-windows", {}, 0), ("smollm3", dict(no_rope_layer_interval=4, use_sliding_window=False), 0),
     ("granite", dict(attention_multiplier=0.25, mlp_bias=False), 0), ("llama-yarn", {}, 0), ("stablelm", {}, 0),
     ("stablelm-parallel", {}, 0), ("starcoder2", dict(sliding_window=None), 0), ("mixtral", {}, 0),
-    ("qwen3_moe", dict(mlp_only_layers=None, norm_topk_prob=True), 0), ("gemma", {}, 1e-5),
+    ("gpt_oss", {}, 1e-5), ("qwen3_moe", dict(mlp_only_layers=None, norm_topk_prob=True), 0), ("gemma", {}, 1e-5),
     ("gemma2", dict(query_pre_attn_scalar=16), 1e-5), ("gemma3", dict(query_pre_attn_scalar=16), 1e-5)])
 def test_a_file_of_f32_gives_the_logits_of_its_folder(name, settings, tolerance, tmp_path):
     folder, file = folder_and_file(tmp_path, make(name, **settings))

@@ -22,7 +22,7 @@ RELATIVE = 1e-4
 # One model per class. The rotated part of GPT-NeoX's heads has four frequencies.
 WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
 WIDE = dict(hidden_size=64, num_attention_heads=2)
-NAMES = {"bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "mpnet": {}, "electra": {}, "olmo2": {}, "phi3": {}, "smollm3": {}, "granite": {}, "stablelm": {}, "starcoder2": {}, "mixtral": {}, "qwen3_moe": {}, "modernbert": {}, "gemma": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
+NAMES = {"bert": {}, "roberta": {}, "xlm-roberta": {}, "camembert": {}, "mpnet": {}, "electra": {}, "olmo2": {}, "phi3": {}, "smollm3": {}, "granite": {}, "stablelm": {}, "starcoder2": {}, "mixtral": {}, "qwen3_moe": {}, "gpt_oss": {}, "modernbert": {}, "gemma": {}, "distilbert": {}, "gpt2": {}, "llama": {}, "mistral": {}, "qwen2-windows": {}, "qwen3": WINDOWS, "gemma2": {},
          "gemma3": {}, "gpt_neox": WIDE}
 SHAPES = {"vocab_size", "hidden_size", "n_embd", "dim", "intermediate_size", "hidden_dim", "n_positions"}
 LENGTH = 40  # beyond the windows of tiny models
@@ -156,11 +156,11 @@ ALSO = {
     "num_attention_heads": {"bert": dict(hidden_size=48), **{name: dict(hidden_size=48) for name in AFTER_PADDING}, "distilbert": dict(dim=48), "gpt2": dict(n_embd=48),
                             "llama": dict(head_dim=4), "mistral": dict(head_dim=4), "qwen2-windows": dict(head_dim=4),
                             "gpt_neox": dict(hidden_size=512), "stablelm": dict(hidden_size=256), "modernbert": dict(hidden_size=48),
-                            "starcoder2": dict(hidden_size=48), "mixtral": dict(head_dim=4), "qwen3_moe": dict(head_dim=4),
+                            "starcoder2": dict(hidden_size=48), "mixtral": dict(head_dim=4), "qwen3_moe": dict(head_dim=4), "gpt_oss": dict(head_dim=4),
                             **{name: dict(head_dim=4) for name in ("olmo2", "phi3", "smollm3", "granite", "gemma")}},
     "num_key_value_heads": {"mistral": HEADS, "qwen2-windows": HEADS | dict(num_attention_heads=32),
                             "qwen3": dict(num_attention_heads=32), "gemma": dict(num_attention_heads=16),
-                            "mixtral": HEADS, "qwen3_moe": dict(head_dim=4), "stablelm": dict(num_attention_heads=32, hidden_size=256)},
+                            "mixtral": HEADS, "gpt_oss": HEADS, "qwen3_moe": dict(head_dim=4), "stablelm": dict(num_attention_heads=32, hidden_size=256)},
     "num_local_experts": {"qwen3_moe": dict(num_experts=DEFAULT)},
     "num_experts_per_tok": {"qwen3_moe": dict(num_experts=9)},
     "layer_norm_eps": {name: dict(tie_word_embeddings=False) for name in ("bert", *AFTER_PADDING, "electra")},

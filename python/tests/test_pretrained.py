@@ -104,6 +104,30 @@ def test_halves_are_read_as_they_are_stored(name, dtype, tmp_path):
     assert_near(model.logits(ids), read(theirs, ids).logits[0])
 
 
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def test_experts_in_mxfp4_are_read_as_numbers(tmp_path):
+    """Codes of 4 bits, two in a byte, the low half first; a power of two for 32 of them (Microscaling Formats 1.0)."""
+    theirs, generator = make("gpt_oss"), torch.Generator().manual_seed(7)
+    save(theirs, tmp_path)
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        codes = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(122, 126, (experts, outputs, inputs // 32), generator=generator, dtype=torch.uint8)
+        numbers = E2M1[torch.stack([codes & 15, codes >> 4], -1).long()].flatten(-2) * 2.0 ** (scales.float() - 127)[..., None]
+        with torch.no_grad():
+            theirs.get_parameter(name).copy_(numbers.flatten(-2).transpose(1, 2))
+        tensors |= {name + "_blocks": codes, name + "_scales": scales}
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+    ours = heed.load_model(tmp_path)
+    assert_near(ours.logits(ids_of(29)), read(theirs, ids_of(29)).logits[0])
+    assert ours.info["parameters"] == sum(one.numel() for one in theirs.parameters())
+
+
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama3", "qwen2", "gemma3"])
 def test_shards_are_one_model(name, tmp_path):
     theirs = make(name)

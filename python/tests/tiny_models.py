@@ -60,6 +60,8 @@ FAMILIES = {
     "mixtral": (t.MixtralForCausalLM, t.MixtralConfig, GROUPED | dict(num_local_experts=5)),
     "qwen3_moe": (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig,
                   GROUPED | dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, mlp_only_layers=[1])),
+    "gpt_oss": (t.GptOssForCausalLM, t.GptOssConfig,
+                GROUPED | dict(head_dim=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=8, intermediate_size=32)),
     "gemma": (t.GemmaForCausalLM, t.GemmaConfig, GROUPED | dict(head_dim=16)),
     "gemma2": (t.Gemma2ForCausalLM, t.Gemma2Config, GEMMA | dict(attn_logit_softcapping=2.0)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig,

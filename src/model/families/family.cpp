@@ -9,21 +9,23 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::array<const FamilyEntry*, 25> kFamilies = {
-    &kBert,    &kCamembert, &kDistilBert, &kElectra,   &kGemma,   &kGemma2,   &kGemma3,
-    &kGpt2,    &kGptNeox,   &kGranite,    &kLlama,     &kMistral, &kMixtral,  &kModernBert,
-    &kMpnet,   &kOlmo2,     &kPhi3,       &kQwen2,     &kQwen3,   &kQwen3Moe, &kRoberta,
-    &kSmolLm3, &kStableLm,  &kStarcoder2, &kXlmRoberta};
+constexpr std::array<const FamilyEntry*, 26> kFamilies = {
+    &kBert,       &kCamembert, &kDistilBert, &kElectra,    &kGemma,     &kGemma2,  &kGemma3,
+    &kGpt2,       &kGptNeox,   &kGptOss,     &kGranite,    &kLlama,     &kMistral, &kMixtral,
+    &kModernBert, &kMpnet,     &kOlmo2,      &kPhi3,       &kQwen2,     &kQwen3,   &kQwen3Moe,
+    &kRoberta,    &kSmolLm3,   &kStableLm,   &kStarcoder2, &kXlmRoberta};
 
 }  // namespace
 
 const FamilyEntry& family_of(const ModelConfig& config) {
   const std::string type = config.text("model_type");
-  if (config.has("quantization_config"))
-    config.fail("has quantization_config; heed reads weights of f32, bf16 and f16");
   std::string known;
   for (const FamilyEntry* family : kFamilies) {
-    if (family->model_type == type) return *family;
+    if (family->model_type == type) {
+      if (config.has("quantization_config") && !family->quantised)
+        config.fail("has quantization_config; heed reads weights of f32, bf16 and f16");
+      return *family;
+    }
     known += (known.empty() ? "" : ", ") + std::string(family->model_type);
   }
   config.fail("has model_type '" + type + "'; heed runs " + known +

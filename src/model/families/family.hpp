@@ -73,12 +73,13 @@ using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, 
 /// Each family's file ends with its entry.
 struct FamilyEntry {
   std::string_view model_type;
-  ConfigKeys keys;  ///< with the defaults of transformers' configuration class
+  ConfigKeys keys;         ///< with the defaults of transformers' configuration class
+  bool quantised = false;  ///< it reads quantization_config
   MakeFamily make;
 };
 extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
-    kGranite, kLlama, kMistral, kMixtral, kModernBert, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3, kQwen3Moe,
-    kRoberta, kSmolLm3, kStableLm, kStarcoder2, kXlmRoberta;
+    kGptOss, kGranite, kLlama, kMistral, kMixtral, kModernBert, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3,
+    kQwen3Moe, kRoberta, kSmolLm3, kStableLm, kStarcoder2, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);

@@ -19,6 +19,7 @@ struct GatedBlock {
   std::optional<RmsNormWeights> query_norm, key_norm;     // of heads, or of all heads at once
   std::optional<NormWeights> attention_after, mlp_after;  // the second norms of sandwiches
   LinearWeights query, key, value, output;
+  std::optional<Tensor> sinks;  // [H]
   std::variant<MlpWeights, MixtureWeights> feed_forward;
 };
 
@@ -80,6 +81,7 @@ class GatedDecoder final : public Family {
     made.options.causal = causal_;
     made.options.scale = rules_.scale;
     made.options.softcap = rules_.softcap;
+    if (block.sinks) made.options.sinks = block.sinks->view();
     made.options.window = {.left = reach, .right = causal_ ? -1 : reach};
     return made;
   }
@@ -178,6 +180,7 @@ class GatedDecoder final : public Family {
       block.value = linear_weights(weights, at + "v_proj", key_dim, dim_, bias);
     }
     block.output = linear_weights(weights, at + "o_proj", dim_, query_dim, rules_.output_bias);
+    if (rules_.sinks) block.sinks = weights.vector(at + "sinks", heads_);
     if (!rules_.head_norms && !rules_.whole_norms) return;
     const auto norm_of = [&](const char* name, std::int64_t all) {
       return rms_norm_weights(weights, at + name, rules_.head_norms ? head_dim_ : all, rules_.epsilon,
@@ -206,16 +209,21 @@ class GatedDecoder final : public Family {
   MixtureWeights read_mixture(Weights& weights, const std::string& at) const {
     const MixtureRules& rules = rules_.mixture;
     MixtureWeights made;
-    made.router = linear_weights(weights, at + "gate", rules.experts, dim_, false);
+    made.router = linear_weights(weights, at + rules.router, rules.experts, dim_, rules.bias);
     made.chosen = rules.chosen;
     made.over_chosen = rules.over_chosen;
+    if (rules.read_experts && !weights.contains(at + "experts.0." + rules.gate + ".weight")) {
+      made.experts = rules.read_experts(weights, at + "experts.");
+      return made;
+    }
     for (std::int64_t e = 0; e < rules.experts; ++e) {
       const std::string expert = at + "experts." + std::to_string(e) + ".";
       MlpWeights& one = made.experts.emplace_back();
       one.activation = rules_.activation;
-      one.gate = linear_weights(weights, expert + rules.gate, rules.inner, dim_, false);
-      one.up = linear_weights(weights, expert + rules.up, rules.inner, dim_, false);
-      one.down = linear_weights(weights, expert + rules.down, dim_, rules.inner, false);
+      one.clamped = rules.clamped;
+      one.gate = linear_weights(weights, expert + rules.gate, rules.inner, dim_, rules.bias);
+      one.up = linear_weights(weights, expert + rules.up, rules.inner, dim_, rules.bias);
+      one.down = linear_weights(weights, expert + rules.down, dim_, rules.inner, rules.bias);
     }
     return made;
   }

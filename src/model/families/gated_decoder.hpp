@@ -20,6 +20,7 @@
 
 #include "model/families/family.hpp"
 #include "model/layers/activations.hpp"
+#include "model/layers/mlp.hpp"
 #include "model/layers/rope.hpp"
 
 namespace heed::detail {
@@ -32,7 +33,12 @@ struct MixtureRules {
   bool over_chosen = true;   ///< whether the weights of the chosen experts sum to 1
   std::vector<bool> layers;  ///< whether a layer has one; empty: all have
   const char* block = "mlp.";
+  const char* router = "gate";
+  bool bias = false;  ///< of the router and of experts
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";
+  std::optional<ClampedGate> clamped{};
+  /// Reads experts that are not tensors of their own (gpt-oss); nothing: they are.
+  std::function<std::vector<MlpWeights>(Weights& weights, const std::string& at)> read_experts{};
 };
 
 struct GatedDecoderRules {
@@ -44,6 +50,7 @@ struct GatedDecoderRules {
   const char *up = "up_proj", *down = "down_proj";  ///< names of the MLP's matrices
   MixtureRules mixture;
   bool query_key_value_bias = false, output_bias = false, mlp_bias = false;
+  bool sinks = false;           ///< a learned logit of each head, in the denominator alone
   bool fused = false;           ///< q, k, v are one matrix, and so are gate and up
   bool head_norms = false;      ///< norms on queries and keys, head by head
   bool whole_norms = false;     ///< the same over all heads at once

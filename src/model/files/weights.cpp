@@ -97,7 +97,9 @@ std::shared_ptr<Weights> Weights::open(const std::string& folder) {
         data = static_cast<const std::byte*>(copy->view().data());
         weights->keep(std::move(copy));
       }
-      weights->add(tensor.name, {data, weight_format_of(*tensor.type->dtype), tensor.shape, file.subject()});
+      const DType dtype = *tensor.type->dtype;
+      weights->add(tensor.name,
+                   {data, weight_format_of(dtype), tensor.shape, file.subject(), dtype == DType::u8});
     }
   }
   return weights;
@@ -109,12 +111,13 @@ void Weights::add(const std::string& name, StoredWeight weight) {
     fail(file, "has a tensor " + io::detail::printable(name) + " that is also in another file");
 }
 
-const StoredWeight& Weights::take(const std::string& name, const Dims& shape) {
+const StoredWeight& Weights::take(const std::string& name, const Dims& shape, bool bytes) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
     fail(subject_, "has no tensor " + shown(name) + ", which the model of its " + configuration_ + " needs");
   const StoredWeight& stored = found->second;
-  if (stored.data == nullptr || stored.format == nullptr)
+  if (bytes && !stored.bytes) fail(stored.file, "has a tensor " + shown(name) + " that is not u8");
+  if (!bytes && (stored.data == nullptr || stored.format == nullptr))
     fail(stored.file, "has a tensor " + shown(name) + " that is neither f32 nor bf16 nor f16");
   if (stored.shape != shape)
     fail(stored.file, "has a tensor " + shown(name) + " of shape " + to_string(stored.shape) + "; " +
@@ -127,6 +130,19 @@ const StoredWeight& Weights::take(const std::string& name, const Dims& shape) {
 WeightMatrix Weights::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
   const StoredWeight& stored = take(name, {rows, columns});
   return {stored.data, stored.format, rows, columns};
+}
+
+std::vector<WeightMatrix> Weights::matrices(const std::string& name, std::int64_t count, std::int64_t rows,
+                                            std::int64_t columns) {
+  const StoredWeight& stored = take(name, {count, rows, columns});
+  const WeightMatrix all = {stored.data, stored.format, count * rows, columns};
+  std::vector<WeightMatrix> made;
+  for (std::int64_t i = 0; i < count; ++i) made.push_back(rows_between(all, i * rows, rows));
+  return made;
+}
+
+const std::uint8_t* Weights::bytes(const std::string& name, const Dims& shape) {
+  return static_cast<const std::uint8_t*>(take(name, shape, true).data);
 }
 
 Tensor Weights::vector(const std::string& name, std::int64_t size) {

@@ -41,9 +41,10 @@ void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t beg
 /// A tensor of a file.
 struct StoredWeight {
   const void* data = nullptr;
-  const WeightFormat* format = nullptr;  ///< nullptr: a type that no weight may have
+  const WeightFormat* format = nullptr;  ///< nullptr: a type that no matrix or vector may have
   Dims shape;
-  std::string file;  ///< the file's name in messages
+  std::string file;    ///< the file's name in messages
+  bool bytes = false;  ///< the type is u8
 };
 
 /// All tensors of a folder by name. It keeps the files mapped, and the results of matrix() point into them.
@@ -69,6 +70,11 @@ class Weights {
 
   [[nodiscard]] bool contains(const std::string& name) const { return tensors_.contains(name); }
   [[nodiscard]] WeightMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
+  /// Matrices [rows, columns] of one tensor [count, rows, columns].
+  [[nodiscard]] std::vector<WeightMatrix> matrices(const std::string& name, std::int64_t count,
+                                                   std::int64_t rows, std::int64_t columns);
+  /// The bytes of a tensor of u8.
+  [[nodiscard]] const std::uint8_t* bytes(const std::string& name, const Dims& shape);
   /// A copy in f32, [size].
   [[nodiscard]] Tensor vector(const std::string& name, std::int64_t size);
   /// Marks an optional tensor, which heed does not need.
@@ -81,7 +87,7 @@ class Weights {
   void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
  private:
-  const StoredWeight& take(const std::string& name, const Dims& shape);
+  const StoredWeight& take(const std::string& name, const Dims& shape, bool bytes = false);
   [[nodiscard]] std::string shown(const std::string& name) const {
     return name_in_file_ ? name_in_file_(name) : name;
   }

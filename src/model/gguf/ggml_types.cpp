@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/gguf/block_formats.hpp"
+#include "model/files/block_formats.hpp"
 
 namespace heed::detail {
 namespace {

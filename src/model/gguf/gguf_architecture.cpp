@@ -51,6 +51,13 @@ constexpr std::array<GgufTensorName, 5> kQwenMoeNames = {{{"ffn_norm", "post_att
                                                           {"ffn_up_exps", "mlp.experts.*.up_proj"},
                                                           {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
 
+constexpr std::array<GgufTensorName, 6> kGptOssNames = {{{"post_attention_norm", "post_attention_layernorm"},
+                                                         {"attn_sinks", "self_attn.sinks"},
+                                                         {"ffn_gate_inp", "mlp.router"},
+                                                         {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                                         {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                                         {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+
 double real_or(const GgufFile& file, const std::string& name, double fallback) {
   const GgufValue* value = file.find(name);
   return value == nullptr ? fallback : value->real();
@@ -141,6 +148,17 @@ void complete_qwen3_moe(std::span<const GgufFile> parts, const std::string& root
   config["norm_topk_prob"] = true;
 }
 
+// The model's own ramp of YaRN is not rounded to pairs.
+void complete_gpt_oss(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  const GgufFile& file = parts.front();
+  config["num_local_experts"] = file.at(root + "expert_count").integer();
+  config["num_experts_per_tok"] = file.at(root + "expert_used_count").integer();
+  config["intermediate_size"] = file.at(root + "expert_feed_forward_length").integer();
+  config["sliding_window"] = file.at(root + "attention.sliding_window").integer();
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
+  config["rope_scaling"]["truncate"] = false;
+}
+
 const std::vector<GgufArchitecture>& architectures() {
   static const std::vector<GgufArchitecture> all = {
       {.name = "llama", .model_type = "llama", .names = kLlamaNorms, .interleaved = true},
@@ -158,6 +176,12 @@ const std::vector<GgufArchitecture>& architectures() {
        .experts = true,
        .values = {"expert_feed_forward_length"},
        .complete = complete_qwen3_moe},
+      {.name = "gpt-oss",
+       .model_type = "gpt_oss",
+       .names = kGptOssNames,
+       .experts = true,
+       .values = {"expert_feed_forward_length", "attention.sliding_window"},
+       .complete = complete_gpt_oss},
       {.name = "starcoder2",
        .model_type = "starcoder2",
        .names = kStarcoderNames,
@@ -267,7 +291,8 @@ std::string safetensors_name(const GgufArchitecture& architecture, std::string_v
   if (end == std::string_view::npos) return {};
   return first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
     if (one.gguf != stem.substr(end + 1)) return {};
-    return "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors) + ending;
+    const std::string own = "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors);
+    return own.ends_with(".sinks") ? own : own + ending;  // a parameter, not a layer with a weight
   });
 }
 

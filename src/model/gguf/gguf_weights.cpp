@@ -78,20 +78,22 @@ class GgufTensors {
     claimed_.emplace(begin, begin + bytes);
   }
 
-  // A matrix of each expert, [E, N, K].
+  // A matrix of each expert, [E, N, K], or a bias, [E, N].
   void add_experts(const std::string& name, std::size_t star, const GgufTensor& tensor,
                    const WeightFormat& format, const std::string& named) {
-    if (tensor.sizes.size() != 3)
-      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes.size()) +
-                                " sizes; 3 are expected for the matrices of experts");
-    if (tensor.sizes[2] > kMaxExperts)
-      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes[2]) + " experts; at most " +
+    const std::size_t sizes = name.ends_with(".bias") ? 2 : 3;
+    if (tensor.sizes.size() != sizes)
+      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes.size()) + " sizes; " +
+                                std::to_string(sizes) + " are expected for all experts");
+    const std::int64_t experts = tensor.sizes.back();
+    if (experts > kMaxExperts)
+      fail(file_.subject(), named + " of " + std::to_string(experts) + " experts; at most " +
                                 std::to_string(kMaxExperts) + " are expected");
-    const std::int64_t inputs = tensor.sizes[0], outputs = tensor.sizes[1];
-    for (std::int64_t e = 0; e < tensor.sizes[2]; ++e)
+    const Dims shape = sizes == 2 ? Dims{tensor.sizes[0]} : Dims{tensor.sizes[1], tensor.sizes[0]};
+    for (std::int64_t e = 0; e < experts; ++e)
       weights_.add(std::string(name).replace(star, 1, std::to_string(e)),
-                   {file_.data() + tensor.offset + e * bytes_of(format, inputs * outputs), &format,
-                    Dims{outputs, inputs}, file_.subject()});
+                   {file_.data() + tensor.offset + e * bytes_of(format, tensor.count / experts), &format,
+                    shape, file_.subject()});
   }
 
   // The weights of a norm without the architecture's offset, in f32.

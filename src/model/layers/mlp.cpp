@@ -1,6 +1,7 @@
 #include "model/layers/mlp.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "heed/parallel.hpp"
 
@@ -22,6 +23,36 @@ void combine(Tensor& to, const Tensor& x, int threads, Function function) {
   });
 }
 
+float gated(float gate, float up, const ClampedGate& rules) {
+  const float g = std::min(gate, rules.limit);
+  return (std::clamp(up, -rules.limit, rules.limit) + 1) * (g / (1 + std::exp(-rules.alpha * g)));
+}
+
+// Gates and ups in turns, [R, 2 I] → [R, I].
+Tensor gated_in_turns(const Tensor& both, const ClampedGate& rules) {
+  Tensor made = Tensor::uninitialized({both.size(0), both.size(1) / 2}, DType::f32);
+  const float* from = both.values<float>().data();
+  for (float& one : made.values<float>()) {
+    one = gated(from[0], from[1], rules);
+    from += 2;
+  }
+  return made;
+}
+
+Tensor hidden_layer(const TensorView& x, const MlpWeights& weights, int threads) {
+  if (weights.in_turns) return gated_in_turns(linear(x, weights.up, threads), *weights.clamped);
+  Tensor hidden = linear(x, weights.gate ? *weights.gate : weights.up, threads);
+  if (weights.clamped) {
+    combine(hidden, linear(x, weights.up, threads), threads,
+            [rules = *weights.clamped](float gate, float up) { return gated(gate, up, rules); });
+    return hidden;
+  }
+  activate(weights.activation, hidden, threads);
+  if (weights.gate)
+    combine(hidden, linear(x, weights.up, threads), threads, [](float a, float b) { return a * b; });
+  return hidden;
+}
+
 }  // namespace
 
 void add_to(Tensor& to, const Tensor& x, int threads) {
@@ -33,11 +64,8 @@ Tensor mlp(const TensorView& x, const MlpWeights& weights, int threads) {
   for (std::int64_t row = 0; row < x.size(0); row += kHiddenRows) {
     const std::int64_t rows = std::min(kHiddenRows, x.size(0) - row);
     const TensorView part = x.narrow(0, row, rows);
-    Tensor hidden = linear(part, weights.gate ? *weights.gate : weights.up, threads);
-    activate(weights.activation, hidden, threads);
-    if (weights.gate)
-      combine(hidden, linear(part, weights.up, threads), threads, [](float a, float b) { return a * b; });
-    copy(linear(hidden, weights.down, threads), y.mutable_view().narrow(0, row, rows));
+    copy(linear(hidden_layer(part, weights, threads), weights.down, threads),
+         y.mutable_view().narrow(0, row, rows));
   }
   return y;
 }

@@ -7,11 +7,18 @@
 
 namespace heed::detail {
 
+/// gpt-oss's gate: (clamp(u, -limit, limit) + 1) g sigmoid(alpha g) with g = min(gate, limit).
+struct ClampedGate {
+  float alpha = 1.702f, limit = 7;
+};
+
 /// down(act(up(x))); with a gate, down(act(gate(x)) * up(x)) (Shazeer 2020).
 struct MlpWeights {
   std::optional<LinearWeights> gate;
   LinearWeights up, down;
   Activation activation = Activation::gelu;
+  std::optional<ClampedGate> clamped{};  ///< in place of act(gate) * up
+  bool in_turns = false;                 ///< `up` gives gates and ups in turns; `gate` is absent
 };
 
 /// x [R, D], contiguous → [R, D].

@@ -1,4 +1,4 @@
-#include "model/gguf/block_formats.hpp"
+#include "model/files/block_formats.hpp"
 
 namespace heed::detail {
 
