@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "each_target.hpp"
 #include "gguf_bytes.hpp"
+#include "heed/attention/targets.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/model/model.hpp"
 #include "io_support.hpp"
@@ -111,7 +113,7 @@ TEST(Gguf, ReadsQ4_0) {
 }
 
 // Blocks of random bytes, and what PyPI's gguf reads from them (tests/python/make_ggml_golden.py). Bit for
-// bit: each number is a few products of f32 in a fixed order.
+// bit, on every target of this machine: each number is a few products of f32 in a fixed order.
 TEST(Gguf, ReadsTheNumbersOfTheGgufPackage) {
   const heed::io::SafetensorsReader golden(std::string(HEED_TEST_DATA) + "/ggml_blocks.safetensors");
   int types = 0;
@@ -125,13 +127,17 @@ TEST(Gguf, ReadsTheNumbersOfTheGgufPackage) {
     EXPECT_EQ(format->name, type);
     const heed::Tensor bytes = golden.read(type + ".bytes"), numbers = golden.read(type + ".numbers");
     ASSERT_EQ(bytes.count(), heed::detail::bytes_of(*format, numbers.count())) << type;
-    Row found(static_cast<std::size_t>(numbers.count()));
-    format->read(bytes.values<std::uint8_t>().data(), numbers.count(), found.data());
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      const float expected = numbers.values<float>()[i];
-      if (std::isnan(expected) && std::isnan(found[i])) continue;
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected))
-          << type << " " << i;
+    heed::test::EachTarget each;
+    for (const std::string& target : each.available()) {
+      heed::set_target(target);
+      Row found(static_cast<std::size_t>(numbers.count()));
+      heed::detail::read_numbers(*format, bytes.values<std::uint8_t>().data(), numbers.count(), found.data());
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const float expected = numbers.values<float>()[i];
+        if (std::isnan(expected) && std::isnan(found[i])) continue;
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected))
+            << target << " " << type << " " << i;
+      }
     }
     ++types;
   }

@@ -285,6 +285,7 @@ def test_every_value_of_the_architecture_is_read_unused_or_refused(tmp_path):
                     unused.append(key)
     assert sorted(set(unused)) == ["llama.context_length", "llama.expert_used_count", "llama.pooling_type",
                                    "llama.rope.scaling.finetuned", "llama.rope.scaling.original_context_length",
+                                   "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_beta_slow",  # another type
                                    "llama.tensor_data_layout"]
 
 

@@ -10,7 +10,11 @@ namespace {
 std::unique_ptr<const Family> make_phi3(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.fused = true;
-  rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
+  const RopeRules rope = rope_rules(config);
+  if (rope.kind != RopeKind::plain && rope.kind != RopeKind::longrope)
+    config.fail(
+        "has rope_parameters of another rope_type than default and longrope, which heed's phi3 expects");
+  rules.rope = rules.window_rope = whole_rope(config, info, rope);
   const auto window = sliding_window(config);
   rules.reaches =
       layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
