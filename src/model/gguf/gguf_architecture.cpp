@@ -291,7 +291,8 @@ std::string safetensors_name(const GgufArchitecture& architecture, std::string_v
   if (end == std::string_view::npos) return {};
   return first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
     if (one.gguf != stem.substr(end + 1)) return {};
-    const std::string own = "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors);
+    const std::string own =
+        "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors);
     return own.ends_with(".sinks") ? own : own + ending;  // a parameter, not a layer with a weight
   });
 }
