@@ -174,7 +174,8 @@ def _check(model: type[PreTrainedModel], anew: bool = True) -> None:
     """Refuses a class that is instantiated, or whose attention is changed, if it would ignore heed."""
     if not _takes_functions(model) or not (anew or model._can_set_attn_implementation()):
         raise ValueError(f'attn_implementation is "heed", but {model.__name__} does not take its attention from '
-                         'transformers\' AttentionInterface: expected "eager"')
+                         'transformers\' AttentionInterface: expected "eager", with which heed.transformers.look() shows '
+                         'the weights that the model returns')
 
 
 def _wanted(config: Any, implementation: Any) -> Iterator[tuple[int, Any]]:

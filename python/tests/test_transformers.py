@@ -194,7 +194,8 @@ def test_a_model_with_attention_of_its_own_is_refused_however_heed_is_asked_for(
     model.save_pretrained(tmp_path)
     loaded = model.config._attn_implementation
     refused = (f'attn_implementation is "heed", but {name} does not take its attention from transformers\' '
-               'AttentionInterface: expected "eager"')
+               'AttentionInterface: expected "eager", with which heed.transformers.look() shows the weights that the model '
+               'returns')
     for ask in (
         lambda: model_class._from_config(config(kind, **settings), attn_implementation="heed"),
         lambda: model_class(config(kind, **settings, attn_implementation="heed")),

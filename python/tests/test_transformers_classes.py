@@ -4,6 +4,7 @@ One class per type runs. The others have the same layers with other heads; they 
 
 import copy
 import inspect
+import pathlib
 import re
 
 import pytest
@@ -24,7 +25,8 @@ TYPES = small_models.model_types()
 # Some layers of f32 matrix products, in which attention differs by some rounding errors; largest seen: 4e-6.
 TOLERANCE = 2e-5
 SENTENCE = re.compile(r'attn_implementation is "heed", (but \w+ does not take its attention from transformers\' '
-                      r'AttentionInterface|which does not know what \w+ passes as \w+): expected "eager"')
+                      r'AttentionInterface: expected "eager", with which heed.transformers.look\(\) shows the weights that '
+                      r'the model returns|which does not know what \w+ passes as \w+: expected "eager")')
 # Types that do not run here, by reason. Their parts are types of their own, and most of those run.
 NOT_SMALL = {
     "its sizes are in lists or in code, and too large": """
@@ -45,10 +47,6 @@ NOT_SMALL = {
 }
 NOT_RUN = {kind: reason for reason, kinds in NOT_SMALL.items() for kind in kinds.split()}
 LARGEST = 1.5e7
-# Widely used types, to ensure that not all are refused.
-ACCEPTED = """albert bart bert clip deepseek_v3 distilbert electra gemma gemma2 gemma3_text gemma4_text gpt2 gpt_neox
-    gpt_oss granite jamba llama llava m2m_100 mistral mixtral modernbert olmo2 opt phi3 qwen2 qwen2_vl qwen3 qwen3_moe
-    roberta siglip smollm3 t5 vit wav2vec2 whisper xlm-roberta""".split()
 NO_ATTENTION = ["muse_spark_audio"]
 # Types whose eager attention is no valid reference; they are compared with transformers' sdpa.
 SDPA = {
@@ -57,6 +55,22 @@ SDPA = {
     "nemotron_asr_streaming": "the same",
     "nemotron_asr_streaming_encoder": "the same",
 }
+
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/model-types.md"
+NATIVE, RUN, NOT_RUN_HERE, EAGER, NONE = (
+    "Read from a folder", 'In transformers with attn_implementation="heed"',
+    'In transformers with attn_implementation="heed", but not run by the tests',
+    'With attn_implementation="eager" alone', "Without a model")
+
+
+def listed():
+    """{heading of docs/model-types.md: the types that it lists}."""
+    parts = [part.strip().split("\n") for part in DOCUMENT.read_text().split("\n## ")[1:]]
+    return {lines[0]: " ".join("\n".join(lines).split("\n\n")[-1].split("\n")).split(", ") for lines in parts}
+
+
+LISTED = {kind: heading for heading, kinds in listed().items() if heading != NATIVE for kind in kinds}
 
 
 def representative(kind):
@@ -179,13 +193,22 @@ def check_causality(eager, ours, given):
 
 
 def test_what_is_named_here_is_there():
-    assert {*NOT_RUN, *SDPA, *ACCEPTED, *NO_ATTENTION} <= set(TYPES)
+    assert {*NOT_RUN, *SDPA, *NO_ATTENTION} <= set(TYPES)
+    assert set(LISTED) == set(TYPES) and sum(map(len, listed().values())) == len(TYPES) + len(listed()[NATIVE])
+
+
+def test_the_families_of_folders_are_those_of_the_document(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(OSError) as error:
+        heed.load_model(tmp_path)
+    assert re.search("heed runs ([^.]*)[.]", str(error.value))[1].split(", ") == listed()[NATIVE]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_model_is_refused_or_says_what_it_says_with_eager(kind, calls):
     model = representative(kind)
     if model is None:
+        assert LISTED[kind] == NONE
         pytest.skip("its classes need a library that is not installed, or are not exported")
     if kind in NOT_RUN:
         pytest.skip(NOT_RUN[kind])
@@ -193,9 +216,10 @@ def test_a_model_is_refused_or_says_what_it_says_with_eager(kind, calls):
         config = small_models.small(CONFIG_MAPPING[kind]())
         ours = make(model, config, "heed")
     except ImportError as error:
+        assert LISTED[kind] in (NOT_RUN_HERE, EAGER)
         pytest.skip(" ".join(str(error).split())[:60])
     except ValueError as error:
-        assert SENTENCE.fullmatch(str(error)) and kind not in ACCEPTED, error
+        assert SENTENCE.fullmatch(str(error)) and LISTED[kind] == EAGER, error
         return
     eager = make(model, config, "eager")
     small_models.randomise(eager)
@@ -212,10 +236,11 @@ def test_a_model_is_refused_or_says_what_it_says_with_eager(kind, calls):
         try:
             got = seen(run(ours, padded), side, held, padded)
         except ValueError as error:
-            assert SENTENCE.fullmatch(str(error)), error
+            assert SENTENCE.fullmatch(str(error)) and LISTED[kind] == EAGER, error
             return
         assert calls.count > 0 or kind in NO_ATTENTION
         assert difference(got, expected) <= TOLERANCE, side
+    assert LISTED[kind] == RUN
     if kind not in NO_ATTENTION:
         check_causality(yardstick, ours, given)
         calls.wrong = True
@@ -233,4 +258,7 @@ def test_all_classes_of_a_type_are_refused_or_none(kind):
         return False
 
     found = small_models.classes(TYPES[kind])
-    assert len({is_refused(model) for model in found}) <= 1
+    refused = {is_refused(model) for model in found}
+    assert len(refused) <= 1
+    if kind in NOT_RUN:
+        assert LISTED[kind] == (EAGER if True in refused else NOT_RUN_HERE)

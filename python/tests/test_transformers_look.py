@@ -45,7 +45,24 @@ MODELS = {
         "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 128,
         "decoder_start_token_id": 2, "eos_token_id": None, "forced_eos_token_id": None}), "byte-level"),
 }
-SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", "GPT-Neo"]
+# Models with attention of their own, which refuse "heed": the report contains the weights that they return.
+BY_HAND = {
+    "GPT-Neo": MODELS["GPT-Neo"],
+    "MPNet": (of("MPNetForMaskedLM", "MPNetConfig", SMALL | {"pad_token_id": 1}), "WordPiece"),
+    "DeBERTa 2": (of("DebertaV2ForMaskedLM", "DebertaV2Config", SMALL | {
+        "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}), "WordPiece"),
+    "Bloom": (of("BloomForCausalLM", "BloomConfig", {"vocab_size": 450, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+              "byte-level"),
+    "Falcon": (of("FalconForCausalLM", "FalconConfig", {
+        "vocab_size": 450, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}), "byte-level"),
+    "MPT": (of("MptForCausalLM", "MptConfig", {"vocab_size": 450, "d_model": 32, "n_layers": 2, "n_heads": 4,
+                                               "max_seq_len": 128}), "byte-level"),
+    "XGLM": (of("XGLMForCausalLM", "XGLMConfig", {
+        "vocab_size": 450, "d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4}), "byte-level"),
+    "BLIP": (of("BlipTextLMHeadModel", "BlipTextConfig", SMALL | {"encoder_hidden_size": 32}), "WordPiece"),
+}
+MODELS |= BY_HAND
+SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", *BY_HAND]
 
 
 @functools.cache
