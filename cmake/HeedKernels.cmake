@@ -110,7 +110,7 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 else()
   set(kernel_units plain)
 endif()
-if(HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS)
+if((HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS) AND NOT CMAKE_CROSSCOMPILING)
   list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # only for tests
 endif()
 

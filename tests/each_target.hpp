@@ -22,9 +22,6 @@ class EachTarget {
     for (const Target& target : targets()) {
       if (target.chosen) before_ = target.name;
       if (is_forced_ && !target.chosen) continue;
-#if defined(HEED_EMULATED)
-      if (target.name.ends_with("emulated")) continue;  // skip emulations on an emulated processor
-#endif
       (target.available ? available_ : missing_).push_back(target.name);
     }
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -129,6 +130,7 @@ class Child {
   }
   ~Child() {
     close(results_);
+    kill(process_, SIGKILL);  // the other children hold this end of its pipe too, so it would wait to write
     waitpid(process_, nullptr, 0);
   }
   Child(const Child&) = delete;

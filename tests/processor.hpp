@@ -64,7 +64,12 @@ inline bool system_gives_tiles() {
 
 /// Whether this machine has an instruction set of the kernel.
 inline bool processor_has(std::string_view isa) {
-  if (isa == "plain" || isa.ends_with("emulated")) return true;
+  if (isa == "plain") return true;
+#if defined(HEED_EMULATED)
+  if (isa.ends_with("emulated")) return false;  // a cross build has no emulations
+#else
+  if (isa.ends_with("emulated")) return true;
+#endif
 #if defined(__aarch64__)
   std::uint64_t features = 0;  // the register that reports BF16 in bits 44 to 47
   asm("mrs %0, id_aa64isar1_el1" : "=r"(features));

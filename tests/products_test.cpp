@@ -183,7 +183,8 @@ double activated(Activation activation, double x) {
 TEST(Activations, ErrByLessThanTheirBoundOnEveryFloat) {
   EachTarget each;
   std::vector<float> all;
-  for (std::uint64_t bits = 0; bits < 0x100000000; bits += 2003)
+  const std::uint64_t step = heed::test::makes_all_calls() ? 2003 : 20011;
+  for (std::uint64_t bits = 0; bits < 0x100000000; bits += step)
     if (const float x = std::bit_cast<float>(static_cast<std::uint32_t>(bits)); std::isfinite(x))
       all.push_back(x);
   for (const float x : {0.0f, -0.0f, std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()})
