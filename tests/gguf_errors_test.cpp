@@ -212,7 +212,7 @@ TEST(GgufErrors, Metadata) {
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
       {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, qwen3moe, gpt-oss, starcoder2, "
-       "stablelm, olmo2, phi3, smollm3, granite, gemma, gemma2, gemma3 from GGUF",
+       "stablelm, gpt2, gptneox, bert, olmo2, phi3, smollm3, granite, gemma, gemma2, gemma3 from GGUF",
        with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has no llama.expert_used_count", with("llama.expert_count", u32_value(4))},
@@ -365,6 +365,7 @@ TEST(GgufErrors, Tokenizers) {
        pieces("tokens", texts_value({"a", "b", std::string(513, 'c')}))},
       {"has tokenizer.ggml.bos_token_id 3; 0 to 2 is expected", pieces("bos_token_id", u32_value(3))},
       {"has tokenizer.ggml.unknown_token_id 3; 0 to 2 is expected", pieces("unknown_token_id", u32_value(3))},
+      {"has tokenizer.ggml.unknown_token_id 100; 0 to 2 is expected", pieces("model", text_value("bert"))},
       {"has 'tokenizer.ggml.add_bos_token' that is neither true nor false",
        bytes("add_bos_token", u32_value(1))},
       {"has no tokenizer.ggml.eos_token_id", bytes("add_eos_token", flag_value(true))},
@@ -392,8 +393,8 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
     };
   };
   expect("has no tokenizer.ggml.model", [](GgufBytes& /*file*/) {});
-  expect("has tokenizer.ggml.model 'bert', which heed does not know; gpt2 or llama is expected",
-         set("model", "bert"));
+  expect("has tokenizer.ggml.model 't5', which heed does not know; gpt2, llama or bert is expected",
+         set("model", "t5"));
   expect("has tokenizer.ggml.pre 'tekken', which heed does not know", set("pre", "tekken"));
   expect("has no tokenizer.ggml.pre, which tells how to split texts", [](GgufBytes& file) {
     add_byte_level(file);

@@ -31,16 +31,34 @@ OTHER_NAMES = {
                 **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
     "qwen3_moe": {"mlp.gate": "ffn_gate_inp", **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
 }
+# Families whose tensors do not stand under "model.": {what stands before a block's number: names}.
+ROOTS = {"gpt2": "transformer.h.", "gpt_neox": "gpt_neox.layers.", "bert": "bert.encoder.layer."}
+OTHER_NAMES |= {
+    "gpt2": {"transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
+             "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
+             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "gpt_neox": {"gpt_neox.embed_in": "token_embd", "gpt_neox.final_layer_norm": "output_norm", "embed_out": "output",
+                 "attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
+                 "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
+    "bert": {"bert.embeddings.word_embeddings": "token_embd", "bert.embeddings.position_embeddings": "position_embd",
+             "bert.embeddings.token_type_embeddings": "token_types", "bert.embeddings.LayerNorm": "token_embd_norm",
+             "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
+             "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
+             "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"},
+}
 INTERLEAVED = ("llama", "smollm3", "granite", "mixtral")
-ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # where it is not model_type
+ARCHITECTURES = {"gemma3_text": "gemma3", "gpt_neox": "gptneox", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # where it is not model_type
+EPSILONS = {"starcoder2": "norm_epsilon", "stablelm": "layer_norm_eps", "gpt2": "layer_norm_epsilon",
+            "gpt_neox": "layer_norm_eps", "bert": "layer_norm_eps"}
 TYPES = gguf.GGMLQuantizationType
 
 
 def gguf_name(name, family):
     names = NAMES | OTHER_NAMES.get(family, {})
     stem, ending = name.rsplit(".", 1)
-    if stem.startswith("model.layers."):
-        layer, part = stem.removeprefix("model.layers.").split(".", 1)
+    root = ROOTS.get(family, "model.layers.")
+    if stem.startswith(root):
+        layer, part = stem.removeprefix(root).split(".", 1)
         return f"blk.{layer}.{names[part]}.{ending}"
     return f"{names[stem]}.{ending}"
 
@@ -56,26 +74,30 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     Tensors in `stored` are bytes of type `kind`. `edit` makes changes through the writer."""
     family = config.model_type
     writer = gguf.GGUFWriter(str(path), ARCHITECTURES.get(family, family), split_max_tensors=tensors_a_part)
-    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    heads, groups = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_feed_forward_length(4 * config.n_embd if family == "gpt2" else config.intermediate_size)
     writer.add_head_count(heads)
     writer.add_head_count_kv(groups)
-    if family in ("starcoder2", "stablelm"):
-        writer.add_layer_norm_eps(config.norm_epsilon if family == "starcoder2" else config.layer_norm_eps)
+    if family in EPSILONS:
+        writer.add_layer_norm_eps(getattr(config, EPSILONS[family]))
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if family == "stablelm":
+    if family == "bert":
+        writer.add_causal_attention(False)
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
+    if family in ("stablelm", "gpt_neox", "phi3"):
         writer.add_rope_dimension_count(int(config.rope_parameters["partial_rotary_factor"] * config.hidden_size // heads))
+    if family in ("stablelm", "gpt_neox"):
         writer.add_parallel_residual(config.use_parallel_residual)
     if family in ("mixtral", "qwen3_moe", "gpt_oss"):
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
     if family in ("qwen3_moe", "gpt_oss"):
         writer.add_expert_feed_forward_length(getattr(config, "moe_intermediate_size", config.intermediate_size))
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", {"rope_theta": 10000.0, "rope_type": "default"})
     rope = rope.get("full_attention", rope)
     if family in ("phi3", "gpt_oss") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
@@ -97,7 +119,12 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
-    if rope["rope_type"] == "yarn":
+    if rope["rope_type"] == "longrope":
+        for kind in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{kind}.weight", np.array(rope[f"{kind}_factor"], np.float32))
+        factor = config.max_position_embeddings / rope["original_max_position_embeddings"]
+        writer.add_rope_scaling_attn_factors((1 + np.log(factor) / np.log(rope["original_max_position_embeddings"])) ** 0.5)
+    if rope["rope_type"] in ("yarn", "longrope"):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if edit:
         edit(writer)
@@ -105,6 +132,10 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
         rows, raw = (stored[name], kind) if name in stored else (tensor.numpy(), None)
         if family in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             rows = interleaved(rows, heads if ".q_proj." in name else groups)
+        if family == "gpt2" and ".c_" in name:  # Conv1D
+            rows = rows.T
+        if family == "gpt_neox" and ".query_key_value." in name:
+            rows = rows.reshape(heads, 3, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
         if family.startswith("gemma") and name.endswith("norm.weight"):
             rows = rows + np.float32(1)
         writer.add_tensor(gguf_name(name, family), np.ascontiguousarray(rows), raw_dtype=raw)
@@ -142,7 +173,7 @@ def state_of(model):
             state[name] = weight
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
-    return state
+    return {name: weight for name, weight in state.items() if not name.startswith("cls.")}  # files hold BERT's encoder alone
 
 
 def folder_and_file(tmp_path, model, **how):
@@ -154,9 +185,10 @@ def folder_and_file(tmp_path, model, **how):
 # has other layouts of experts, whose products sum in another order.
 @pytest.mark.parametrize("name, settings, tolerance", [
     ("llama", {}, 0), ("llama-linear", {}, 0), ("qwen2", {}, 0), ("qwen3", {}, 0), ("olmo2", {}, 0), ("phi3", {}, 0),
-    ("phi3-windows", {}, 0), ("smollm3", dict(no_rope_layer_interval=4, use_sliding_window=False), 0),
+    ("phi3-windows", {}, 0), ("phi3-long", {}, 0), ("phi3-partial", {}, 0), ("smollm3", dict(no_rope_layer_interval=4, use_sliding_window=False), 0),
     ("granite", dict(attention_multiplier=0.25, mlp_bias=False), 0), ("llama-yarn", {}, 0), ("stablelm", {}, 0),
     ("stablelm-parallel", {}, 0), ("starcoder2", dict(sliding_window=None), 0), ("mixtral", {}, 0),
+    ("gpt2", {}, 0), ("gpt_neox", {}, 0), ("gpt_neox-serial", dict(attention_bias=True, rope_scaling=None), 0),
     ("gpt_oss", {}, 1e-5), ("qwen3_moe", dict(mlp_only_layers=None, norm_topk_prob=True), 0), ("gemma", {}, 1e-5),
     ("gemma2", dict(query_pre_attn_scalar=16), 1e-5), ("gemma3", dict(query_pre_attn_scalar=16), 1e-5)])
 def test_a_file_of_f32_gives_the_logits_of_its_folder(name, settings, tolerance, tmp_path):
@@ -164,6 +196,35 @@ def test_a_file_of_f32_gives_the_logits_of_its_folder(name, settings, tolerance,
     assert {**file.info, "context": 0} == {**folder.info, "context": 0}
     expected = folder.logits(ids_of(40))
     np.testing.assert_allclose(file.logits(ids_of(40)), expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "animal", "un", "##believ", "##able", ",", "é", "e", "##s", "中"]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["with types of tokens", "without"])
+def test_bert_gives_the_hidden_states_and_ids_of_its_folder(marked, tmp_path):
+    model = make("bert")
+
+    def vocabulary(writer):
+        control = [word.startswith("[") for word in WORDS]
+        writer.add_tokenizer_model("bert")
+        writer.add_token_list([word if special else word[2:] if word.startswith("##") else "\u2581" + word
+                               for word, special in zip(WORDS, control)])
+        if marked:
+            writer.add_token_types([gguf.TokenType.CONTROL if special else gguf.TokenType.NORMAL for special in control])
+        writer.add_unk_token_id(WORDS.index("[UNK]"))
+        writer.add_sep_token_id(WORDS.index("[SEP]"))
+        writer.add_uint32(f"tokenizer.ggml.{'cls' if marked else 'bos'}_token_id", WORDS.index("[CLS]"))
+
+    folder, file = folder_and_file(tmp_path, model, edit=vocabulary)
+    np.testing.assert_array_equal(file.hidden_states(ids_of(40)), folder.hidden_states(ids_of(40)))
+    assert not file.info["causal"] and not file.info["predicts"]
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    theirs = tk.BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=True)
+    for text in ("The animal", "Unbelievable, animals", "É es 中中", "xyz the", "", "the\x00 \u200b animal"):
+        assert file.token_ids(text) == theirs.encode(text).ids, text
+    with pytest.raises(OSError, match="is_causal"):  # as llama.cpp takes it
+        heed.load_model(write(tmp_path / "causal.gguf", model.config, state_of(model), edit=without("attention.causal")))
 
 
 def test_gemma_has_the_defaults_of_llama_cpp(tmp_path):
@@ -221,6 +282,24 @@ def test_the_divisors_of_llama_3_are_its_rule(tmp_path):
     path = write(tmp_path / "other.gguf", model.config, state_of(model), edit=lambda writer: add(writer, 1.2))
     with pytest.raises(OSError, match="rope_freqs.weight that does not follow Llama 3's rule"):
         heed.load_model(path)
+
+
+def test_the_factors_of_longrope_are_all_there_and_alone(tmp_path):
+    model = make("llama")
+
+    def refusal(*kinds, factor=1.0):
+        def edit(writer):
+            for kind in kinds:
+                writer.add_tensor(f"rope_factors_{kind}.weight", np.ones(4, np.float32))
+            writer.add_float32("llama.rope.scaling.factor", factor)
+        with pytest.raises(OSError) as error:
+            heed.load_model(write(tmp_path / "m.gguf", model.config, state_of(model), edit=edit))
+        return str(error.value)
+
+    assert "has no tensor rope_factors_short.weight" in refusal("long")
+    assert "has no tensor rope_factors_long.weight" in refusal("short")
+    assert "has both rope_factors_long.weight and llama.rope.scaling.factor; one is expected" in refusal("long", "short", factor=2.0)
+    assert "has no llama.rope.scaling.original_context_length" in refusal("long", "short")
 
 
 def without(*names):

@@ -48,6 +48,9 @@ FAMILIES = {
     "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config, GROUPED),
     "phi3": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED),
     "phi3-long": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(rope_parameters=LONGROPE, original_max_position_embeddings=32)),
+    "phi3-partial": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(
+        rope_parameters=LONGROPE | dict(partial_rotary_factor=0.75, short_factor=[1.0, 1.5, 2.0], long_factor=[3.0, 8.0, 16.0]),
+        original_max_position_embeddings=32)),
     "phi3-windows": (t.Phi3ForCausalLM, t.Phi3Config, GROUPED | dict(sliding_window=8)),
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config,
                 GROUPED | dict(num_hidden_layers=4, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=8)),

@@ -306,6 +306,11 @@ std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t 
   return reaches;
 }
 
+std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,
+                                        std::optional<std::int64_t> window) {
+  return layer_reaches(config, layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+}
+
 std::unique_ptr<const Family> make_gated_decoder(const ModelConfig& config, Weights& weights, ModelInfo& info,
                                                  GatedDecoderRules rules) {
   return std::make_unique<GatedDecoder>(config, weights, info, std::move(rules));

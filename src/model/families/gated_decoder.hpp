@@ -94,6 +94,9 @@ struct GatedDecoderRules {
 [[nodiscard]] std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,
                                                       std::optional<std::int64_t> window,
                                                       const std::function<bool(std::int64_t)>& slides);
+/// The same where all layers use the window, if there is one.
+[[nodiscard]] std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t layers,
+                                                      std::optional<std::int64_t> window);
 
 /// Reads the weights, and sets in `info` whether the model predicts.
 [[nodiscard]] std::unique_ptr<const Family> make_gated_decoder(const ModelConfig& config, Weights& weights,

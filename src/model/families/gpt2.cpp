@@ -24,8 +24,10 @@ struct Block {
   MlpWeights feed_forward;
 };
 
-// Conv1D: the weight is [inputs, outputs].
+// Conv1D: the weight is [inputs, outputs]. GGUF has [outputs, inputs].
 LinearWeights conv1d(Weights& weights, const std::string& name, std::int64_t inputs, std::int64_t outputs) {
+  if (const std::string other = name + ".by_outputs"; weights.contains(other + ".weight"))
+    return linear_weights(weights, other, outputs, inputs, true);
   return {weights.matrix(name + ".weight", inputs, outputs), weights.vector(name + ".bias", outputs), true};
 }
 

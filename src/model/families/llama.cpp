@@ -22,9 +22,7 @@ std::unique_ptr<const Family> make_llama(const ModelConfig& config, Weights& wei
 std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
-  const auto window = sliding_window(config);
-  rules.reaches =
-      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  rules.reaches = layer_reaches(config, info.layers, sliding_window(config));
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
 

@@ -9,9 +9,7 @@ namespace {
 std::unique_ptr<const Family> make_mixtral(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
-  const auto window = sliding_window(config);
-  rules.reaches =
-      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  rules.reaches = layer_reaches(config, info.layers, sliding_window(config));
   rules.mixture.experts = expert_count(config, "num_local_experts");
   rules.mixture.chosen = chosen_experts(config, rules.mixture.experts);
   rules.mixture.inner = rules.inner;

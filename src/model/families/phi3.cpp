@@ -10,14 +10,12 @@ namespace {
 std::unique_ptr<const Family> make_phi3(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.fused = true;
-  const RopeRules rope = rope_rules(config);
+  const RopeRules rope = rope_rules(config, "rope_theta", "partial_rotary_factor");
   if (rope.kind != RopeKind::plain && rope.kind != RopeKind::longrope)
     config.fail(
         "has rope_parameters of another rope_type than default and longrope, which heed's phi3 expects");
-  rules.rope = rules.window_rope = whole_rope(config, info, rope);
-  const auto window = sliding_window(config);
-  rules.reaches =
-      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  rules.rope = rules.window_rope = Rope(config, rope, rotated_dims(config, rope, info.head_dim));
+  rules.reaches = layer_reaches(config, info.layers, sliding_window(config));
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
 
@@ -30,8 +28,7 @@ const FamilyEntry kPhi3 = {
                  "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 4096,
                  "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "sliding_window": null,
                  "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
-                 "rope_scaling": null, "rope_theta": 10000.0})",
-             .only = R"({"partial_rotary_factor": 1})"},
+                 "rope_scaling": null, "rope_theta": 10000.0, "partial_rotary_factor": 1.0})"},
     .make = make_phi3};
 
 }  // namespace heed::detail

@@ -49,8 +49,7 @@ std::unique_ptr<const Family> make_qwen3_moe(const ModelConfig& config, Weights&
   GatedDecoderRules rules = read_gated_decoder(config, info);
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
   const auto window = config.flag("use_sliding_window") ? sliding_window(config) : std::nullopt;
-  rules.reaches =
-      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  rules.reaches = layer_reaches(config, info.layers, window);
   rules.query_key_value_bias = rules.output_bias = config.flag("attention_bias");
   rules.head_norms = true;
   rules.mixture.experts = expert_count(config, "num_experts");

@@ -17,9 +17,7 @@ std::unique_ptr<const Family> make_starcoder2(const ModelConfig& config, Weights
   rules.down = "c_proj";
   rules.query_key_value_bias = rules.output_bias = rules.mlp_bias = config.flag("use_bias");
   rules.rope = rules.window_rope = whole_rope(config, info, rope_rules(config));
-  const auto window = sliding_window(config);
-  rules.reaches =
-      layer_reaches(config, info.layers, window, [&](std::int64_t /*layer*/) { return window.has_value(); });
+  rules.reaches = layer_reaches(config, info.layers, sliding_window(config));
   return make_gated_decoder(config, weights, info, std::move(rules));
 }
 

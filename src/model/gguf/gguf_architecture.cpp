@@ -58,6 +58,37 @@ constexpr std::array<GgufTensorName, 6> kGptOssNames = {{{"post_attention_norm",
                                                          {"ffn_up_exps", "mlp.experts.*.up_proj"},
                                                          {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
 
+constexpr std::array<GgufTensorName, 4> kGpt2Outside = {
+    {{"token_embd", "wte"}, {"position_embd", "wpe"}, {"output_norm", "ln_f"}, {"output", "lm_head"}}};
+constexpr std::array<GgufTensorName, 6> kGpt2Names = {{{"attn_norm", "ln_1"},
+                                                       {"attn_qkv", "attn.c_attn.by_outputs"},
+                                                       {"attn_output", "attn.c_proj.by_outputs"},
+                                                       {"ffn_norm", "ln_2"},
+                                                       {"ffn_up", "mlp.c_fc.by_outputs"},
+                                                       {"ffn_down", "mlp.c_proj.by_outputs"}}};
+
+constexpr std::array<GgufTensorName, 3> kNeoxOutside = {{{"token_embd", "gpt_neox.embed_in"},
+                                                         {"output_norm", "gpt_neox.final_layer_norm"},
+                                                         {"output", "embed_out"}}};
+constexpr std::array<GgufTensorName, 5> kNeoxNames = {{{"attn_qkv", "attention.query_key_value"},
+                                                       {"attn_output", "attention.dense"},
+                                                       {"ffn_norm", "post_attention_layernorm"},
+                                                       {"ffn_up", "mlp.dense_h_to_4h"},
+                                                       {"ffn_down", "mlp.dense_4h_to_h"}}};
+
+constexpr std::array<GgufTensorName, 4> kBertOutside = {{{"token_embd", "embeddings.word_embeddings"},
+                                                         {"position_embd", "embeddings.position_embeddings"},
+                                                         {"token_types", "embeddings.token_type_embeddings"},
+                                                         {"token_embd_norm", "embeddings.LayerNorm"}}};
+constexpr std::array<GgufTensorName, 8> kBertNames = {{{"attn_q", "attention.self.query"},
+                                                       {"attn_k", "attention.self.key"},
+                                                       {"attn_v", "attention.self.value"},
+                                                       {"attn_output", "attention.output.dense"},
+                                                       {"attn_output_norm", "attention.output.LayerNorm"},
+                                                       {"ffn_up", "intermediate.dense"},
+                                                       {"ffn_down", "output.dense"},
+                                                       {"layer_output_norm", "output.LayerNorm"}}};
+
 double real_or(const GgufFile& file, const std::string& name, double fallback) {
   const GgufValue* value = file.find(name);
   return value == nullptr ? fallback : value->real();
@@ -159,6 +190,34 @@ void complete_gpt_oss(std::span<const GgufFile> parts, const std::string& root, 
   config["rope_scaling"]["truncate"] = false;
 }
 
+void drop(Json& config, std::initializer_list<const char*> names) {
+  for (const char* name : names) config.erase(name);
+}
+
+void complete_gpt2(std::span<const GgufFile>, const std::string&, Json& config) {
+  config["n_inner"] = config["intermediate_size"];
+  drop(config, {"intermediate_size", "head_dim", "num_key_value_heads", "rope_theta"});
+}
+
+void complete_gpt_neox(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  config["attention_bias"] = has_tensor(parts, "blk.0.attn_qkv.bias");
+  config["use_parallel_residual"] = parts.front().at(root + "use_parallel_residual").flag();
+  config["rotary_emb_base"] = config["rope_theta"];
+  config["rotary_pct"] = config["partial_rotary_factor"];
+  drop(config, {"head_dim", "num_key_value_heads", "rope_theta", "partial_rotary_factor"});
+}
+
+// llama.cpp takes a model for causal that does not say that it is not.
+void complete_bert(std::span<const GgufFile> parts, const std::string&, Json& config) {
+  if (!config.contains("is_causal")) config["is_causal"] = true;
+  std::int64_t types = 0;
+  for (const GgufFile& file : parts)
+    for (const io::detail::GgufTensor& one : file.tensors())
+      if (one.name == "token_types.weight" && one.sizes.size() == 2) types = one.sizes[1];
+  config["type_vocab_size"] = types;
+  drop(config, {"head_dim", "num_key_value_heads", "rope_theta", "attention_bias"});
+}
+
 const std::vector<GgufArchitecture>& architectures() {
   static const std::vector<GgufArchitecture> all = {
       {.name = "llama", .model_type = "llama", .names = kLlamaNorms, .interleaved = true},
@@ -194,10 +253,35 @@ const std::vector<GgufArchitecture>& architectures() {
        .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
        .values = {"use_parallel_residual"},
        .complete = complete_stablelm},
+      {.name = "gpt2",
+       .model_type = "gpt2",
+       .names = kGpt2Names,
+       .outside = kGpt2Outside,
+       .blocks = "h.",
+       .epsilon = {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+       .complete = complete_gpt2},
+      {.name = "gptneox",
+       .model_type = "gpt_neox",
+       .names = kNeoxNames,
+       .outside = kNeoxOutside,
+       .blocks = "gpt_neox.layers.",
+       .parts_in_turn = true,
+       .partial_rope = true,
+       .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
+       .values = {"use_parallel_residual"},
+       .complete = complete_gpt_neox},
+      {.name = "bert",
+       .model_type = "bert",
+       .names = kBertNames,
+       .outside = kBertOutside,
+       .blocks = "encoder.layer.",
+       .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
+       .complete = complete_bert},
       {.name = "olmo2", .model_type = "olmo2", .names = kOlmoNorms},
       {.name = "phi3",
        .model_type = "phi3",
        .names = kPhiNames,
+       .partial_rope = true,
        .values = {"attention.sliding_window"},
        .complete = complete_phi3},
       {.name = "smollm3",
@@ -239,11 +323,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return name.find_first_not_of("0123456789") == name.npos;
 }
 
-// Calls found(entry) for the entries of the blocks; returns its first result that is not empty.
+// Calls found(entry) for an architecture's own entries, then for those that all share; returns its first
+// result that is not empty.
 template <class Found>
-std::string first_in_blocks(const GgufArchitecture& architecture, Found found) {
-  for (const std::span<const GgufTensorName> names :
-       {architecture.names, std::span<const GgufTensorName>(kInBlocks)})
+std::string first_of(std::span<const GgufTensorName> own, std::span<const GgufTensorName> shared,
+                     Found found) {
+  for (const std::span<const GgufTensorName> names : {own, shared})
     for (const GgufTensorName& one : names)
       if (std::string name = found(one); !name.empty()) return name;
   return {};
@@ -281,34 +366,33 @@ std::string safetensors_name(const GgufArchitecture& architecture, std::string_v
   const std::string ending(name.substr(dot));
   std::string_view stem = name.substr(0, dot);
   if (ending != ".weight" && ending != ".bias") return {};
-  if (!stem.starts_with("blk.")) {
-    for (const GgufTensorName& one : kOutside)
-      if (one.gguf == stem) return std::string(one.safetensors) + ending;
-    return {};
-  }
+  if (!stem.starts_with("blk."))
+    return first_of(architecture.outside, kOutside, [&](const GgufTensorName& one) {
+      return one.gguf == stem ? std::string(one.safetensors) + ending : std::string();
+    });
   stem.remove_prefix(4);
   const std::size_t end = stem.find('.');
   if (end == std::string_view::npos) return {};
-  return first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
+  return first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
     if (one.gguf != stem.substr(end + 1)) return {};
-    const std::string own =
-        "model.layers." + std::string(stem.substr(0, end)) + "." + std::string(one.safetensors);
+    const std::string own = std::string(architecture.blocks) + std::string(stem.substr(0, end)) + "." +
+                            std::string(one.safetensors);
     return own.ends_with(".sinks") ? own : own + ending;  // a parameter, not a layer with a weight
   });
 }
 
 std::string gguf_name(const GgufArchitecture& architecture, const std::string& name) {
-  constexpr std::string_view kBlock = "model.layers.";
-  const std::size_t dot = name.rfind('.');
+  const std::size_t block = architecture.blocks.size(), dot = name.rfind('.');
   const std::string ending = name.substr(dot), stem = name.substr(0, dot);
-  for (const GgufTensorName& one : kOutside)
-    if (one.safetensors == stem) return std::string(one.gguf) + ending;
-  const std::size_t end = stem.find('.', kBlock.size());
-  const std::string found = first_in_blocks(architecture, [&](const GgufTensorName& one) -> std::string {
-    if (end == std::string::npos || !matches(one.safetensors, std::string_view(stem).substr(end + 1)))
-      return {};
-    return "blk." + stem.substr(kBlock.size(), end - kBlock.size()) + "." + std::string(one.gguf) + ending;
+  std::string found = first_of(architecture.outside, kOutside, [&](const GgufTensorName& one) {
+    return one.safetensors == stem ? std::string(one.gguf) + ending : std::string();
   });
+  const std::size_t end = stem.find('.', block);
+  if (found.empty() && end != std::string::npos)
+    found = first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
+      if (!matches(one.safetensors, std::string_view(stem).substr(end + 1))) return {};
+      return "blk." + stem.substr(block, end - block) + "." + std::string(one.gguf) + ending;
+    });
   return found.empty() ? name : found;
 }
 

@@ -19,11 +19,15 @@ struct GgufTensorName {
 };
 
 struct GgufArchitecture {
-  std::string_view name;                    ///< general.architecture
-  std::string_view model_type;              ///< of config.json
-  std::span<const GgufTensorName> names{};  ///< in blocks, before those that all architectures share
-  bool interleaved = false;                 ///< rows of queries and keys stand in rotary pairs
-  bool experts = false;       ///< for files with experts; another entry may be for those without
+  std::string_view name;                      ///< general.architecture
+  std::string_view model_type;                ///< of config.json
+  std::span<const GgufTensorName> names{};    ///< in blocks, before those that all architectures share
+  std::span<const GgufTensorName> outside{};  ///< the others, before those that all share
+  std::string_view blocks = "model.layers.";  ///< what stands before a block's number
+  bool interleaved = false;                   ///< rows of queries and keys stand in rotary pairs
+  bool parts_in_turn =
+      false;             ///< rows of the product of queries, keys and values are [3, H, d], not [H, 3, d]
+  bool experts = false;  ///< for files with experts; another entry may be for those without
   bool partial_rope = false;  ///< a part of each head may rotate
   /// The key of the norms' epsilon, in GGUF and in config.json.
   GgufTensorName epsilon = {"attention.layer_norm_rms_epsilon", "rms_norm_eps"};

@@ -111,27 +111,49 @@ double llama3_divisor(double frequency, double factor) {
   return 1 / ((1 - smooth) / factor + smooth);
 }
 
+// The numbers of a tensor of F32, one for each rotated pair.
+std::vector<float> numbers_of_pairs(const GgufFile& file, const GgufTensor& tensor) {
+  const auto bytes = static_cast<std::uint64_t>(tensor.count) * sizeof(float);
+  if (tensor.type != 0 || tensor.count > 4096 || bytes > file.size() - tensor.offset)
+    fail(file.subject(), "has a tensor " + tensor.name + " that is not at most 4096 numbers of F32");
+  std::vector<float> numbers(static_cast<std::size_t>(tensor.count));
+  read_numbers(kStoredF32, file.data() + tensor.offset, tensor.count, numbers.data());
+  return numbers;
+}
+
 // Such files store a divisor for each pair instead of Llama 3's rule. The rule is recovered from the largest
 // divisor.
 Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double base) {
-  const std::string named = "has a tensor rope_freqs.weight ";
-  const auto bytes = static_cast<std::uint64_t>(tensor.count) * sizeof(float);
-  if (tensor.type != 0 || tensor.count > 4096 || bytes > file.size() - tensor.offset)
-    fail(file.subject(), named + "that is not at most 4096 numbers of F32");
-  std::vector<float> divisors(static_cast<std::size_t>(tensor.count));
-  read_numbers(kStoredF32, file.data() + tensor.offset, tensor.count, divisors.data());
+  const std::vector<float> divisors = numbers_of_pairs(file, tensor);
   const double factor = std::round(*std::max_element(divisors.begin(), divisors.end()) * 1024) / 1024;
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
     const double expected = llama3_divisor(std::pow(base, -exponent), factor);
     if (!(std::abs(static_cast<double>(divisors[i]) - expected) <= 1e-4 * expected))
-      fail(file.subject(), named + "that does not follow Llama 3's rule, the only one that heed supports");
+      fail(file.subject(),
+           "has a tensor rope_freqs.weight that does not follow Llama 3's rule, the only one that heed "
+           "supports");
   }
   return {{"rope_type", "llama3"},
           {"factor", factor},
           {"low_freq_factor", 1.0},
           {"high_freq_factor", 4.0},
           {"original_max_position_embeddings", 8192}};
+}
+
+// Ding et al. 2024. Texts beyond the trained length have the long factors.
+Json longrope_of(std::span<const GgufFile> parts, const std::string& root) {
+  const GgufFile& file = parts.front();
+  Json made = {{"rope_type", "longrope"}};
+  for (const char* kind : {"long", "short"}) {
+    const std::string name = "rope_factors_" + std::string(kind) + ".weight";
+    const auto [holder, factors] = tensor_named(parts, name);
+    if (factors == nullptr) fail(file.subject(), "has no tensor " + name);
+    made[std::string(kind) + "_factor"] = numbers_of_pairs(*holder, *factors);
+  }
+  const GgufValue* attention = file.find(root + "rope.scaling.attn_factor");
+  made["attention_factor"] = attention == nullptr ? 1 : attention->real();
+  return made;
 }
 
 // As in llama.cpp: a scaling without a type is linear, and a factor of 0 means none. Null: no scaling.
@@ -167,6 +189,16 @@ void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& c
   double base = 10000;
   if (const GgufValue* given = file.find(root + "rope.freq_base")) base = given->real();
   config["rope_theta"] = base;
+  if (has_tensor(parts, "rope_factors_long.weight") || has_tensor(parts, "rope_factors_short.weight")) {
+    const GgufValue* factor = file.find(root + "rope.scaling.factor");
+    if (factor != nullptr && factor->real() != 0 && factor->real() != 1)
+      fail(file.subject(),
+           "has both rope_factors_long.weight and " + root + "rope.scaling.factor; one is expected");
+    config["rope_scaling"] = longrope_of(parts, root);
+    config["original_max_position_embeddings"] =
+        file.at(root + "rope.scaling.original_context_length").integer();
+    return;
+  }
   const Json scaling = scaling_of(file, root);
   const auto [holder, divisors] = tensor_named(parts, "rope_freqs.weight");
   if (divisors != nullptr && !scaling.is_null())

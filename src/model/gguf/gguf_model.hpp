@@ -25,12 +25,13 @@ namespace heed::detail {
 [[nodiscard]] std::vector<std::string> unknown_in_gguf(const io::detail::GgufFile& file);
 
 /// The tensors under the names of model.safetensors. GGUF orders the rows of Llama's queries and keys by
-/// interleaved rotary pairs; they are copied back to the order of halves.
+/// interleaved rotary pairs, and those of GPT-NeoX's fused product by part; they are copied back to the order
+/// of the folder.
 [[nodiscard]] std::shared_ptr<Weights> gguf_weights(std::span<const io::detail::GgufFile> parts,
                                                     const nlohmann::ordered_json& config);
 
 /// Converts tokenizer.ggml.* to a tokenizer, or returns the reason why heed cannot. Known are the models
-/// "gpt2" and "llama", and for "gpt2" the pre-tokenizers that docs/formats.md lists. A broken
+/// "gpt2", "llama" and "bert", and for "gpt2" the pre-tokenizers that docs/formats.md lists. A broken
 /// tokenizer of these models throws Error (io).
 [[nodiscard]] FolderTokenizer gguf_tokenizer(const io::detail::GgufFile& file, const std::string& path);
 

@@ -137,27 +137,34 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
   return added;
 }
 
-// The tokens before and after a text. SentencePiece's ids of <s> and </s> are 1 and 2 if the file has none.
-struct TextEnds {
-  bool begins;
-  std::optional<std::int64_t> begin, end;
+// The token of the id that the file has under `name`.
+std::string_view token_of(const GgufFile& file, const Texts& tokens, const std::string& name,
+                          std::int64_t id) {
+  if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
+    fail(file.subject(), "has " + name + " " + std::to_string(id) + "; 0 to " +
+                             std::to_string(tokens.size() - 1) + " is expected");
+  return tokens[static_cast<std::size_t>(id)];
+}
+
+// A token before or after a text: the key of its id, and the id if the file has none.
+struct TextEnd {
+  bool added;
+  const char* name;
+  std::optional<std::int64_t> fallback{};
 };
 
-Json post_processor(const GgufFile& file, const Texts& tokens, const TextEnds& assumed) {
+Json post_processor(const GgufFile& file, const Texts& tokens, const TextEnd& begin, const TextEnd& end) {
   Json single = Json::array(), special = Json::object();
-  const auto add = [&](const char* name, std::optional<std::int64_t> fallback) {
-    const std::int64_t id = fallback && file.find(name) == nullptr ? *fallback : file.at(name).integer();
-    if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
-      fail(file.subject(), "has " + std::string(name) + " " + std::to_string(id) + "; 0 to " +
-                               std::to_string(tokens.size() - 1) + " is expected");
-    const std::string text(tokens[static_cast<std::size_t>(id)]);
+  const auto add = [&](const TextEnd& one) {
+    const bool given = !one.fallback || file.find(one.name) != nullptr;
+    const std::int64_t id = given ? file.at(one.name).integer() : *one.fallback;
+    const std::string text(token_of(file, tokens, one.name, id));
     single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
     special[text] = {{"id", text}, {"ids", {id}}, {"tokens", {text}}};
   };
-  if (flag_of(file, "tokenizer.ggml.add_bos_token", assumed.begins))
-    add("tokenizer.ggml.bos_token_id", assumed.begin);
+  if (begin.added) add(begin);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  if (flag_of(file, "tokenizer.ggml.add_eos_token", false)) add("tokenizer.ggml.eos_token_id", assumed.end);
+  if (end.added) add(end);
   if (special.empty()) return nullptr;
   return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", special}};
 }
@@ -231,10 +238,8 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   made["model"]["fuse_unk"] = true;
   const std::int64_t unknown =
       file.find("tokenizer.ggml.unknown_token_id") ? file.at("tokenizer.ggml.unknown_token_id").integer() : 0;
-  if (unknown < 0 || unknown >= static_cast<std::int64_t>(tokens.size()))
-    fail(file.subject(), "has tokenizer.ggml.unknown_token_id " + std::to_string(unknown) + "; 0 to " +
-                             std::to_string(tokens.size() - 1) + " is expected");
-  made["model"]["unk_token"] = std::string(tokens[static_cast<std::size_t>(unknown)]);
+  made["model"]["unk_token"] =
+      std::string(token_of(file, tokens, "tokenizer.ggml.unknown_token_id", unknown));
   const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
   const bool prefix = flag_of(file, "tokenizer.ggml.add_space_prefix", true);
   Json normalizers = Json::array();
@@ -247,6 +252,42 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   decoders.push_back({{"type", "Fuse"}});
   if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   made["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+}
+
+// BERT's tokens: files have "▁" before a word's first piece, and no "##" before the others. Special tokens,
+// which older files do not mark, are as they are.
+std::vector<std::string> word_pieces(const Texts& tokens, const std::vector<std::int64_t>& types) {
+  constexpr std::string_view kBegin = "\u2581";
+  std::vector<std::string> pieces;
+  pieces.reserve(tokens.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::string_view token = tokens[i];
+    if (token.starts_with(kBegin))
+      pieces.emplace_back(token.substr(kBegin.size()));
+    else if (types[i] != kNormal || (token.starts_with('[') && token.ends_with(']')))
+      pieces.emplace_back(token);
+    else
+      pieces.push_back("##" + std::string(token));
+  }
+  return pieces;
+}
+
+// WordPiece. As in llama.cpp, texts lose case and accents.
+void add_word_piece(const GgufFile& file, const Texts& tokens, Json& made) {
+  const GgufValue* given = file.find("tokenizer.ggml.unknown_token_id");
+  const std::int64_t unknown = given == nullptr ? 100 : given->integer();
+  made["model"]["type"] = "WordPiece";
+  made["model"]["unk_token"] =
+      std::string(token_of(file, tokens, "tokenizer.ggml.unknown_token_id", unknown));
+  made["model"]["continuing_subword_prefix"] = "##";
+  made["model"]["max_input_chars_per_word"] = 100;
+  made["normalizer"] = {{"type", "BertNormalizer"},
+                        {"clean_text", true},
+                        {"handle_chinese_chars", true},
+                        {"strip_accents", nullptr},
+                        {"lowercase", true}};
+  made["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
+  made["decoder"] = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
 }
 
 // The template, and the special tokens under the names that transformers gives them.
@@ -278,10 +319,10 @@ const Cut* cut_of(const GgufFile& file) {
 std::string lack_of(const GgufFile& file) {
   const GgufValue* model = file.find("tokenizer.ggml.model");
   if (model == nullptr) return "has no tokenizer.ggml.model";
-  if (model->text() == "llama") return "";
+  if (model->text() == "llama" || model->text() == "bert") return "";
   if (model->text() != "gpt2")
     return "has tokenizer.ggml.model " + io::detail::printable(model->text()) +
-           ", which heed does not know; gpt2 or llama is expected";
+           ", which heed does not know; gpt2, llama or bert is expected";
   const GgufValue* pre = file.find("tokenizer.ggml.pre");
   if (pre == nullptr) return "has no tokenizer.ggml.pre, which tells how to split texts";
   const Cut* cut = cut_of(file);
@@ -298,21 +339,37 @@ std::string lack_of(const GgufFile& file) {
 
 FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   if (std::string lack = lack_of(file); !lack.empty()) return {std::nullopt, std::move(lack)};
-  const bool is_byte_level = file.at("tokenizer.ggml.model").text() == "gpt2";
-  const Texts tokens = file.at("tokenizer.ggml.tokens").texts();
+  const std::string_view model = file.at("tokenizer.ggml.model").text();
+  Texts tokens = file.at("tokenizer.ggml.tokens").texts();
   if (tokens.empty() || tokens.size() > kMaxTokens)
     fail(file.subject(), "has " + std::to_string(tokens.size()) + " tokens; 1 to 2000000 are expected");
   const std::vector<std::int64_t> types = types_of(file, tokens.size());
+  std::vector<std::string> pieces;
+  if (model == "bert") {
+    pieces = word_pieces(tokens, types);
+    tokens.assign(pieces.begin(), pieces.end());
+  }
   Json made = {{"version", "1.0"}};
   made["added_tokens"] = added_tokens(tokens, types);
   made["model"] = {{"type", "BPE"}};
   made["model"]["vocab"] = vocabulary_of(file, tokens);
-  if (is_byte_level)
-    add_byte_level(file, *cut_of(file), made);
-  else
+  const auto added = [&](const char* name, bool fallback) { return flag_of(file, name, fallback); };
+  TextEnd begin{added("tokenizer.ggml.add_bos_token", true), "tokenizer.ggml.bos_token_id", 1},
+      end{added("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id", 2};
+  if (model == "gpt2") {
+    const Cut& cut = *cut_of(file);
+    add_byte_level(file, cut, made);
+    begin = {added("tokenizer.ggml.add_bos_token", cut.begins), begin.name};
+    end.fallback.reset();
+  } else if (model == "bert") {
+    add_word_piece(file, tokens, made);
+    const bool named = file.find("tokenizer.ggml.cls_token_id") != nullptr;
+    begin = {true, named ? "tokenizer.ggml.cls_token_id" : begin.name, 101};
+    end = {true, "tokenizer.ggml.seperator_token_id", 102};  // spelled so in GGUF
+  } else {
     add_sentence_piece(file, tokens, types, made);
-  made["post_processor"] = post_processor(
-      file, tokens, is_byte_level ? TextEnds{cut_of(file)->begins, {}, {}} : TextEnds{true, 1, 2});
+  }
+  made["post_processor"] = post_processor(file, tokens, begin, end);
   try {
     return {Tokenizer::from_json(made.dump(), path), "", chat_settings(file, tokens)};
   } catch (const Json::exception&) {  // dump() accepts only UTF-8

@@ -19,17 +19,14 @@ using io::detail::fail;
 using io::detail::GgufFile;
 using io::detail::GgufTensor;
 
-// Reorders the rows of each head from 0, d/2, 1, d/2 + 1, … to 0, 1, 2, ….
-std::shared_ptr<Tensor> rows_in_halves(const std::byte* data, std::int64_t rows, std::int64_t row_bytes,
-                                       std::int64_t heads) {
+// A copy whose row r is the file's row place(r).
+template <class Place>
+std::shared_ptr<Tensor> reordered(const std::byte* data, std::int64_t rows, std::int64_t row_bytes,
+                                  Place place) {
   auto made = std::make_shared<Tensor>(Tensor::uninitialized({rows * row_bytes}, DType::u8));
   auto* to = static_cast<std::byte*>(made->mutable_view().data());
-  const std::int64_t width = rows / heads, half = width / 2;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t head = row / width, place = row % width;
-    const std::int64_t from = head * width + place % half * 2 + place / half;
-    std::memcpy(to + row * row_bytes, data + from * row_bytes, static_cast<std::size_t>(row_bytes));
-  }
+  for (std::int64_t row = 0; row < rows; ++row)
+    std::memcpy(to + row * row_bytes, data + place(row) * row_bytes, static_cast<std::size_t>(row_bytes));
   return made;
 }
 
@@ -55,7 +52,8 @@ class GgufTensors {
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
       fail(file_.subject(), named + " that ends beyond the end of the file");
     claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
-    if (tensor.name == "rope_freqs.weight") return;  // the configuration has read it
+    for (const char* read : {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+      if (tensor.name == read) return;  // by the configuration
     const std::string name = safetensors_name(architecture_, tensor.name);
     if (name.empty()) fail(file_.subject(), named + " that is not a parameter of the model of its metadata");
     if (const std::size_t star = name.find('*'); star != name.npos)
@@ -111,15 +109,28 @@ class GgufTensors {
 
   const void* placed(const std::string& name, const GgufTensor& tensor, const WeightFormat& format) {
     const std::byte* data = file_.data() + tensor.offset;
-    const bool query = name.find(".q_proj.") != std::string::npos,
-               key = name.find(".k_proj.") != std::string::npos;
-    if (!architecture_.interleaved || (!query && !key)) return data;
-    const std::int64_t heads = query ? heads_ : kv_heads_,
-                       rows = tensor.sizes.size() == 1 ? tensor.count : tensor.sizes[1];
+    const std::int64_t rows = tensor.sizes.size() == 1 ? tensor.count : tensor.sizes[1];
     // Other shapes are refused when the model takes the weights.
-    if (heads < 1 || tensor.sizes.size() > 2 || rows % heads != 0 || rows / heads % 2 != 0) return data;
-    if (tensor.sizes.size() == 1 && format.values != 1) return data;
-    auto copy = rows_in_halves(data, rows, bytes_of(format, tensor.count) / rows, heads);
+    if (tensor.sizes.size() > 2 || (tensor.sizes.size() == 1 && format.values != 1)) return data;
+    const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+    const bool query = has(".q_proj."), key = has(".k_proj.");
+    const std::int64_t heads = key ? kv_heads_ : heads_;
+    const std::int64_t row_bytes = bytes_of(format, tensor.count) / rows;
+    std::shared_ptr<Tensor> copy;
+    if (architecture_.interleaved && (query || key) && heads >= 1 && rows % (2 * heads) == 0) {
+      const std::int64_t width = rows / heads, half = width / 2;
+      copy = reordered(data, rows, row_bytes, [&](std::int64_t row) {
+        return row / width * width + row % half * 2 + row % width / half;
+      });
+    } else if (architecture_.parts_in_turn && has(".query_key_value.") && heads >= 1 &&
+               rows % (3 * heads) == 0) {
+      const std::int64_t width = rows / heads / 3;
+      copy = reordered(data, rows, row_bytes, [&](std::int64_t row) {
+        const std::int64_t head = row / (3 * width), part = row / width % 3;
+        return (part * heads + head) * width + row % width;
+      });
+    }
+    if (copy == nullptr) return data;
     const void* at = copy->view().data();
     weights_.keep(std::move(copy));
     return at;
