@@ -22,6 +22,9 @@ class EachTarget {
     for (const Target& target : targets()) {
       if (target.chosen) before_ = target.name;
       if (is_forced_ && !target.chosen) continue;
+#if defined(HEED_EMULATED)
+      if (target.name == "plain") continue;  // no AArch64 processor takes it
+#endif
       (target.available ? available_ : missing_).push_back(target.name);
     }
   }
