@@ -183,8 +183,8 @@ def test_random_templates_are_rendered_as_jinja_does(folder):
         assert found in (expected, None), template
         texts += found is not None
         refused += found is None and expected is not None  # lists as Python prints them, slices of numbers and the like
-    # Of 6,000, heed refused 185 and rendered 859. Of the 75 that CI makes, 3 and 7.
-    assert refused < texts and texts > 40 // SHARE
+    # heed refused 185 of 6,000 and rendered 859. It refuses 3 of the 75 that CI makes, and renders 7.
+    assert refused < texts and texts >= 60 // SHARE
 
 
 def test_a_real_model_reads_chats_as_transformers_does():

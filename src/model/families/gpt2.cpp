@@ -24,7 +24,7 @@ struct Block {
   MlpWeights feed_forward;
 };
 
-// Conv1D: the weight is [inputs, outputs]. GGUF has [outputs, inputs].
+// Conv1D: the weight is [inputs, outputs]. From GGUF it is [outputs, inputs], under a name of its own.
 LinearWeights conv1d(Weights& weights, const std::string& name, std::int64_t inputs, std::int64_t outputs) {
   if (const std::string other = name + ".by_outputs"; weights.contains(other + ".weight"))
     return linear_weights(weights, other, outputs, inputs, true);

@@ -1,6 +1,5 @@
 #include "model/gguf/gguf_architecture.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -150,6 +149,18 @@ void complete_granite(std::span<const GgufFile> parts, const std::string& root, 
   config["logits_scaling"] = factor("logit_scale", 1);
 }
 
+void drop(Json& config, std::initializer_list<const char*> names) {
+  for (const char* name : names) config.erase(name);
+}
+
+// For families whose heads are a share of the stream.
+void drop_head_dim(std::span<const GgufFile> parts, Json& config) {
+  const auto heads = config["num_attention_heads"].get<std::int64_t>();
+  if (config["head_dim"].get<std::int64_t>() * heads != config["hidden_size"].get<std::int64_t>())
+    fail(parts.front().subject(), "has heads that together are not as wide as the stream");
+  config.erase("head_dim");
+}
+
 void complete_starcoder2(std::span<const GgufFile>, const std::string&, Json& config) {
   config["use_bias"] = config.value("attention_bias", false);
   config.erase("attention_bias");
@@ -159,10 +170,7 @@ void complete_starcoder2(std::span<const GgufFile>, const std::string&, Json& co
 void complete_stablelm(std::span<const GgufFile> parts, const std::string&, Json& config) {
   config["use_qkv_bias"] = config.value("attention_bias", false);
   config.erase("attention_bias");
-  const auto heads = config["num_attention_heads"].get<std::int64_t>();
-  if (config["head_dim"].get<std::int64_t>() * heads != config["hidden_size"].get<std::int64_t>())
-    fail(parts.front().subject(), "has heads that together are not as wide as the stream");
-  config.erase("head_dim");
+  drop_head_dim(parts, config);
   config["use_parallel_residual"] = !has_tensor(parts, "blk.0.ffn_norm.weight");
 }
 
@@ -171,7 +179,7 @@ void complete_mixtral(std::span<const GgufFile> parts, const std::string& root, 
   config["num_experts_per_tok"] = parts.front().at(root + "expert_used_count").integer();
 }
 
-// As in llama.cpp, the weights of the chosen experts sum to 1.
+// The weights of the chosen experts sum to 1, as in llama.cpp.
 void complete_qwen3_moe(std::span<const GgufFile> parts, const std::string& root, Json& config) {
   config["num_experts"] = parts.front().at(root + "expert_count").integer();
   config["num_experts_per_tok"] = parts.front().at(root + "expert_used_count").integer();
@@ -190,32 +198,28 @@ void complete_gpt_oss(std::span<const GgufFile> parts, const std::string& root, 
   config["rope_scaling"]["truncate"] = false;
 }
 
-void drop(Json& config, std::initializer_list<const char*> names) {
-  for (const char* name : names) config.erase(name);
-}
-
-void complete_gpt2(std::span<const GgufFile>, const std::string&, Json& config) {
+void complete_gpt2(std::span<const GgufFile> parts, const std::string&, Json& config) {
+  drop_head_dim(parts, config);
   config["n_inner"] = config["intermediate_size"];
-  drop(config, {"intermediate_size", "head_dim", "num_key_value_heads", "rope_theta"});
+  drop(config, {"intermediate_size", "num_key_value_heads", "rope_theta"});
 }
 
 void complete_gpt_neox(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  drop_head_dim(parts, config);
   config["attention_bias"] = has_tensor(parts, "blk.0.attn_qkv.bias");
   config["use_parallel_residual"] = parts.front().at(root + "use_parallel_residual").flag();
   config["rotary_emb_base"] = config["rope_theta"];
   config["rotary_pct"] = config["partial_rotary_factor"];
-  drop(config, {"head_dim", "num_key_value_heads", "rope_theta", "partial_rotary_factor"});
+  drop(config, {"num_key_value_heads", "rope_theta", "partial_rotary_factor"});
 }
 
-// llama.cpp takes a model for causal that does not say that it is not.
+// In llama.cpp a model without attention.causal is causal, which BERT refuses.
 void complete_bert(std::span<const GgufFile> parts, const std::string&, Json& config) {
+  drop_head_dim(parts, config);
   if (!config.contains("is_causal")) config["is_causal"] = true;
-  std::int64_t types = 0;
-  for (const GgufFile& file : parts)
-    for (const io::detail::GgufTensor& one : file.tensors())
-      if (one.name == "token_types.weight" && one.sizes.size() == 2) types = one.sizes[1];
-  config["type_vocab_size"] = types;
-  drop(config, {"head_dim", "num_key_value_heads", "rope_theta", "attention_bias"});
+  const io::detail::GgufTensor* types = tensor_named(parts, "token_types.weight").tensor;
+  config["type_vocab_size"] = types != nullptr && types->sizes.size() == 2 ? types->sizes[1] : 0;
+  drop(config, {"num_key_value_heads", "rope_theta", "attention_bias"});
 }
 
 const std::vector<GgufArchitecture>& architectures() {
@@ -336,11 +340,15 @@ std::string first_of(std::span<const GgufTensorName> own, std::span<const GgufTe
 
 }  // namespace
 
+PlacedTensor tensor_named(std::span<const GgufFile> parts, std::string_view name) {
+  for (const GgufFile& file : parts)
+    for (const io::detail::GgufTensor& one : file.tensors())
+      if (one.name == name) return {&file, &one};
+  return {};
+}
+
 bool has_tensor(std::span<const GgufFile> parts, std::string_view name) {
-  return std::any_of(parts.begin(), parts.end(), [&](const GgufFile& file) {
-    return std::any_of(file.tensors().begin(), file.tensors().end(),
-                       [&](const io::detail::GgufTensor& one) { return one.name == name; });
-  });
+  return tensor_named(parts, name).tensor != nullptr;
 }
 
 const GgufArchitecture& architecture_of(const GgufFile& file) {

@@ -1,5 +1,4 @@
-// The architectures of GGUF files that heed runs: how their tensors and metadata become those of a model
-// folder.
+// The architectures of GGUF files that heed runs. Each turns its tensors and metadata into those of a folder.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,10 +24,9 @@ struct GgufArchitecture {
   std::span<const GgufTensorName> outside{};  ///< the others, before those that all share
   std::string_view blocks = "model.layers.";  ///< what stands before a block's number
   bool interleaved = false;                   ///< rows of queries and keys stand in rotary pairs
-  bool parts_in_turn =
-      false;             ///< rows of the product of queries, keys and values are [3, H, d], not [H, 3, d]
-  bool experts = false;  ///< for files with experts; another entry may be for those without
-  bool partial_rope = false;  ///< a part of each head may rotate
+  bool parts_in_turn = false;  ///< rows of queries, keys and values together are [3, H, d], not [H, 3, d]
+  bool experts = false;        ///< for files with experts; another entry may be for those without
+  bool partial_rope = false;   ///< a part of each head may rotate
   /// The key of the norms' epsilon, in GGUF and in config.json.
   GgufTensorName epsilon = {"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   float norm_offset = 0;  ///< added to the weights of norms in the file, but not in model.safetensors
@@ -41,6 +39,13 @@ struct GgufArchitecture {
 
 /// Throws Error (io) that lists the architectures that heed runs.
 [[nodiscard]] const GgufArchitecture& architecture_of(const io::detail::GgufFile& file);
+
+/// A tensor, and the part that has it.
+struct PlacedTensor {
+  const io::detail::GgufFile* file = nullptr;
+  const io::detail::GgufTensor* tensor = nullptr;  ///< nullptr: no part has it
+};
+[[nodiscard]] PlacedTensor tensor_named(std::span<const io::detail::GgufFile> parts, std::string_view name);
 
 /// Whether a part has a tensor of that name.
 [[nodiscard]] bool has_tensor(std::span<const io::detail::GgufFile> parts, std::string_view name);

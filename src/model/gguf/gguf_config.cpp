@@ -59,17 +59,6 @@ bool is_known(const GgufArchitecture& architecture, std::string_view name) {
          std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
 }
 
-struct PlacedTensor {
-  const GgufFile* file = nullptr;
-  const GgufTensor* tensor = nullptr;  ///< nullptr: no part has it
-};
-PlacedTensor tensor_named(std::span<const GgufFile> parts, std::string_view name) {
-  for (const GgufFile& file : parts)
-    for (const GgufTensor& one : file.tensors())
-      if (one.name == name) return {&file, &one};
-  return {};
-}
-
 // A file may state the number of tokens again.
 void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_t rows) {
   const GgufValue* given = file.find(root + "vocab_size");

@@ -24,9 +24,9 @@ namespace heed::detail {
 /// Names of values that belong neither to the architecture nor to every GGUF file.
 [[nodiscard]] std::vector<std::string> unknown_in_gguf(const io::detail::GgufFile& file);
 
-/// The tensors under the names of model.safetensors. GGUF orders the rows of Llama's queries and keys by
-/// interleaved rotary pairs, and those of GPT-NeoX's fused product by part; they are copied back to the order
-/// of the folder.
+/// The tensors under the names of model.safetensors. GGUF has the rows of Llama's queries and keys in
+/// interleaved rotary pairs, and GPT-NeoX's queries, keys and values one after another. Both are copied back
+/// to the order of a folder.
 [[nodiscard]] std::shared_ptr<Weights> gguf_weights(std::span<const io::detail::GgufFile> parts,
                                                     const nlohmann::ordered_json& config);
 

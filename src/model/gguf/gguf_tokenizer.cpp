@@ -137,13 +137,19 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
   return added;
 }
 
-// The token of the id that the file has under `name`.
-std::string_view token_of(const GgufFile& file, const Texts& tokens, const std::string& name,
-                          std::int64_t id) {
+// The id that the file has under `name`, checked.
+std::size_t id_of(const GgufFile& file, const Texts& tokens, const std::string& name,
+                  std::optional<std::int64_t> fallback) {
+  const bool given = !fallback || file.find(name) != nullptr;
+  const std::int64_t id = given ? file.at(name).integer() : *fallback;
   if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
     fail(file.subject(), "has " + name + " " + std::to_string(id) + "; 0 to " +
                              std::to_string(tokens.size() - 1) + " is expected");
-  return tokens[static_cast<std::size_t>(id)];
+  return static_cast<std::size_t>(id);
+}
+
+std::string unknown_token(const GgufFile& file, const Texts& tokens, std::int64_t fallback) {
+  return std::string(tokens[id_of(file, tokens, "tokenizer.ggml.unknown_token_id", fallback)]);
 }
 
 // A token before or after a text: the key of its id, and the id if the file has none.
@@ -156,9 +162,8 @@ struct TextEnd {
 Json post_processor(const GgufFile& file, const Texts& tokens, const TextEnd& begin, const TextEnd& end) {
   Json single = Json::array(), special = Json::object();
   const auto add = [&](const TextEnd& one) {
-    const bool given = !one.fallback || file.find(one.name) != nullptr;
-    const std::int64_t id = given ? file.at(one.name).integer() : *one.fallback;
-    const std::string text(token_of(file, tokens, one.name, id));
+    const std::size_t id = id_of(file, tokens, one.name, one.fallback);
+    const std::string text(tokens[id]);
     single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
     special[text] = {{"id", text}, {"ids", {id}}, {"tokens", {text}}};
   };
@@ -236,10 +241,7 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   made["model"]["merges"] = merges_of(file, tokens, types);
   made["model"]["byte_fallback"] = true;
   made["model"]["fuse_unk"] = true;
-  const std::int64_t unknown =
-      file.find("tokenizer.ggml.unknown_token_id") ? file.at("tokenizer.ggml.unknown_token_id").integer() : 0;
-  made["model"]["unk_token"] =
-      std::string(token_of(file, tokens, "tokenizer.ggml.unknown_token_id", unknown));
+  made["model"]["unk_token"] = unknown_token(file, tokens, 0);
   const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
   const bool prefix = flag_of(file, "tokenizer.ggml.add_space_prefix", true);
   Json normalizers = Json::array();
@@ -272,13 +274,10 @@ std::vector<std::string> word_pieces(const Texts& tokens, const std::vector<std:
   return pieces;
 }
 
-// WordPiece. As in llama.cpp, texts lose case and accents.
+// WordPiece. Texts lose case and accents, as in llama.cpp.
 void add_word_piece(const GgufFile& file, const Texts& tokens, Json& made) {
-  const GgufValue* given = file.find("tokenizer.ggml.unknown_token_id");
-  const std::int64_t unknown = given == nullptr ? 100 : given->integer();
   made["model"]["type"] = "WordPiece";
-  made["model"]["unk_token"] =
-      std::string(token_of(file, tokens, "tokenizer.ggml.unknown_token_id", unknown));
+  made["model"]["unk_token"] = unknown_token(file, tokens, 100);
   made["model"]["continuing_subword_prefix"] = "##";
   made["model"]["max_input_chars_per_word"] = 100;
   made["normalizer"] = {{"type", "BertNormalizer"},
