@@ -40,6 +40,11 @@ class MatrixTiles {
   HEED_INLINE static void load(const float* from, std::int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(4 * stride), "i"(kTile) : "memory");
   }
+  /// The same for a tile that is not loaded again soon. It takes no room in the first-level cache.
+  template <int kTile>
+  HEED_INLINE static void load_streamed(const float* from, std::int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(4 * stride), "i"(kTile) : "memory");
+  }
   template <int kTile>
   HEED_INLINE static void store(float* to, std::int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(4 * stride), "i"(kTile) : "memory");

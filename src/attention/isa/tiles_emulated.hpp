@@ -70,21 +70,25 @@ class MatrixTiles {
   MatrixTiles& operator=(const MatrixTiles&) = delete;
 
   template <int kTile>
-  static void clear() {
+  [[gnu::noinline]] static void clear() {
     __builtin_memset(tile_registers.tile[kTile], 0, sizeof tile_registers.tile[kTile]);
   }
   template <int kTile>
-  static void load(const float* from, std::int64_t stride) {
+  [[gnu::noinline]] static void load(const float* from, std::int64_t stride) {
     for (int row = 0; row < 16; ++row)
       __builtin_memcpy(tile_registers.tile[kTile][row], from + row * stride, 64);
   }
   template <int kTile>
-  static void store(float* to, std::int64_t stride) {
+  [[gnu::noinline]] static void load_streamed(const float* from, std::int64_t stride) {
+    load<kTile>(from, stride);
+  }
+  template <int kTile>
+  [[gnu::noinline]] static void store(float* to, std::int64_t stride) {
     for (int row = 0; row < 16; ++row)
       __builtin_memcpy(to + row * stride, tile_registers.tile[kTile][row], 64);
   }
   template <int kC, int kA, int kB>
-  static void multiply_add() {
+  [[gnu::noinline]] static void multiply_add() {
     const TileElements a(tile_registers.tile[kA]), b(tile_registers.tile[kB]);
     (a.moderate && b.moderate ? multiply_add<true> : multiply_add<false>)(tile_registers.tile[kC], a, b);
   }

@@ -10,9 +10,9 @@
 #include "attention/kernels/forward/received.hpp"
 #include "attention/kernels/forward/score_block.hpp"
 #include "attention/kernels/forward/score_range.hpp"
+#include "attention/kernels/forward/tile_flow.hpp"
 #include "attention/kernels/softmax/epilogue.hpp"
 #include "attention/kernels/softmax/load_queries.hpp"
-#include "attention/kernels/softmax/matrix_tiles.hpp"
 #include "attention/kernels/softmax/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -48,6 +48,8 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
   }
   if (key_square > state.tracked_square) track_maxima(state, key_square);
   if (state.kept != nullptr) sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
+  if constexpr (Format::kMatrixTiles)
+    if (!state.keys_in_place) return TileFlow<Format>(state, kv_block_key, kv_block, true).run();
 
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);
@@ -118,11 +120,6 @@ AttendStep decode_kernel_for(const TaskState& state) {
   }
 }
 
-/// Whether something reads weights in f32 before they are multiplied by values.
-inline bool reads_weights(const Arguments& call) {
-  return call.top_k > 0 || has_panel_statistics(call) || call.dropout.threshold != 0;
-}
-
 /// Sets up a task's rows and queries for the planned way to its keys.
 template <TileFormat Format>
 WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
@@ -137,7 +134,10 @@ WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
   }
   find_queries<Format>(state);
   if (state.keys_in_place) load_query_columns(state);
-  state.splits_weights = Format::kMatrixTiles && call.output.data && !reads_weights(call);
+  state.splits_weights = Format::kMatrixTiles && call.output.data && call.dropout.threshold == 0;
+  state.sums_rounded =
+      state.splits_weights && UnitFormat::kRoundsWeights && state.w.softmax.rounded == nullptr;
+  state.stores_weights = !state.splits_weights || call.top_k > 0 || has_panel_statistics(call);
   return {attend_packed<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
 }
 

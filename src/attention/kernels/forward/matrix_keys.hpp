@@ -91,11 +91,7 @@ void matrix_score_panel(TaskState& state, std::int64_t row, std::int64_t rows, c
   const RowGroup& group = state.w.group[row / kGroupRows];
   if (group.begin >= panel.key + kPanel || group.end <= panel.key) return;
   alignas(64) MatrixScores scores;
-  bool in_range = true;  // packing has checked it
-  if (state.keys_in_place)
-    in_range = transpose_key_scores(state, panel.done, scores);
-  else
-    multiply_panel<Format>(state, row, rows, panel.data, scores);
+  const bool in_range = transpose_key_scores(state, panel.done, scores);
   softmax_panel<Format>(state, row, rows, panel, scores, in_range);
 }
 

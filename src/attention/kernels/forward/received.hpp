@@ -49,7 +49,7 @@ inline void find_factors(const cpu::KeptTask& kept, std::int64_t kv_block_key, f
 
 /// sums [kKvBlock] += the weights of at most kQueryBlock rows, added up plainly in their order.
 inline void add_rows(const float* weights, const float* factors, std::int64_t rows, float* sums) {
-  constexpr int kWide = kRegisters >= 32 ? 12 : 6;
+  constexpr int kWide = kRegisters < 32 ? 6 : kKvBlock % (12 * kLanes) == 0 ? 12 : 8;
   static_assert(kKvBlock % (kWide * kLanes) == 0);
   alignas(64) float sum[kWide * kLanes];
   for (std::int64_t k = 0; k < kKvBlock; k += kWide * kLanes) {

@@ -124,8 +124,7 @@ template <class Format>
 void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t kv_block_key,
                  const KvBlock& kv_block) {
   const std::int64_t depth = Format::kParts * lanes_of<Format>(state.w.depth);
-  if constexpr (Format::kMatrixTiles)
-    if (state.keys_in_place) multiply_kv_block<Format>(state, kv_block_key, kv_block.count);
+  if constexpr (Format::kMatrixTiles) multiply_kv_block<Format>(state, kv_block_key, kv_block.count);
   for (std::int64_t p = 0; p * kPanel < kv_block.count; ++p) {
     const PanelKeys panel = {kv_block.keys + p * kPanel * depth, kv_block_key + p * kPanel,
                              smaller(kPanel, kv_block.count - p * kPanel), p * kPanel};

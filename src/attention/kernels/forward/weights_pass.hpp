@@ -182,6 +182,15 @@ inline KeyRange keys_of_block(const TaskState& state) {
           query_row_of(state.call, task, task.head_begin, task.row_end - 1).key_end};
 }
 
+/// Computes the weights of all rows for one KV block.
+template <class Format>
+void compute_weights(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
+  if constexpr (Format::kMatrixTiles)
+    TileFlow<Format>(state, kv_block_key, kv_block, false).run();
+  else
+    score_block<Format>(state, 0, state.padded_rows, kv_block_key, kv_block);
+}
+
 /// Computes the weights of a task's KV blocks, one row block after the other. For KV blocks that none of a
 /// block's rows may see, it only writes the matrix's zeros.
 inline void weights_pass(const Arguments& call, const Tiling& tiling, const WeightsTask& pass,
@@ -213,7 +222,7 @@ inline void weights_pass(const Arguments& call, const Tiling& tiling, const Weig
       }
       count_path(call.paths, Path::weights_pass);
       const KvBlock kv_block = packed_kv_block<UnitFormat>(state, key);
-      score_block<UnitFormat>(state, 0, state.padded_rows, key, kv_block);
+      compute_weights<UnitFormat>(state, key, kv_block);
       if (!holds_scores(state, kv_block.measured.keys))
         each_row_out_of_range<UnitFormat>(
             state, key, count, [&](std::int64_t row) { score_row_in_f64(state, row, key, count); });

@@ -9,6 +9,8 @@ inline constexpr bool kEmulatesMatrixTiles = false;
 
 /// Nothing to configure.
 struct MatrixTiles {
+  static constexpr bool kHasRegisters = false;
+
   MatrixTiles() {}
 };
 

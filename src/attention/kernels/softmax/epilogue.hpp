@@ -271,8 +271,7 @@ inline void finish_output(const TaskContext& state, const SoftmaxState& s, std::
   const auto lanes = [&](const float* sums) {
     return static_cast<double>(reduce_add(load(sums + row * kLanes)));
   };
-  const double divisor =
-      s.rounded != nullptr ? lanes(s.rounded) + (totals.total - totals.weights) : totals.total;
+  const double divisor = s.rounded != nullptr ? lanes(s.rounded) + totals.sink_part : totals.total;
   const Vf wrong = write_output(
       call.output, offset_of(call.output.stride, state.task.batch, query_row.head, query_row.index),
       s.output + row * s.value_columns, call.value_dim,

@@ -18,7 +18,7 @@ struct PanelKeys {
 
 /// Rescales a row's weights that are already an operand of matrix tiles, when its m moves.
 template <class Format>
-void scale_split_weights(const Workspace& w, std::int64_t row, std::int64_t done, float factor);
+void scale_split_weights(const TaskState& state, std::int64_t row, std::int64_t done, float factor);
 
 /// Moves a row's m up to its new largest score. `weights` [done] are the row's weights of this KV block so
 /// far.
@@ -34,10 +34,8 @@ inline void follow_maximum(TaskState& state, std::int64_t row, float score, floa
   }
   count_path(state.call.paths, Path::rescaled);
   const float factor = rescale(w.softmax, row, shift);
-  if (kHasMatrixTiles && state.splits_weights)
-    scale_split_weights<UnitFormat>(w, row, done, factor);
-  else
-    scale_row(weights, done, factor);
+  if (kHasMatrixTiles && state.splits_weights) scale_split_weights<UnitFormat>(state, row, done, factor);
+  if (state.stores_weights) scale_row(weights, done, factor);
   if (w.step < kKvBlock)
     scale_row(w.partial + row * w.softmax.value_columns, w.softmax.value_columns, factor);
   scale_bins(state, row, factor);
@@ -75,6 +73,8 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
         softmax_row<ScoreTraits{true, true, false, true}>(score, tile, at, row_weights);
       else
         softmax_row<ScoreTraits{true, true, false}>(score, tile, at, row_weights);
+    } else if (kHasMatrixTiles && state.sums_rounded) {
+      softmax_row<ScoreTraits{true, false, false, false, false}>(score, tile, at, row_weights);
     } else {
       softmax_row<ScoreTraits{true, false, false}>(score, tile, at, row_weights);
     }

@@ -41,7 +41,7 @@ struct StateParts {
   std::int64_t value_columns;  ///< columns of the output, in whole vectors; 0: no output
   std::int64_t top_k;          ///< 0: no lists
   bool statistics;             ///< whether moment and max are kept
-  bool rounded;                ///< whether the sum of the weights, rounded to bf16, is kept
+  bool rounded;                ///< whether the sum of the weights, rounded to bf16, is kept beside `sum`
   bool distance;
 };
 

@@ -74,6 +74,7 @@ struct ScoreTraits {
   bool keeps_statistics;    ///< moments and maxima are kept
   bool tail;                ///< only the first lanes of the last vector are keys
   bool candidates = false;  ///< rows have top-k lists, and candidates are marked
+  bool sums = true;         ///< weights are added to the row's sum
 };
 
 /// Marks the weights of a tile row that exceed the entry threshold of the row's list.
@@ -92,7 +93,7 @@ template <ScoreTraits kTraits, std::size_t kVectors, class Take>
 HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
   const Vf c = sub(splat(kRound), shift);
-  Vf sum = load(rows.sum + row * kLanes);
+  Vf sum = kTraits.sums ? load(rows.sum + row * kLanes) : zero();
   Vf moment = kTraits.keeps_statistics ? load(rows.moment + row * kLanes) : zero();
   Vf p[kVectors];
 #pragma GCC unroll 4
@@ -102,11 +103,11 @@ HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std:
     else
       p[v] = exp2_bounded(score[v], c);
     take(v, p[v]);
-    sum = add(sum, p[v]);
+    if constexpr (kTraits.sums) sum = add(sum, p[v]);
     if constexpr (kTraits.keeps_statistics)
       moment = mul_add(p[v], kTraits.tracks_maxima ? sub(score[v], shift) : score[v], moment);
   }
-  store(rows.sum + row * kLanes, sum);
+  if constexpr (kTraits.sums) store(rows.sum + row * kLanes, sum);
   if constexpr (kTraits.keeps_statistics) store(rows.moment + row * kLanes, moment);
   if constexpr (kTraits.candidates) note_candidates(p, rows, row);
 }

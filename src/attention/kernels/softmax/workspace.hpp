@@ -13,12 +13,11 @@ namespace heed::detail::HEED_ISA {
 using cpu::Task;
 using cpu::Tiling;
 
-// Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys a
-// KV block.
-inline constexpr std::int64_t kKvBlock = 192;  // keys per KV block, which are packed together
-// Rows whose weights of a KV block are kept: 144 KiB. With matrix tiles, the weights of one group stay in the
-// first-level cache. Phases are long, because vectors run at half their rate for some hundred cycles after a
-// tile.
+// Tuning of the forward pass. Sweeps on Zen 5 moved full attention by less than 2 % between 96 and 384 keys
+// a KV block, which are packed together. With matrix tiles of bf16, the weights of two groups stay in the
+// first-level cache beside scores and queries.
+inline constexpr std::int64_t kKvBlock = kHasMatrixTiles && UnitFormat::kParts == 1 ? 128 : 192;
+// Rows whose weights of a KV block are kept: 144 KiB. With matrix tiles, one group of rows.
 inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
 inline constexpr std::int64_t kTaskRows = 384;      // rows per task if packed keys are kept for the next task
 inline constexpr std::int64_t kLongTaskRows = 768;  // rows per task if each task repacks the keys
@@ -59,7 +58,7 @@ struct Workspace {
   float* packed;         // [packed_blocks][kKvBlock * (key_lanes + value_lanes)]
   float* scratch;        // [kLanes][query_lanes]
   float* cached;         // [kKvBlock][depth or value columns], for a cache with unevenly spaced or coded rows
-  float* weight_parts;   // [parts][kKvBlock / 32][kGroupRows][kLanes], for pairs of bf16
+  float* weight_parts;   // [2][parts][kKvBlock / 32][kGroupRows][kLanes], for pairs of bf16: of two groups
   float* product;        // [kGroupRows][value_columns], for matrix tiles with several parts
   float* query_columns;  // [rows][key_lanes], for matrix tiles that read keys in place
   float* key_scores;     // [kKvBlock][kGroupRows], likewise
@@ -112,11 +111,14 @@ struct TaskState : TaskContext {
   float tracked_square = 0;   // largest squared key norm for which track_maxima() was called
   QueryRows queries = {};     // the tiles' left operand
   float largest_query_square = 0;
-  std::int64_t left_out = 0;      // number of rows left out
-  bool splits_weights = false;    // weights become operands at once; nothing else reads them
-  float* weights = w.weights;     // [kQueryBlock][kKvBlock], for the current KV block
-  cpu::KeptTask* kept = nullptr;  // keeps this task's weights, and still those of the previous task
-  KeyRange columns = {0, 0};      // map columns of the span's keys so far
+  std::int64_t left_out = 0;             // number of rows left out
+  bool splits_weights = false;           // weights become operands of matrix tiles at once
+  bool stores_weights = true;            // weights are stored in f32
+  bool sums_rounded = false;             // the rows' sums are of rounded weights
+  float* weights = w.weights;            // [kQueryBlock][kKvBlock], for the current KV block
+  float* weight_parts = w.weight_parts;  // the operand of the current group
+  cpu::KeptTask* kept = nullptr;         // keeps this task's weights, and still those of the previous task
+  KeyRange columns = {0, 0};             // map columns of the span's keys so far
 
   static void* operator new(std::size_t /*size*/, void* room) { return room; }
 };
@@ -162,12 +164,18 @@ inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
   return multiplies_pairs(call, tiling);
 }
 
+/// Whether a result needs the sum of a row's weights before they are rounded. The output does not.
+inline bool needs_exact_sum(const Arguments& call) {
+  return call.lse.data || keeps_statistics(call) || call.distance.data || call.map_size.columns > 0 ||
+         call.row_inverse.data || call.row_sink.data;
+}
+
 inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
   return {tiling.rows,
           call.output.data ? round_up(call.value_dim, kLanes) : 0,
           call.top_k,
           keeps_statistics(call),
-          rounds_weights(call, tiling),
+          rounds_weights(call, tiling) && (!kHasMatrixTiles || needs_exact_sum(call)),
           call.distance.data != nullptr};
 }
 
@@ -190,7 +198,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.scratch = memory.floats(kLanes * w.query_lanes);
   w.cached = memory.floats(call.cache != nullptr ? kKvBlock * larger(w.padded_depth, w.value_columns) : 0);
   w.weight_parts =
-      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock / 2 : 0);
+      memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock : 0);
   w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
   w.query_columns = tiling.path == Path::matrix_keys ? memory.floats(rows * w.key_lanes) : nullptr;
   w.key_scores = tiling.path == Path::matrix_keys ? memory.floats(kKvBlock * kGroupRows) : nullptr;
