@@ -22,6 +22,7 @@ constexpr double kSmallBackwardWork = 1e6;
 BackwardArguments lower(const BackwardProblem& p) {
   BackwardArguments call{};
   call.forward = lower(p.forward);
+  call.forward.keeps_row_sums = true;
   call.scale = static_cast<float>(p.forward.scale);
   call.output = p.output;
   call.lse = p.lse;

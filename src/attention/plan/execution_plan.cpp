@@ -124,7 +124,7 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
   Arguments call = lower(p);
   call.keeps_task_weights = keeps_task_weights(p, call);
   const bool needs_sums = p.weights || p.received_last || (p.received && !call.keeps_task_weights);
-  keeps_rows = needs_sums || p.masked_mass;
+  keeps_rows = call.keeps_row_sums = needs_sums || p.masked_mass;
   if (p.map || !is_packed(p))
     add_pass(p, call, p.segments);
   else

@@ -83,6 +83,7 @@ struct Arguments : ProblemShape, ScoreRules, ResultOutputs, RowNotes {
   KeptWeights kept;
   ReadAhead ahead;
   bool keeps_task_weights;  ///< forward_received() takes the call; the rows of a task are of one head
+  bool keeps_row_sums;      ///< RowNotes get memory for shifts and sums before forward() runs
   std::int64_t* paths;      ///< [kPaths], counted for tests; else nullptr
 };
 

@@ -167,7 +167,7 @@ inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
 /// Whether a result needs the sum of a row's weights before they are rounded. The output does not.
 inline bool needs_exact_sum(const Arguments& call) {
   return call.lse.data || keeps_statistics(call) || call.distance.data || call.map_size.columns > 0 ||
-         call.row_inverse.data || call.row_sink.data;
+         call.keeps_row_sums;
 }
 
 inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
