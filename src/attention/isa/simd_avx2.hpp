@@ -34,6 +34,27 @@ HEED_INLINE __m256i widen16(const std::uint16_t* p) {
 HEED_INLINE Vf load_bf16(const std::uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(widen16(p), 16));
 }
+/// The two bf16 of each lane, as floats.
+HEED_INLINE Vf low_halves(Vf pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+HEED_INLINE Vf high_halves(Vf pairs) {
+  return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)));
+}
+/// The even elements of two vectors, and the odd ones; and back.
+inline constexpr bool kSplitsPairs = true;
+HEED_INLINE Vf reorder_quarters(Vf x) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8));
+}
+HEED_INLINE void split_pairs(Vf a, Vf b, Vf& even, Vf& odd) {
+  even = reorder_quarters(_mm256_shuffle_ps(a, b, 0x88));
+  odd = reorder_quarters(_mm256_shuffle_ps(a, b, 0xdd));
+}
+HEED_INLINE void join_pairs(Vf even, Vf odd, Vf& a, Vf& b) {
+  const Vf low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  a = _mm256_permute2f128_ps(low, high, 0x20);
+  b = _mm256_permute2f128_ps(low, high, 0x31);
+}
 HEED_INLINE Vf load_f16(const std::uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }

@@ -198,6 +198,26 @@ HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
   return halves(halves(four[0], four[1]), halves(four[2], four[3]));
 }
 
+/// The two bf16 of each lane, as floats.
+HEED_INLINE Vf low_halves(Vf pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+}
+HEED_INLINE Vf high_halves(Vf pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+/// The even elements of two vectors, and the odd ones; and back.
+inline constexpr bool kSplitsPairs = true;
+HEED_INLINE void split_pairs(Vf a, Vf b, Vf& even, Vf& odd) {
+  const __m512i evens = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  even = _mm512_permutex2var_ps(a, evens, b);
+  odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
+}
+HEED_INLINE void join_pairs(Vf even, Vf odd, Vf& a, Vf& b) {
+  const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  a = _mm512_permutex2var_ps(even, first, odd);
+  b = _mm512_permutex2var_ps(even, _mm512_add_epi32(first, _mm512_set1_epi32(8)), odd);
+}
+
 #if defined(__AVX512BF16__)
 inline constexpr bool kHasBf16Dot = true;
 /// c + a.low * b.low + a.high * b.high in each lane; a lane of a and b holds two bf16.
@@ -222,13 +242,6 @@ HEED_INLINE Vf store_bf16(std::uint16_t* p, Vf a, Vf b) {
 }
 /// 1 in both halves of each lane; dot_bf16 with it adds up pairs.
 HEED_INLINE Vf pairs_of_one() { return _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80)); }
-/// The two bf16 of each lane, as floats.
-HEED_INLINE Vf low_halves(Vf pairs) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
-}
-HEED_INLINE Vf high_halves(Vf pairs) {
-  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
-}
 /// The high halves of two vectors, as pairs.
 HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),

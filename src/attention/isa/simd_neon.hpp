@@ -3,6 +3,7 @@
 
 #include "attention/isa/simd_four_neon.hpp"
 #include "attention/isa/simd_no_bf16_dot.hpp"
+#include "attention/isa/simd_no_pairs.hpp"
 
 namespace heed::detail::HEED_ISA {
 

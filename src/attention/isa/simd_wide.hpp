@@ -318,3 +318,5 @@ Vf dot_bf16(Vf a, Vf b, Vf c);
 Vf pairs_of_one();
 
 }  // namespace heed::detail::HEED_ISA
+
+#include "attention/isa/simd_no_pairs.hpp"

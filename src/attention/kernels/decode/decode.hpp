@@ -111,16 +111,18 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
       from[i] = keys.row(smaller(k + i, count - 1));
       prefetch.fetch();
     }
-    for (std::int64_t d = 0; d < depth; d += Format::kElements * kLanes) {
-      Vf q[static_cast<std::size_t>(kRows)];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) q[r] = load(query + r * ldq + d / Format::kElements);
+    for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
+      const float* q = query + d / Format::kElements;
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
-        const Vf x = keys.load(from[i], keys.column(d));
+        Vf x[std::size_t{Rows::kParts}];
+        keys.load(from[i], keys.column(d), x);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
-          acc[r * kKeys + i] = Format::multiply_add(x, q[r], acc[r * kKeys + i]);
+#pragma GCC unroll 2
+          for (int part = 0; part < Rows::kParts; ++part)
+            acc[r * kKeys + i] =
+                Format::multiply_add(x[part], load(q + r * ldq + part * kLanes), acc[r * kKeys + i]);
       }
     }
     const Vf product = sum_each(acc);
@@ -143,6 +145,26 @@ auto decode_scores_of(std::int64_t rows) {
                      : decode_scores<Format, kTileRows, Rows>;
 }
 
+/// Loads kParts vectors as PairRows has them, or as they are; and stores them.
+template <int kParts>
+HEED_INLINE void load_parts(const float* from, Vf* to) {
+  if constexpr (kParts == 2)
+    split_pairs(load(from), load(from + kLanes), to[0], to[1]);
+  else
+    to[0] = load(from);
+}
+template <int kParts>
+HEED_INLINE void store_parts(float* to, const Vf* from) {
+  if constexpr (kParts == 2) {
+    Vf a, b;
+    join_pairs(from[0], from[1], a, b);
+    store(to, a);
+    store(to + kLanes, b);
+  } else {
+    store(to, from[0]);
+  }
+}
+
 /// Adds weights [kRows][ldw] x values [count] to output [kRows][ldo], one value after the other. The values
 /// are kVectors vectors wide from `column` on, and are read in place.
 template <int kRows, int kVectors, class Rows>
@@ -152,10 +174,11 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
   typename Rows::Column columns[static_cast<std::size_t>(kVectors)];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) columns[v] = values.column(column + v * kLanes);
+  constexpr int kParts = Rows::kParts;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = load(output + r * ldo + v * kLanes);
+    for (int v = 0; v < kVectors; v += kParts) load_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
   for (std::int64_t k = 0; k < count; ++k) {
     Vf weight[static_cast<std::size_t>(kRows)];
 #pragma GCC unroll 4
@@ -163,16 +186,20 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
     const typename Rows::Row row = values.row(k);
     prefetch.fetch();
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const Vf x = values.load(row, columns[v]);
+    for (int v = 0; v < kVectors; v += kParts) {
+      Vf x[std::size_t{kParts}];
+      values.load(row, columns[v], x);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) acc[r][v] = mul_add(weight[r], x, acc[r][v]);
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part)
+          acc[r][v + part] = mul_add(weight[r], x[part], acc[r][v + part]);
     }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(output + r * ldo + v * kLanes, acc[r][v]);
+    for (int v = 0; v < kVectors; v += kParts) store_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
 }
 
 template <int kRows, class Rows>
@@ -181,7 +208,7 @@ auto decode_values_of(std::int64_t vectors) {
   return vectors >= kWide && kWide >= 4 ? decode_values<kRows, kWide, Rows>
          : vectors >= 4 && kWide > 4    ? decode_values<kRows, 4, Rows>
          : vectors >= 2                 ? decode_values<kRows, 2, Rows>
-                                        : decode_values<kRows, 1, Rows>;
+                                        : decode_values<kRows, Rows::kParts, Rows>;
 }
 
 /// KV blocks whose keys are read before their values, limited to keys that some row may see.
@@ -226,7 +253,9 @@ bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first,
                                                             q.data, q.stride, offset, scores, done, prefetch);
   };
   bool in_range = true;
-  if constexpr (kCodes == RowFormat::floats) {
+  if (kCodes == RowFormat::floats && Format::kElements == 1 && are_pair_rows(kType, state.w.depth)) {
+    in_range = multiply(PairRows{state.kv.keys, first}, count, 0, queries, nullptr);
+  } else if constexpr (kCodes == RowFormat::floats) {
     in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0, queries, nullptr);
   } else if (are_codes(state, first, count)) {
     const CodedRows rows = coded_rows_of(state, true);
@@ -308,7 +337,9 @@ template <DType kType, RowFormat kCodes>
 void add_decode_values(const TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
                        const float* weights) {
   const std::int64_t first = block.key + at;
-  if constexpr (kCodes == RowFormat::floats) {
+  if (kCodes == RowFormat::floats && are_pair_rows(kType, state.w.value_columns)) {
+    add_rows_of_values(state, PairRows{state.kv.values, first}, block, at, count, weights);
+  } else if constexpr (kCodes == RowFormat::floats) {
     add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, at, count, weights);
   } else if (are_codes(state, first, count)) {
     add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, at, count, weights);
@@ -325,6 +356,21 @@ inline void pack_decode_pairs(const TaskState& state) {
     for (std::int64_t d = 0; d < w.depth; d += 2 * kLanes)
       store_bf16(reinterpret_cast<std::uint16_t*>(row) + d, load(row + d), load(row + d + kLanes));
   }
+}
+
+/// Orders queries, packed or in place, as PairRows orders keys.
+inline void split_decode_queries(TaskState& state) {
+  const Workspace& w = state.w;
+  for (std::int64_t r = 0; r < state.padded_rows; ++r) {
+    const float* from = state.queries.data + r * state.queries.stride;
+    for (std::int64_t d = 0; d < w.depth; d += 2 * kLanes) {
+      Vf even, odd;
+      split_pairs(load(from + d), load(from + d + kLanes), even, odd);
+      store(w.query + r * w.query_lanes + d, even);
+      store(w.query + r * w.query_lanes + d + kLanes, odd);
+    }
+  }
+  state.queries = {w.query, w.query_lanes};
 }
 
 /// Rescales the weights of a KV block from the shifts they were computed with, `shifts` [rows], to the

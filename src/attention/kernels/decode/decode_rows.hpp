@@ -30,18 +30,50 @@ struct FloatRows {
   HeadRows rows;
   std::int64_t first;
 
+  static constexpr int kParts = 1;  // vectors that load() loads
+
   HEED_INLINE Row row(std::int64_t k) const { return rows.at(first + k); }
   HEED_INLINE Column column(std::int64_t c) const { return c; }
-  HEED_INLINE Vf load(Row row, Column column) const {
-    return load_as<kType, Format>(rows.tensor.data, row + column);
+  HEED_INLINE void load(Row row, Column column, Vf (&to)[std::size_t{kParts}]) const {
+    to[0] = load_as<kType, Format>(rows.tensor.data, row + column);
   }
 };
+
+/// Rows of bf16, of whole pairs of vectors, from `first` on. One load gives the even elements of 2 kLanes and
+/// the odd ones. That costs a shift and a mask; loads in order cost two operations for each vector. As with
+/// codes, a tile of values has as many rows as possible.
+struct PairRows {
+  using Row = std::int64_t;
+  using Column = std::int64_t;
+  static constexpr int kValueRows = kTileRows;
+  template <int kRows>
+  static constexpr int kVectors = kRegisters >= 32 ? (kRows >= 4 ? 4 : 8)
+                                  : kRows >= 4     ? 2
+                                                   : 4;
+  static constexpr int kParts = 2;
+  HeadRows rows;
+  std::int64_t first;
+
+  HEED_INLINE Row row(std::int64_t k) const { return rows.at(first + k); }
+  HEED_INLINE Column column(std::int64_t c) const { return c; }
+  HEED_INLINE void load(Row row, Column column, Vf (&to)[std::size_t{kParts}]) const {
+    const Vf pairs = load_as<DType::bf16, Bf16DotFormat>(rows.tensor.data, row + column);
+    to[0] = low_halves(pairs);
+    to[1] = high_halves(pairs);
+  }
+};
+
+/// Whether the decode kernel reads a call's rows of `width` elements as PairRows.
+HEED_INLINE bool are_pair_rows(DType dtype, std::int64_t width) {
+  return kSplitsPairs && dtype == DType::bf16 && width % (2 * kLanes) == 0;
+}
 
 /// The keys of one group as their codes; the scales are folded into the queries (folded_queries()).
 template <RowFormat kFormat>
 struct CodedKeys {
   using Row = const std::uint8_t*;
   using Column = std::int64_t;
+  static constexpr int kParts = 1;
   HeadRows rows;
   std::int64_t first;
 
@@ -49,12 +81,15 @@ struct CodedKeys {
     return reinterpret_cast<const std::uint8_t*>(rows.address(first + k));
   }
   HEED_INLINE Column column(std::int64_t c) const { return c; }
-  HEED_INLINE Vf load(Row row, Column c) const { return load_codes<kFormat>(row, c); }
+  HEED_INLINE void load(Row row, Column c, Vf (&to)[std::size_t{kParts}]) const {
+    to[0] = load_codes<kFormat>(row, c);
+  }
 };
 
 /// Coded values, with scales [count][groups] of their groups of channels.
 template <RowFormat kFormat>
 struct CodedValues {
+  static constexpr int kParts = 1;
   // A tile has as many rows as possible, so that each code is decoded once.
   static constexpr int kValueRows = kTileRows;
   template <int kRows>
@@ -78,9 +113,9 @@ struct CodedValues {
             offset + k * groups};
   }
   HEED_INLINE Column column(std::int64_t c) const { return {c, c / group}; }
-  HEED_INLINE Vf load(const Row& row, const Column& c) const {
+  HEED_INLINE void load(const Row& row, const Column& c, Vf (&to)[std::size_t{kParts}]) const {
     const Vf codes = load_codes<kFormat>(row.codes, c.first), unit = splat(row.scale[c.group]);
-    return kFormat == RowFormat::int4 ? mul_add(codes, unit, splat(row.offset[c.group])) : mul(codes, unit);
+    to[0] = kFormat == RowFormat::int4 ? mul_add(codes, unit, splat(row.offset[c.group])) : mul(codes, unit);
   }
 };
 

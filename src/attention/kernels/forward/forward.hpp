@@ -106,7 +106,7 @@ AttendStep coded_decode_kernel_for(RowFormat format) {
 
 /// The decode kernel for the keys' type. Pairs of bf16 are multiplied in place.
 template <LaneFormat Format>
-AttendStep decode_kernel_for(const TaskState& state) {
+AttendStep decode_kernel_for(TaskState& state) {
   const Arguments& call = state.call;
   if constexpr (Format::kElements == 2) {
     pack_decode_pairs(state);
@@ -114,6 +114,7 @@ AttendStep decode_kernel_for(const TaskState& state) {
     return attend_decode<DType::bf16, Format>;
   } else {
     if (state.kv.codes != nullptr) return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
+    if (are_pair_rows(call.key.dtype, call.head_dim)) split_decode_queries(state);
     return call.key.dtype == DType::f32    ? attend_decode<DType::f32, Format>
            : call.key.dtype == DType::bf16 ? attend_decode<DType::bf16, Format>
                                            : attend_decode<DType::f16, Format>;
