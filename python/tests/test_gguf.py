@@ -1,6 +1,8 @@
 """heed.load_model of GGUF files, made with the package `gguf`, compared with folders of the same weights."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import tokenizers as tk
 import torch
 import transformers as t
+from safetensors.torch import load_file
 from tiny_models import ids_of, make, save
 
 import heed
@@ -32,7 +35,8 @@ OTHER_NAMES = {
     "qwen3_moe": {"mlp.gate": "ffn_gate_inp", **{f"mlp.experts.{name}_proj": f"ffn_{name}_exps" for name in ("gate", "up", "down")}},
 }
 # Families whose tensors do not stand under "model.": {what stands before a block's number: names}.
-ROOTS = {"gpt2": "transformer.h.", "gpt_neox": "gpt_neox.layers.", "bert": "bert.encoder.layer."}
+ROOTS = {"gpt2": "transformer.h.", "gpt_neox": "gpt_neox.layers.", "bert": "bert.encoder.layer.",
+         "nomic_bert": "nomic_bert.encoder.layers."}
 OTHER_NAMES |= {
     "gpt2": {"transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
              "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
@@ -46,10 +50,15 @@ OTHER_NAMES |= {
              "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
              "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"},
 }
+OTHER_NAMES["nomic_bert"] = {
+    "nomic_bert.embeddings.word_embeddings": "token_embd", "nomic_bert.embeddings.token_type_embeddings": "token_types",
+    "nomic_bert.emb_ln": "token_embd_norm", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm1": "attn_output_norm",
+    "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down", "norm2": "layer_output_norm"}
 INTERLEAVED = ("llama", "smollm3", "granite", "mixtral")
-ARCHITECTURES = {"gemma3_text": "gemma3", "gpt_neox": "gptneox", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # where it is not model_type
+ARCHITECTURES = {"gemma3_text": "gemma3", "gpt_neox": "gptneox", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss",
+                 "nomic_bert": "nomic-bert"}  # where it is not model_type
 EPSILONS = {"starcoder2": "norm_epsilon", "stablelm": "layer_norm_eps", "gpt2": "layer_norm_epsilon",
-            "gpt_neox": "layer_norm_eps", "bert": "layer_norm_eps"}
+            "gpt_neox": "layer_norm_eps", "bert": "layer_norm_eps", "nomic_bert": "layer_norm_eps"}
 TYPES = gguf.GGMLQuantizationType
 
 
@@ -85,7 +94,7 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
         writer.add_layer_norm_eps(getattr(config, EPSILONS[family]))
     else:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if family == "bert":
+    if family in ("bert", "nomic_bert"):
         writer.add_causal_attention(False)
         writer.add_pooling_type(gguf.PoolingType.MEAN)
     if family in ("stablelm", "gpt_neox", "phi3"):
@@ -149,6 +158,10 @@ def write(path, config, state, kind=None, stored=(), edit=None, tensors_a_part=0
 def state_of(model):
     """The weights as files name them. Matrices of experts are [E, N, K]."""
     state = {}
+    if model.config.model_type == "nomic_bert":  # transformers changes the names as it reads and saves them
+        with tempfile.TemporaryDirectory() as folder:
+            stored = load_file(save(model, Path(folder)) / "model.safetensors")
+        return {name: weight for name, weight in stored.items() if not name.startswith("cls.")}
     for name, weight in model.state_dict().items():
         if model.config.model_type == "mixtral":
             name = name.replace(".mlp.", ".block_sparse_moe.")
@@ -224,6 +237,22 @@ def test_bert_gives_the_hidden_states_and_ids_of_its_folder(marked, tmp_path):
     for text in ("The animal", "Unbelievable, animals", "É es 中中", "xyz the", "", "the\x00 \u200b animal"):
         assert file.token_ids(text) == theirs.encode(text).ids, text
     with pytest.raises(OSError, match="is_causal"):  # as llama.cpp takes it
+        heed.load_model(write(tmp_path / "causal.gguf", model.config, state_of(model), edit=without("attention.causal")))
+
+
+def test_nomic_bert_gives_the_hidden_states_of_its_folder(tmp_path):
+    model = make("nomic_bert")
+    folder, file = folder_and_file(tmp_path, model)
+    np.testing.assert_array_equal(file.hidden_states(ids_of(40)), folder.hidden_states(ids_of(40)))
+    assert not file.info["causal"] and not file.info["predicts"] and folder.info["predicts"]
+    # Without the key, llama.cpp rotates by a base of 10,000.
+    bare = heed.load_model(write(tmp_path / "bare.gguf", model.config, state_of(model), edit=without("rope.freq_base")))
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    config["rope_parameters"]["rope_theta"] = 10000.0
+    (tmp_path / "folder" / "config.json").write_text(json.dumps(config))
+    theirs = heed.load_model(tmp_path / "folder")
+    np.testing.assert_array_equal(bare.hidden_states(ids_of(40)), theirs.hidden_states(ids_of(40)))
+    with pytest.raises(OSError, match="is_causal"):
         heed.load_model(write(tmp_path / "causal.gguf", model.config, state_of(model), edit=without("attention.causal")))
 
 

@@ -37,7 +37,7 @@ def run(model, ids, **more):
 
 def layers_of(model):
     for path in ("transformer.h", "transformer.layer", "model.layers", "gpt_neox.layers", "bert.encoder.layer",
-                 "distilbert.transformer.layer", "roberta.encoder.layer", "electra.encoder.layer", "mpnet.encoder.layer"):
+                 "distilbert.transformer.layer", "roberta.encoder.layer", "electra.encoder.layer", "mpnet.encoder.layer", "nomic_bert.layers"):
         try:
             return model.get_submodule(path)
         except AttributeError:

@@ -23,6 +23,7 @@ FAMILIES = {
     "camembert": (t.CamembertForMaskedLM, t.CamembertConfig, SIZES | dict(pad_token_id=5, tie_word_embeddings=False)),
     "mpnet": (t.MPNetForMaskedLM, t.MPNetConfig, SIZES | dict(pad_token_id=1)),
     "modernbert": (t.ModernBertForMaskedLM, t.ModernBertConfig, SIZES | dict(local_attention=8, pad_token_id=1)),
+    "nomic_bert": (t.NomicBertForMaskedLM, t.NomicBertConfig, SIZES | dict(pad_token_id=1)),
     "electra": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=16)),
     "electra-wide": (t.ElectraForMaskedLM, t.ElectraConfig, SIZES | dict(embedding_size=32, hidden_act="relu")),
     "distilbert": (t.DistilBertForMaskedLM, t.DistilBertConfig,

@@ -9,28 +9,12 @@
 namespace heed::detail {
 namespace {
 
-EncoderHead read_bert_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
-  const std::string at = "cls.predictions.";
-  const std::int64_t dim = tokens.columns;
-  EncoderHead head;
-  head.transform = linear_weights(weights, at + "transform.dense", dim, dim, true);
-  head.activation = activation_of(config, "hidden_act");
-  head.norm =
-      layer_norm_weights(weights, at + "transform.LayerNorm", dim, epsilon_of(config, "layer_norm_eps"));
-  head.unembedding.weight = unembedding_weight(config, weights, at + "decoder.weight", tokens);
-  // One bias under two names.
-  const bool own = weights.contains(at + "decoder.bias");
-  head.unembedding.bias = weights.vector(at + (own ? "decoder.bias" : "bias"), tokens.rows);
-  weights.leave(at + "bias");
-  return head;
-}
-
 std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   const std::string root = root_of(weights, "bert.");
   EncoderWeights made =
       read_bert_weights(config, weights, info, root, config.integer("hidden_size", 1, kMaxWidth));
   if (weights.contains("cls.predictions.transform.dense.weight"))
-    made.head = read_bert_head(config, weights, made.tokens);
+    made.head = read_prediction_head(config, weights, made.tokens, "LayerNorm");
   leave_heads(weights, root, {"pooler.dense", "cls.seq_relationship", "classifier", "qa_outputs"});
   return make_encoder(std::move(made), info);
 }

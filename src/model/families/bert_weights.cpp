@@ -53,6 +53,23 @@ EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, Mo
   return made;
 }
 
+EncoderHead read_prediction_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens,
+                                 const std::string& norm) {
+  const std::string at = "cls.predictions.";
+  const std::int64_t dim = tokens.columns;
+  EncoderHead head;
+  head.transform = linear_weights(weights, at + "transform.dense", dim, dim, true);
+  head.activation = activation_of(config, "hidden_act");
+  head.norm =
+      layer_norm_weights(weights, at + "transform." + norm, dim, epsilon_of(config, "layer_norm_eps"));
+  head.unembedding.weight = unembedding_weight(config, weights, at + "decoder.weight", tokens);
+  // One bias under two names.
+  const bool own = weights.contains(at + "decoder.bias");
+  head.unembedding.bias = weights.vector(at + (own ? "decoder.bias" : "bias"), tokens.rows);
+  weights.leave(at + "bias");
+  return head;
+}
+
 EncoderHead read_lm_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
   const std::int64_t dim = tokens.columns;
   EncoderHead head;

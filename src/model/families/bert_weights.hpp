@@ -15,6 +15,10 @@ namespace heed::detail {
 [[nodiscard]] EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, ModelInfo& info,
                                                const std::string& root, std::int64_t embedding_dim);
 
+/// The head cls.predictions of BERT, whose norm is called `norm`.
+[[nodiscard]] EncoderHead read_prediction_head(const ModelConfig& config, Weights& weights,
+                                               const WeightMatrix& tokens, const std::string& norm);
+
 /// The head lm_head of RoBERTa and MPNet, always with GELU.
 [[nodiscard]] EncoderHead read_lm_head(const ModelConfig& config, Weights& weights,
                                        const WeightMatrix& tokens);

@@ -56,21 +56,23 @@ class Encoder final : public Family {
       const std::vector<std::int64_t> first(ids.size(), 0);
       add_to(x, rows_of(*weights_.types, first, threads), threads);
     }
-    add_to(x, rows_of(weights_.positions, places_of(ids, begin), threads), threads);
+    if (weights_.positions) add_to(x, rows_of(*weights_.positions, places_of(ids, begin), threads), threads);
     Tensor normed = layer_norm(x, weights_.norm, threads);
     return weights_.projection ? linear(normed, *weights_.projection, threads) : std::move(normed);
   }
 
-  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t /*begin*/,
+  Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
                     int threads) const override {
     const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
     Projected made;
     made.memory.push_back(linear(stream, block.query, threads));
     made.memory.push_back(linear(stream, block.key, threads));
     made.memory.push_back(linear(stream, block.value, threads));
-    made.query = as_heads(made.memory[0], 0, heads_, head_dim_);
-    made.key = as_heads(made.memory[1], 0, heads_, head_dim_);
-    made.value = as_heads(made.memory[2], 0, heads_, head_dim_);
+    const auto heads = [&](std::size_t n) { return as_heads(made.memory[n], 0, heads_, head_dim_); };
+    if (weights_.rope) rotate(*weights_.rope, heads(0), heads(1), begin, threads);
+    made.query = heads(0);
+    made.key = heads(1);
+    made.value = heads(2);
     if (weights_.distance_bias) {
       made.memory.push_back(bias_by_distance(*weights_.distance_bias, stream.size(0), threads));
       made.options.bias = made.memory.back();

@@ -1,7 +1,7 @@
-// The common encoder of BERT, DistilBERT, RoBERTa and ELECTRA: all tokens see one another, norms after
-// attention and MLP.
+// The common encoder of BERT, DistilBERT, RoBERTa, ELECTRA and others: all tokens see one another, norms
+// after attention and MLP.
 //
-//   x = norm(E[id] + T[0] + P[position])
+//   x = norm(E[id] + T[0] + P[position]), without P where queries and keys are rotated
 //   x = norm(x + attention(x) W_O),   x = norm(x + mlp(x))
 //   logits = norm(act(x W_T)) W_U^T + b, where there is a head for tokens
 //
@@ -17,6 +17,7 @@
 #include "model/layers/linear.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/norms.hpp"
+#include "model/layers/rope.hpp"
 
 namespace heed::detail {
 
@@ -37,8 +38,9 @@ struct EncoderHead {
 };
 
 struct EncoderWeights {
-  WeightMatrix tokens, positions;
-  std::optional<WeightMatrix> types;
+  WeightMatrix tokens;
+  std::optional<WeightMatrix> positions, types;
+  std::optional<Rope> rope;
   LayerNormWeights norm;
   std::optional<std::int64_t> padding;        ///< the id of padding, from which positions count (RoBERTa)
   std::optional<WeightMatrix> distance_bias;  ///< [kDistanceBuckets, H]: a bias of scores by distance (MPNet)

@@ -9,11 +9,11 @@
 namespace heed::detail {
 namespace {
 
-constexpr std::array<const FamilyEntry*, 26> kFamilies = {
-    &kBert,       &kCamembert, &kDistilBert, &kElectra,    &kGemma,     &kGemma2,  &kGemma3,
-    &kGpt2,       &kGptNeox,   &kGptOss,     &kGranite,    &kLlama,     &kMistral, &kMixtral,
-    &kModernBert, &kMpnet,     &kOlmo2,      &kPhi3,       &kQwen2,     &kQwen3,   &kQwen3Moe,
-    &kRoberta,    &kSmolLm3,   &kStableLm,   &kStarcoder2, &kXlmRoberta};
+constexpr std::array<const FamilyEntry*, 27> kFamilies = {
+    &kBert,       &kCamembert, &kDistilBert, &kElectra,  &kGemma,      &kGemma2,    &kGemma3,
+    &kGpt2,       &kGptNeox,   &kGptOss,     &kGranite,  &kLlama,      &kMistral,   &kMixtral,
+    &kModernBert, &kMpnet,     &kNomicBert,  &kOlmo2,    &kPhi3,       &kQwen2,     &kQwen3,
+    &kQwen3Moe,   &kRoberta,   &kSmolLm3,    &kStableLm, &kStarcoder2, &kXlmRoberta};
 
 }  // namespace
 

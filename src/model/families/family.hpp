@@ -78,8 +78,8 @@ struct FamilyEntry {
   MakeFamily make;
 };
 extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemma2, kGemma3, kGpt2, kGptNeox,
-    kGptOss, kGranite, kLlama, kMistral, kMixtral, kModernBert, kMpnet, kOlmo2, kPhi3, kQwen2, kQwen3,
-    kQwen3Moe, kRoberta, kSmolLm3, kStableLm, kStarcoder2, kXlmRoberta;
+    kGptOss, kGranite, kLlama, kMistral, kMixtral, kModernBert, kMpnet, kNomicBert, kOlmo2, kPhi3, kQwen2,
+    kQwen3, kQwen3Moe, kRoberta, kSmolLm3, kStableLm, kStarcoder2, kXlmRoberta;
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);

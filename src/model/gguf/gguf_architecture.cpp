@@ -88,6 +88,17 @@ constexpr std::array<GgufTensorName, 8> kBertNames = {{{"attn_q", "attention.sel
                                                        {"ffn_down", "output.dense"},
                                                        {"layer_output_norm", "output.LayerNorm"}}};
 
+constexpr std::array<GgufTensorName, 3> kNomicOutside = {{{"token_embd", "embeddings.word_embeddings"},
+                                                          {"token_types", "embeddings.token_type_embeddings"},
+                                                          {"token_embd_norm", "emb_ln"}}};
+constexpr std::array<GgufTensorName, 7> kNomicNames = {{{"attn_qkv", "attn.Wqkv"},
+                                                        {"attn_output", "attn.out_proj"},
+                                                        {"attn_output_norm", "norm1"},
+                                                        {"ffn_up", "mlp.fc11"},
+                                                        {"ffn_gate", "mlp.fc12"},
+                                                        {"ffn_down", "mlp.fc2"},
+                                                        {"layer_output_norm", "norm2"}}};
+
 double real_or(const GgufFile& file, const std::string& name, double fallback) {
   const GgufValue* value = file.find(name);
   return value == nullptr ? fallback : value->real();
@@ -213,13 +224,18 @@ void complete_gpt_neox(std::span<const GgufFile> parts, const std::string& root,
   drop(config, {"num_key_value_heads", "rope_theta", "partial_rotary_factor"});
 }
 
-// In llama.cpp a model without attention.causal is causal, which BERT refuses.
-void complete_bert(std::span<const GgufFile> parts, const std::string&, Json& config) {
+// In llama.cpp a model without attention.causal is causal, which encoders refuse.
+void complete_nomic_bert(std::span<const GgufFile> parts, const std::string&, Json& config) {
   drop_head_dim(parts, config);
   if (!config.contains("is_causal")) config["is_causal"] = true;
   const io::detail::GgufTensor* types = tensor_named(parts, "token_types.weight").tensor;
   config["type_vocab_size"] = types != nullptr && types->sizes.size() == 2 ? types->sizes[1] : 0;
-  drop(config, {"num_key_value_heads", "rope_theta", "attention_bias"});
+  drop(config, {"num_key_value_heads", "attention_bias"});
+}
+
+void complete_bert(std::span<const GgufFile> parts, const std::string& root, Json& config) {
+  complete_nomic_bert(parts, root, config);
+  config.erase("rope_theta");
 }
 
 const std::vector<GgufArchitecture>& architectures() {
@@ -281,6 +297,13 @@ const std::vector<GgufArchitecture>& architectures() {
        .blocks = "encoder.layer.",
        .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
        .complete = complete_bert},
+      {.name = "nomic-bert",
+       .model_type = "nomic_bert",
+       .names = kNomicNames,
+       .outside = kNomicOutside,
+       .blocks = "encoder.layers.",
+       .epsilon = {"attention.layer_norm_epsilon", "layer_norm_eps"},
+       .complete = complete_nomic_bert},
       {.name = "olmo2", .model_type = "olmo2", .names = kOlmoNorms},
       {.name = "phi3",
        .model_type = "phi3",
