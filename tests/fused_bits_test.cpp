@@ -251,6 +251,31 @@ TEST_F(FusedBits, OfALargeMatrixOfWeightsAreThoseOfItsParts) {
 }
 
 // One caller gets the pool; the others compute on their own threads.
+// The last results take a second pass, for which the first keeps what it otherwise need not.
+TEST_F(FusedBits, OfTheOutputAreThoseWhateverElseIsAskedFor) {
+  const Tensor sinks = normal_tensor({4}, 9, DType::f32);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool causal : {false, true}) {
+      if (causal && is_emulated() && !heed::test::makes_all_calls()) continue;
+      const Tensor query = Tensor::copy_of(query_, dtype), key = Tensor::copy_of(key_, dtype),
+                   value = Tensor::copy_of(value_, dtype);
+      const AttentionOptions alone{.causal = causal, .sinks = sinks, .kernel = heed::Kernel::fused};
+      const AttentionResult expected = attention(query, key, value, alone);
+      AttentionOptions lists = alone, map = alone;
+      lists.top_k = 5;
+      map.map = {7, 11};
+      std::vector<AttentionOptions> others = {lists, map};
+      for (const Need need : {Need::lse, Need::entropy, Need::max_score, Need::distance, Need::received,
+                              Need::weights, Need::masked_mass}) {
+        others.push_back(alone);
+        others.back().need = need;
+      }
+      for (std::size_t i = 0; i < others.size(); ++i)
+        EXPECT_TRUE(same_bits(attention(query, key, value, others[i]).output, expected.output))
+            << heed::name_of(dtype) << ", causal " << causal << ", other results " << i;
+    }
+}
+
 TEST_F(FusedBits, AreTheSameForManyCallersAtOnce) {
   const std::vector<int> numbers = calls();
   std::vector<AttentionResult> alone;
