@@ -29,13 +29,8 @@ EncoderBlock read_nomic_block(Weights& weights, const std::string& at, std::int6
 }
 
 std::unique_ptr<const Family> make_nomic_bert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
-  info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
-  info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  const std::int64_t inner = read_encoder_sizes(config, info), dim = info.model_dim;
   info.context = config.integer("max_position_embeddings", 1, kMaxContext);
-  require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
-  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth), dim = info.model_dim;
   const double epsilon = epsilon_of(config, "layer_norm_eps");
   const std::string root = root_of(weights, "nomic_bert.");
   EncoderWeights made;

@@ -39,9 +39,8 @@ struct FloatRows {
   }
 };
 
-/// Rows of bf16, of whole pairs of vectors, from `first` on. One load gives the even elements of 2 kLanes and
-/// the odd ones. That costs a shift and a mask; loads in order cost two operations for each vector. As with
-/// codes, a tile of values has as many rows as possible.
+/// Rows of bf16, of whole pairs of vectors, from `first` on. One load gives the even elements of 2 kLanes by a
+/// shift, and the odd ones by a mask. Loads in order cost two operations for each vector.
 struct PairRows {
   using Row = std::int64_t;
   using Column = std::int64_t;
