@@ -39,8 +39,8 @@ struct FloatRows {
   }
 };
 
-/// Rows of bf16, of whole pairs of vectors, from `first` on. One load gives the even elements of 2 kLanes by a
-/// shift, and the odd ones by a mask. Loads in order cost two operations for each vector.
+/// Rows of bf16, of whole pairs of vectors, from `first` on. One load gives the even elements of 2 kLanes by
+/// a shift, and the odd ones by a mask. Loads in order cost two operations for each vector.
 struct PairRows {
   using Row = std::int64_t;
   using Column = std::int64_t;
