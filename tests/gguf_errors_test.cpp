@@ -212,7 +212,8 @@ TEST(GgufErrors, Metadata) {
   constexpr std::uint32_t kInfinity = 0x7F800000;
   expect_refused({
       {"has general.architecture 'phi2'; heed runs llama, qwen2, qwen3, qwen3moe, gpt-oss, starcoder2, "
-       "stablelm, gpt2, gptneox, bert, olmo2, phi3, smollm3, granite, gemma, gemma2, gemma3 from GGUF",
+       "stablelm, gpt2, gptneox, bert, nomic-bert, olmo2, phi3, smollm3, granite, gemma, gemma2, "
+       "gemma3 from GGUF",
        with("general.architecture", text_value("phi2"))},
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has no llama.expert_used_count", with("llama.expert_count", u32_value(4))},
