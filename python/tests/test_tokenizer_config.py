@@ -211,7 +211,7 @@ def test_older_files_of_tokens_are_followed(kind, name, folders):
             (folder / file).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("family", sorted({family for family, _, _ in KINDS.values()} | {"qwen3", "gemma3", "mistral"}))
+@pytest.mark.parametrize("family", sorted({family for family, _, _ in KINDS.values()} | {"qwen3", "gemma3", "mistral", "nomic_bert"}))
 def test_without_a_class_the_family_has_one(family, tmp_path):
     tiny_models.save(tiny_models.make(family), tmp_path)
     for tokenizer in (tokenizer_kinds.bert, tokenizer_kinds.gpt_2, tokenizer_kinds.llama_2):

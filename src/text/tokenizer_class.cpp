@@ -188,11 +188,12 @@ struct FamilyClass {
   std::string_view family, name;
   bool goes_first = false;
 };
-constexpr std::array<FamilyClass, 15> kFamilies = {{{"bert", "BertTokenizer"},
+constexpr std::array<FamilyClass, 16> kFamilies = {{{"bert", "BertTokenizer"},
                                                     {"camembert", "CamembertTokenizer"},
                                                     {"distilbert", "BertTokenizer"},
                                                     {"electra", "BertTokenizer"},
                                                     {"mpnet", "MPNetTokenizer"},
+                                                    {"nomic_bert", "BertTokenizer"},
                                                     {"roberta", "RobertaTokenizer"},
                                                     {"xlm-roberta", "XLMRobertaTokenizer"},
                                                     {"gpt2", "GPT2Tokenizer"},
