@@ -213,6 +213,15 @@ def test_embeddings_give_logits_where_the_class_ties_them(name, tmp_path):
     assert heed.load_model(tmp_path).info["predicts"] == (tied and name in CAUSAL)
 
 
+@pytest.mark.parametrize("key, value", [("n_head", 8), ("n_layer", 6), ("rotary_emb_base", 10000), ("prenorm", True), ("activation_function", "gelu")])
+def test_nomic_bert_refuses_what_its_older_folders_may_say_otherwise(key, value, tmp_path, recwarn):
+    _, config = saved("nomic_bert", tmp_path)
+    _, _, refusal = ours(tmp_path, config | {key: value}, [1], recwarn)
+    assert f"has {key}" in refusal
+    logits, notes, _ = ours(tmp_path, config | {"n_head": 12, "rotary_emb_base": 1000, "prenorm": False}, [1], recwarn)
+    assert logits is not None and notes == ""
+
+
 ROPES = [
     ("llama", dict(rope_parameters={}, rope_theta=500.0)),
     ("llama", dict(rope_parameters=None, rope_theta=500.0, rope_scaling={})),

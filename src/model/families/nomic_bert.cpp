@@ -61,11 +61,13 @@ const FamilyEntry kNomicBert = {
                  "type_vocab_size": 2, "hidden_act": "silu", "layer_norm_eps": 1e-12, "head_dim": null,
                  "rope_parameters": null, "rope_scaling": null, "rope_theta": 1000.0,
                  "tie_word_embeddings": true})",
-             // The last line has keys of the folders that came with code of their own.
+             // From `causal` on: keys of folders that came with code of their own.
              .only = R"({"is_causal": false, "partial_rotary_factor": 1,
                  "causal": false, "prenorm": false, "parallel_block": false, "use_rms_norm": false,
                  "qkv_proj_bias": false, "mlp_fc1_bias": false, "mlp_fc2_bias": false,
-                 "activation_function": "swiglu", "rotary_emb_fraction": 1, "rotary_emb_interleaved": false})"},
+                 "activation_function": "swiglu", "rotary_emb_fraction": 1, "rotary_emb_interleaved": false,
+                 "rotary_emb_base": 1000, "n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12,
+                 "layer_norm_epsilon": 1e-12})"},
     .make = make_nomic_bert};
 
 }  // namespace heed::detail

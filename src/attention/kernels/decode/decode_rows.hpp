@@ -19,6 +19,12 @@ HEED_INLINE Vf load_as(const void* data, std::int64_t at) {
     return load_f16(static_cast<const std::uint16_t*>(data) + at);
 }
 
+/// The vectors of a row of values in tiles that are as tall as possible, so that each value is converted
+/// once.
+constexpr int tall_tile_vectors(int rows) {
+  return kRegisters >= 32 ? (rows >= 4 ? 4 : 8) : rows >= 4 ? 2 : 4;
+}
+
 /// Rows of floats from `first` on.
 template <DType kType, class Format = F32Format>
 struct FloatRows {
@@ -27,10 +33,9 @@ struct FloatRows {
   static constexpr int kValueRows = kDecodeRows;
   template <int kRows>
   static constexpr int kVectors = decode_vectors(kRows);
+  static constexpr int kParts = 1;  // vectors that load() loads
   HeadRows rows;
   std::int64_t first;
-
-  static constexpr int kParts = 1;  // vectors that load() loads
 
   HEED_INLINE Row row(std::int64_t k) const { return rows.at(first + k); }
   HEED_INLINE Column column(std::int64_t c) const { return c; }
@@ -46,9 +51,7 @@ struct PairRows {
   using Column = std::int64_t;
   static constexpr int kValueRows = kTileRows;
   template <int kRows>
-  static constexpr int kVectors = kRegisters >= 32 ? (kRows >= 4 ? 4 : 8)
-                                  : kRows >= 4     ? 2
-                                                   : 4;
+  static constexpr int kVectors = tall_tile_vectors(kRows);
   static constexpr int kParts = 2;
   HeadRows rows;
   std::int64_t first;
@@ -89,12 +92,9 @@ struct CodedKeys {
 template <RowFormat kFormat>
 struct CodedValues {
   static constexpr int kParts = 1;
-  // A tile has as many rows as possible, so that each code is decoded once.
   static constexpr int kValueRows = kTileRows;
   template <int kRows>
-  static constexpr int kVectors = kRegisters >= 32 ? (kRows >= 4 ? 4 : 8)
-                                  : kRows >= 4     ? 2
-                                                   : 4;
+  static constexpr int kVectors = tall_tile_vectors(kRows);
   struct Row {
     const std::uint8_t* codes;
     const float *scale, *offset;

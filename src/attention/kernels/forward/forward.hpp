@@ -136,8 +136,7 @@ WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
   find_queries<Format>(state);
   if (state.keys_in_place) load_query_columns(state);
   state.splits_weights = Format::kMatrixTiles && call.output.data && call.dropout.threshold == 0;
-  state.sums_rounded =
-      state.splits_weights && UnitFormat::kRoundsWeights && state.w.softmax.rounded == nullptr;
+  state.sums_rounded = state.splits_weights && Format::kRoundsWeights && state.w.softmax.rounded == nullptr;
   state.stores_weights = !state.splits_weights || call.top_k > 0 || has_panel_statistics(call);
   return {attend_packed<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
 }

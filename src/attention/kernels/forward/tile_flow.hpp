@@ -101,7 +101,7 @@ class TileFlow {
       multiply_tiles_once<Elements, 2, 2, false>(a, b, lanes / 16, c, way);
   }
 
-  /// Multiplies the next `columns` columns of the weights that wait with values.
+  /// Computes the next `columns` columns of the waiting product.
   template <class Work>
   void multiply_values(std::int64_t columns, Work& work) {
     ValueProduct& p = values_;
@@ -126,6 +126,7 @@ class TileFlow {
     add_scaled(p.rows, c, p.output, p.columns, p.factor);
   }
 
+  /// Multiplies the scores of the next unit, if there is one, and `columns` columns of the waiting product.
   template <class Work>
   void multiply(const Unit* next, std::int64_t columns, Work& work) {
     if (next != nullptr) multiply_scores(*next, work);
@@ -134,12 +135,13 @@ class TileFlow {
     if (next != nullptr && values_.done == done) store_deferred();  // a softmax reads the scores next
   }
 
-  /// The columns of the weights that wait which are due beside a unit: whole pairs, spread over its group.
+  /// How many columns of the waiting product run beside a unit: whole pairs, in equal shares over its group.
   [[nodiscard]] std::int64_t columns_due(const Unit& unit) const {
     const std::int64_t units = unit.end - unit.panel, pairs = (values_.columns - values_.done + 1) / 2;
     return 2 * ((pairs + units - 1) / units);
   }
 
+  /// How often these products call `work` at most. A product of one row of tiles does not.
   [[nodiscard]] std::int64_t calls_of_work(const Unit* next, std::int64_t columns) const {
     const std::int64_t score_steps = lanes_of<Format>(state_.w.depth) / 16;
     return larger(1, (next != nullptr ? kPanelVectors / 2 * calls_between<Elements>(score_steps) : 0) +
@@ -188,7 +190,7 @@ class TileFlow {
   const KvBlock& kv_block_;
   const bool ends_groups_;
   const bool streams_;
-  ValueProduct values_;  // of the group before
+  ValueProduct values_;  // the waiting product: of the group before
   alignas(64) MatrixScores scores_[2];
   alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
   TileMatrix deferred_;

@@ -127,7 +127,7 @@ class SoftmaxRows {
   std::uint32_t outgrown_ = 0;
 };
 
-/// Calls f with the type of a task's SoftmaxRows.
+/// Calls f with a null pointer to the type of SoftmaxRows that a task needs.
 template <class Format, class F>
 void with_softmax_rows(const TaskState& state, F f) {
   const auto with = [&](auto tracks) {
@@ -171,7 +171,7 @@ inline bool is_plain(const TaskState& state, const RowGroup& group, const PanelK
          group.full_end >= panel.key + kPanel && panel.keys == kPanel;
 }
 
-/// Calls softmax_general() for those of a group's `rows` rows from `row` on whose bit in `which` is set.
+/// Calls softmax_general() for some of a group's `rows` rows from `row` on. `which` has a bit for each.
 template <class Format>
 void softmax_by_memory(TaskState& state, std::int64_t row, std::int64_t rows, std::uint32_t which,
                        const PanelKeys& panel, MatrixScores& scores, bool checked) {

@@ -23,7 +23,6 @@ HEED_INLINE void for_each_constant(F f) {
 struct OnItsOwn {
   static constexpr bool kDefersStores = false;
   static constexpr bool streams = true;
-  TileMatrix deferred = {};  // never used
   HEED_INLINE void between() {}
 };
 
@@ -56,7 +55,7 @@ HEED_INLINE void store_tiles(const TileMatrix& c) {
 
 /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in tile
 /// registers. Products lists the products of parts that form a product of elements (formats/). Tiles of b
-/// stream past the first-level cache, which keeps a and c.
+/// pass the first-level cache by if `way` streams; it then keeps a and c.
 template <class Products, class Tiles, int kRows, int kColumns, bool kAdds, class Way>
 HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                        const TileMatrix& c, Way& way) {
