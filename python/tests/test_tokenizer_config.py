@@ -27,6 +27,7 @@ KINDS = {  # family of the model, its tokenizer.json, the class in tokenizer_con
     "mpnet": ("mpnet", tokenizer_kinds.bert, "MPNetTokenizer"),
     "electra": ("electra", tokenizer_kinds.bert, "BertTokenizer"),
     "xlm-roberta": ("xlm-roberta", tokenizer_kinds.xlm_roberta, "XLMRobertaTokenizer"),
+    "camembert": ("camembert", tokenizer_kinds.camembert, "CamembertTokenizer"),
     "t5": ("llama", tokenizer_kinds.t5, "TokenizersBackend"),
     "qwen2": ("qwen2", tokenizer_kinds.qwen_2, "Qwen2Tokenizer"),
     "qwen3": ("qwen3", tokenizer_kinds.qwen_2, "Qwen2TokenizerFast"),

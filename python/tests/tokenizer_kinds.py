@@ -131,6 +131,18 @@ def xlm_roberta() -> Tokenizer:
     return made
 
 
+def camembert() -> Tokenizer:
+    """Unigram whose vocabulary begins with tokens that are not used."""
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    train_unigram(made, ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"])
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    made.post_processor = around([("<s>", 5)], [("</s>", 6)])
+    return made
+
+
 def t5() -> Tokenizer:
     """Unigram with SentencePiece's normalisation table."""
     made = Tokenizer(models.Unigram())
@@ -233,5 +245,5 @@ def charsmap() -> bytes:
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {
-    one.__name__: one for one in (gpt_2, roberta, gpt_neox, llama_3, qwen_2, clip, bert, bert_cased, xlm_roberta, t5, albert, llama_2,
+    one.__name__: one for one in (gpt_2, roberta, gpt_neox, llama_3, qwen_2, clip, bert, bert_cased, xlm_roberta, camembert, t5, albert, llama_2,
                                   mistral, gemma, words, gpt_1)}

@@ -32,10 +32,11 @@ json added_token(const JsonPart& part, bool special) {
           {"special", special}};
 }
 
-/// `value` is such an object, or the content alone.
-json special_token(const json& value, const std::string& file, const char* name) {
-  const json object = value.is_string() ? json::object({{"content", value}}) : value;
-  return added_token(JsonPart(object, file, name), true);
+/// `value` is such an object, or the content alone, which takes its flags from `flags`.
+json special_token(const json& value, const std::string& file, const char* name,
+                   json flags = json::object()) {
+  if (value.is_string()) flags["content"] = value;
+  return added_token(JsonPart(value.is_string() ? flags : value, file, name), true);
 }
 
 std::string content_of(const json& token) { return token["content"].get<std::string>(); }
@@ -67,6 +68,9 @@ SettingsTokens::SettingsTokens(const TokenSources& sources)
   const bool has_decoder = sources.config.part().has("added_tokens_decoder");
   read_special(sources.config, true);
   if (!has_decoder) read_special_map(FolderSettings(sources.folder, "special_tokens_map.json"));
+  const auto by_default = sources.special.find(kAdditional);
+  if (by_default != sources.special.end() && others_.empty() && !sources.config.part().has(kAdditional))
+    for (const json& one : *by_default) others_.push_back(special_token(one, sources.folder, kAdditional));
   std::vector<NumberedToken> numbered = tokens_of_file();
   if (sources.keeps_file)
     for (const NumberedToken& one : numbered) add(one.token);
@@ -131,7 +135,11 @@ void SettingsTokens::read_special(const FolderSettings& file, bool takes_older) 
 void SettingsTokens::read_named(const FolderSettings& file) {
   const json& values = file.values();
   const auto set = [&](const std::string& name, const json& value) {
-    json token = value.is_null() ? json() : special_token(value, file.part().file(), name.c_str());
+    const auto said = sources_.special.find(name);
+    const bool has_flags = said != sources_.special.end() && said->is_object();
+    json token = value.is_null() ? json()
+                                 : special_token(value, file.part().file(), name.c_str(),
+                                                 has_flags ? *said : json::object());
     if (!token.is_null() && content_of(token).empty()) token = nullptr;
     const auto known =
         std::find_if(named_.begin(), named_.end(), [&](const auto& one) { return one.first == name; });

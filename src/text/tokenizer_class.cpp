@@ -128,15 +128,26 @@ json map_of_letters(const json& normalizer) {
   return nullptr;
 }
 
-void complete_xlm_roberta(const ClassInput& input, json& made) {
+void complete_unigram(const ClassInput& input, std::int64_t unknown, json& made) {
   made["model"]["type"] = "Unigram";
-  made["model"]["unk_id"] = 3;
+  made["model"]["unk_id"] = unknown;
   made["normalizer"] = map_of_letters(input.normalizer);
   const json marks = metaspace(input.settings.flag("add_prefix_space", true) ? "always" : "never", true);
   made["pre_tokenizer"] = sequence("Sequence", "pretokenizers", {{{"type", "WhitespaceSplit"}}, marks});
   made["decoder"] = marks;
   made["post_processor"] =
       text_between(end_named(input.tokens, "bos_token"), end_named(input.tokens, "eos_token"));
+}
+
+void complete_xlm_roberta(const ClassInput& input, json& made) { complete_unigram(input, 3, made); }
+
+void complete_camembert(const ClassInput& input, json& made) {
+  const std::string unknown = input.tokens.content("unk_token");
+  const json& vocabulary = made["model"]["vocab"];
+  const auto found = std::find_if(vocabulary.begin(), vocabulary.end(), [&](const json& one) {
+    return one.is_array() && !one.empty() && one[0] == unknown;
+  });
+  complete_unigram(input, found == vocabulary.end() ? 0 : found - vocabulary.begin(), made);
 }
 
 const std::vector<TokenizerClass>& classes() {
@@ -156,6 +167,9 @@ const std::vector<TokenizerClass>& classes() {
         {{"sep_token", "</s>"}, {"cls_token", "<s>"}, {"pad_token", "<pad>"}, {"mask_token", "<mask>"}});
     json mpnet = xlm;
     mpnet["unk_token"] = "[UNK]";
+    json camembert = xlm;
+    camembert["mask_token"] = {{"content", "<mask>"}, {"lstrip", true}};
+    camembert["additional_special_tokens"] = {"<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"};
     return std::vector<TokenizerClass>{
         {"BertTokenizer", "WordPiece", bert, complete_bert},
         {"DistilBertTokenizer", "WordPiece", bert, complete_bert},
@@ -177,6 +191,7 @@ const std::vector<TokenizerClass>& classes() {
         {"MPNetTokenizer", "WordPiece", mpnet, complete_mpnet},
         {"RobertaTokenizer", "BPE", xlm, complete_roberta},
         {"XLMRobertaTokenizer", "Unigram", xlm, complete_xlm_roberta},
+        {"CamembertTokenizer", "Unigram", camembert, complete_camembert},
     };
   }();
   return all;
