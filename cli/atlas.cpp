@@ -38,9 +38,11 @@ constexpr const char* kAtlasDescription =
 
 constexpr const char* kAtlasExamples =
     "Examples:\n"
-    "  heed atlas --model induction 'the cat sat on the mat and the cat sat' --out atlas.svg\n"
+    "  heed atlas --model induction 'the cat sat on the mat and the cat sat' \\\n"
+    "      --out atlas.svg\n"
     "  heed atlas doc.safetensors --out atlas.pdf\n"
-    "  heed atlas --model after --difference before 'to be or not to be or' --out change.png\n";
+    "  heed atlas --model after --difference before 'to be or not to be or' \\\n"
+    "      --out change.png\n";
 
 struct AtlasArguments {
   std::string document;

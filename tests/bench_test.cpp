@@ -186,7 +186,8 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
   const std::string shape_expected =
       "; B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1) is expected";
   const std::string need_expected =
-      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or scores, separated "
+      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, scores or "
+      "masked-mass, separated "
       "by commas, is expected";
   const std::string threads_expected =
       "; a list of whole numbers from 0 to 32767, separated by commas, is expected";

@@ -165,6 +165,8 @@ TEST_F(PageFile, KeepsTextThatLooksLikeMarkupOutOfTheMarkup) {
   HtmlPage page;
   page.title = page.about = hostile;
   page.query_tokens = page.key_tokens = {hostile};
+  const Tensor value({1});
+  page.steps.push_back({"\"></script><!--", "", "", "", {"D"}, value});
   const std::string file = written(page);
   EXPECT_EQ(file.find("</script><!--"), std::string::npos);
   const auto about = nlohmann::json::parse(script_of(file, "page"));

@@ -115,8 +115,8 @@ BenchNeeds parse_bench_needs(const std::string& text) {
   for (const std::string& name : split(text, ',')) {
     if (!need_of(name) && !top_k_of(name) && name != kMap)
       throw UsageError("--need is '" + text +
-                       "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights or "
-                       "scores, separated by commas, is expected");
+                       "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, "
+                       "scores or masked-mass, separated by commas, is expected");
     if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
   }
   if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)

@@ -12,9 +12,10 @@ std::int64_t size_of_axis(const Dims& shape, int from_end) {
 distributed::Results results_of(const AttentionOptions& options) {
   if (has(options.need, Need::received) || options.received_last > 0 || options.map.rows > 0)
     return distributed::Results::sums;
-  const bool weights = has(options.need, Need::weights) || has(options.need, Need::scores) ||
-                       has(options.need, Need::masked_mass);
-  return weights ? distributed::Results::weights : distributed::Results::of_rows;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (const ResultEntry& entry = result_entry(i); has(options.need, entry.need) && !takes_one_pass(entry))
+      return distributed::Results::weights;
+  return distributed::Results::of_rows;
 }
 
 }  // namespace

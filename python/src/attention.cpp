@@ -47,8 +47,8 @@ alibi= (slopes), sinks=, kv_lengths=, cu_seqlens= (packed sequences), align= ('t
 query_offset=, dropout=, seed=, dropout_offset=.
 
 What is returned: the output, [B, H, Lq, Dv], of the kind and dtype of q. With need= (names, one or several, of
-lse, max_score, entropy, distance, received, weights, scores), top_k=K, received_last=W or map=(rows, columns)
-an AttentionResult with a field for each.
+lse, max_score, entropy, distance, received, weights, scores, masked_mass), top_k=K, received_last=W or map=(rows,
+columns) an AttentionResult with a field for each.
 
 Also scores_stage= ('raw', 'softcap', 'bias'), out= (an array for the output), output_dtype=, kernel=
 ('automatic', 'reference', 'fused'), threads=. None is the default of every option.

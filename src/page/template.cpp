@@ -22,6 +22,21 @@ std::string script_json(const nlohmann::ordered_json& json) {
   return safe;
 }
 
+std::string attribute_text(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '&')
+      safe += "&amp;";
+    else if (c == '"')
+      safe += "&quot;";
+    else if (c == '<')
+      safe += "&lt;";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
 std::string all_files(std::span<const PageFile> files, std::string_view ending) {
   std::string all;
   for (const PageFile& file : files)

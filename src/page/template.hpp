@@ -15,6 +15,9 @@ namespace heed::detail {
 /// Valid inside <script>, whatever its strings hold. What is not UTF-8 becomes U+FFFD.
 [[nodiscard]] HEED_API std::string script_json(const nlohmann::ordered_json& json);
 
+/// Valid in an attribute between double quotes.
+[[nodiscard]] HEED_API std::string attribute_text(std::string_view text);
+
 /// All whose names end so, in their order.
 [[nodiscard]] HEED_API std::string all_files(std::span<const PageFile> files, std::string_view ending);
 
@@ -24,7 +27,7 @@ namespace heed::detail {
 /// The element that holds a block.
 template <class Put>
 void put_block(const PageBlock& block, const Put& put) {
-  put("<script type=\"text/plain\" id=\"data-" + block.name + "\">");
+  put("<script type=\"text/plain\" id=\"data-" + attribute_text(block.name) + "\">");
   put(block.data);
   put("</script>\n");
 }

@@ -121,6 +121,11 @@ inline constexpr std::size_t kResultCount = std::size(kResults<int>);
 
 constexpr const ResultEntry& result_entry(std::size_t index) { return kResults<int>[index].entry; }
 
+/// Whether a row's result needs no second pass over its weights: the output, lse, top-k, …
+constexpr bool takes_one_pass(const ResultEntry& entry) {
+  return has_rows(entry.shape) && entry.shape != ResultShape::pair && entry.need != Need::masked_mass;
+}
+
 /// The member of `set` that line `index` of the table describes.
 template <class T>
 constexpr T& result(ResultSet<T>& set, std::size_t index) {

@@ -50,9 +50,7 @@ Problem check_streamed(const TensorView& query, const KeyShape& keys, const Atte
   detail::check_overlaps(p);
   for (std::size_t i = 0; i < kResultCount; ++i) {
     const ResultEntry& entry = result_entry(i);
-    const bool once =
-        has_rows(entry.shape) && entry.shape != ResultShape::pair && entry.need != Need::masked_mass;
-    if (!once && result<detail::Output>(p, i))
+    if (!takes_one_pass(entry) && result<detail::Output>(p, i))
       refuse(entry.path,
              " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive "
              "range by range");

@@ -185,7 +185,7 @@ class ForwardRun {
         return keep_tasks(pass, call);
       case Schedule::split_kv:
       case Schedule::shared_spans:
-        return split_kv(pass, call);
+        return run_spans(pass, call);
       case Schedule::whole_tasks:
         in_parallel({"forward", pass.items.size() - 1}, *pass.unit, call, pass.tiling,
                     [&](std::size_t item, void* memory, int) {
@@ -195,7 +195,7 @@ class ForwardRun {
     }
   }
 
-  void split_kv(const ForwardPass& pass, const Arguments& call) {
+  void run_spans(const ForwardPass& pass, const Arguments& call) {
     const std::vector<PlannedSpan>& spans = pass.spans;
     const std::vector<std::size_t>&first = pass.first_span, &items = pass.span_items;
     memory_->states.reserve(spans.size() * pass.tiling.state_bytes);

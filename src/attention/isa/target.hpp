@@ -1,6 +1,6 @@
 // One unit: kernels for one instruction set. A unit (avx512.cpp, avx2.cpp, …) defines HEED_ISA as its
 // namespace, includes its simd_*.hpp (vector types and their operations), and then this file. These headers
-// may include nothing else but <stdint.h>, <math.h> and intrinsics. An inline function of the standard
+// may include nothing else but <cstdint>, <cstddef> and intrinsics. An inline function of the standard
 // library would be compiled for this instruction set, and the linker might keep that copy for the whole
 // program.
 #pragma once
@@ -35,7 +35,7 @@ inline cpu::Kernels make_kernels(const char* name) {
                           .takes_weights_pass = takes_weights_pass,
                           .takes_backward = takes_backward};
   if constexpr (kHasForward) {
-    kernels.plan = plan;
+    kernels.plan_tiling = plan_tiling;
     kernels.plan_weights_pass = plan_weights_pass;
     kernels.reset = reset;
     kernels.forward = forward;

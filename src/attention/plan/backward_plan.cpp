@@ -106,7 +106,7 @@ void BackwardPlan::plan_fused(const BackwardProblem& p) {
   tiling_of_failed.bytes =
       std::max(tiling.bytes, unit_of_failed->backward_bytes(call, tiling.rows, tiling.keys));
   lse_unit = &target.forward(call.forward);
-  lse_tiling = lse_unit->plan(call.forward);
+  lse_tiling = lse_unit->plan_tiling(call.forward);
 }
 
 }  // namespace heed::detail

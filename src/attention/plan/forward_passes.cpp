@@ -166,7 +166,7 @@ void plan_pass(const Problem& problem, const cpu::Arguments& call, std::span<con
                int threads, ForwardPass& pass) {
   pass.call = call;
   pass.unit = &cpu::kernels().forward(call);
-  pass.tiling = pass.unit->plan(call);
+  pass.tiling = pass.unit->plan_tiling(call);
   pass.keeps_rows_weights = false;
   pass.segments.assign(segments.begin(), segments.end());
   PassPlanner planner(problem, threads, pass);

@@ -67,8 +67,7 @@ Work run(const Communicator& comm, const Call& call, Scheme scheme) {
 void check_scheme(const Call& call, Scheme scheme) {
   if (scheme != Scheme::ring && scheme != Scheme::decode) return;
   for (const auto& [entry, member] : kResults<MutableTensorView>)
-    if ((entry.shape == ResultShape::pair || entry.need == Need::masked_mass) &&
-        (call.outputs.*member).data() != nullptr)
+    if (has_rows(entry.shape) && !takes_one_pass(entry) && (call.outputs.*member).data() != nullptr)
       throw Error(ErrorCode::invalid_argument,
                   std::string(entry.path) + " is requested with scheme " + std::string(name_of(scheme)) +
                       ", which never has all weights of a row; gather or ulysses is expected");

@@ -29,7 +29,7 @@ Results results_of(const AttentionOutputs& outputs) {
   for (const auto& [entry, member] : kResults<MutableTensorView>) {
     if ((outputs.*member).data() == nullptr) continue;
     if (!has_rows(entry.shape)) return Results::sums;
-    if (entry.shape == ResultShape::pair || entry.need == Need::masked_mass) results = Results::weights;
+    if (!takes_one_pass(entry)) results = Results::weights;
   }
   return results;
 }

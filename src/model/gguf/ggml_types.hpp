@@ -1,4 +1,4 @@
-// ggml's tensor types: their numbers in GGUF files, their names, and how blocks become f32.
+// ggml's tensor types: their numbers in GGUF files, their names, and the formats that heed reads.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@
 #include "attention/kernels/backward/lane_gradients.hpp"
 #include "attention/kernels/backward/matrix_gradients.hpp"
 #include "attention/kernels/softmax/epilogue.hpp"
+#include "attention/kernels/softmax/plan_tiling.hpp"
 
 namespace heed::detail::HEED_ISA {
 

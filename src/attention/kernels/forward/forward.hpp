@@ -13,6 +13,7 @@
 #include "attention/kernels/forward/tile_flow.hpp"
 #include "attention/kernels/softmax/epilogue.hpp"
 #include "attention/kernels/softmax/load_queries.hpp"
+#include "attention/kernels/softmax/plan_tiling.hpp"
 #include "attention/kernels/softmax/value_block.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -91,7 +92,7 @@ inline bool takes_forward(const Arguments& call) {
   if (kHasMatrixTiles)  // and refuse what bf16 would round
     return fills_matrix_tiles(call) &&
            (!UnitFormat::kRoundsWeights || !call.output.data || call.output.dtype == kMatrixType);
-  const Tiling tiling = plan(call);
+  const Tiling tiling = plan_tiling(call);
   return multiplies_pairs(call, tiling) ||
          (tiling.path == Path::decode && call.query.dtype == DType::bf16 && call.key.dtype == DType::bf16 &&
           call.head_dim % (2 * kLanes) == 0);

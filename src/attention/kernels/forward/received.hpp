@@ -9,7 +9,7 @@
 #pragma once
 
 #include "attention/kernels/softmax/map_bins.hpp"
-#include "attention/kernels/softmax/workspace.hpp"
+#include "attention/kernels/softmax/plan_tiling.hpp"
 
 namespace heed::detail::HEED_ISA {
 
@@ -92,7 +92,7 @@ inline bool takes_received(const Arguments& call) {
   if (!kComputesEverything || kHasMatrixTiles || call.most_rows < kQueryBlock || has_masks(call) ||
       call.dropout.threshold != 0 || call.cache != nullptr || call.map_size.columns > 0)
     return false;
-  const std::int64_t rows = plan(call).rows;
+  const std::int64_t rows = plan_tiling(call).rows;
   return rows >= kQueryBlock && call.key_length <= most_kept_keys(rows);
 }
 

@@ -238,7 +238,7 @@ struct Kernels {
   bool (*takes_backward)(const BackwardArguments&);
 
   /// The members from here to weights_pass are nullptr in a unit for gradients alone.
-  Tiling (*plan)(const Arguments&) = nullptr;
+  Tiling (*plan_tiling)(const Arguments&) = nullptr;
   Tiling (*plan_weights_pass)(const Arguments&) = nullptr;  ///< without forward()'s results
   /// `workspace` has Tiling::bytes bytes, aligned to 64. Call reset() before its first use in a call.
   void (*reset)(const Arguments&, const Tiling&, void* workspace) = nullptr;
@@ -247,7 +247,7 @@ struct Kernels {
   /// forward() for a task of one head, whose weights stay in `kept`. They replace the weights of the thread's
   /// previous task, whose sums are then complete. This task's `sums`, zeroed by the caller, are complete
   /// after the thread's next task or after finish_received(). Only for calls that takes_received() takes; set
-  /// Arguments::keeps_task_weights before plan().
+  /// Arguments::keeps_task_weights before plan_tiling().
   void (*forward_received)(const Arguments&, const Tiling&, const Task&, void* workspace, KeptTask& kept,
                            const TaskSums& sums) = nullptr;
   void (*finish_received)(const Arguments&, KeptTask& kept) = nullptr;

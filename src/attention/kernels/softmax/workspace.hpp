@@ -1,4 +1,5 @@
-// The working memory of one thread: the layout of a task's rows, packed keys and weights.
+// The working memory of one thread: the layout of a task's rows, packed keys and weights. plan_tiling.hpp
+// chooses its sizes.
 #pragma once
 
 #include "attention/kernels/shared/arguments.hpp"
@@ -141,23 +142,6 @@ inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
          call.output.dtype == DType::bf16 && tiling.step == kKvBlock && call.dropout.threshold == 0;
 }
 
-/// Whether matrix tiles read keys in place, as rows of whole steps. Only for tasks of one group of rows.
-inline bool multiplies_keys_in_place(const Arguments& call, std::int64_t task_rows) {
-  return kHasMatrixTiles && UnitFormat::kParts == 1 && task_rows <= kGroupRows && call.key.stride[3] == 1 &&
-         call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
-}
-
-/// Least number of rows per key head for a unit of matrix tiles: enough to fill tiles. For f32, enough to
-/// make splitting keys and values worth while. (Tests run the emulation with fewer rows, too.)
-inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
-/// The same if keys need not be packed.
-inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
-inline bool fills_matrix_tiles(const Arguments& call) {
-  const std::int64_t rows = call.most_rows * call.group;
-  return kHasMatrixTiles && call.query.dtype == kMatrixType &&
-         rows >= (multiplies_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
-}
-
 /// Whether a call's weights are rounded to bf16, and the sum of the rounded weights is kept.
 inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
   if (kHasMatrixTiles) return UnitFormat::kRoundsWeights && call.output.data && call.dropout.threshold == 0;
@@ -251,65 +235,6 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
 HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
   return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
           kKvBlock / kLanes};
-}
-
-inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::int64_t budget) {
-  const std::int64_t fit = budget / (bytes_each > 0 ? bytes_each : 1) / kGroupRows * kGroupRows;
-  return larger(kGroupRows, smaller(rows, fit));
-}
-
-/// Keys whose weights fit in kTaskWeightsBytes, for a task of `rows` rows.
-constexpr std::int64_t most_kept_keys(std::int64_t rows) {
-  return kTaskWeightsBytes / (rows * static_cast<std::int64_t>(sizeof(float)));
-}
-
-/// The most rows of a task. If it keeps their weights, they are of one head.
-inline std::int64_t most_task_rows(const Arguments& call, bool cached) {
-  if (!call.keeps_task_weights) return cached ? kTaskRows : kLongTaskRows;
-  return smaller(round_up(call.most_rows, kGroupRows),
-                 call.key_length <= most_kept_keys(kTaskRows) ? kTaskRows : kQueryBlock);
-}
-
-/// Whether rows are few, and keys and values are whole vectors that can be read in place.
-inline bool reads_in_place(const Arguments& call, std::int64_t step) {
-  return step < kKvBlock && call.dropout.threshold == 0 &&
-         rows_of(call.key, 0, 0, 0).has_whole_vectors(call.head_dim) &&
-         rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
-}
-
-/// The way to the keys of a call that is packed `step` keys at a time, if it is packed.
-inline Path path_of_keys(const Arguments& call, std::int64_t step) {
-  if (reads_in_place(call, step)) return Path::decode;
-  if (step < kKvBlock) return Path::packed_panels;
-  return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
-}
-
-inline Tiling plan(const Arguments& call) {
-  const std::int64_t key_bytes =
-      static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
-  const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
-  const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
-  Tiling tiling;
-  const bool keys_in_place = multiplies_keys_in_place(call, all_rows);
-  const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
-  const bool cached = all_keys <= cache_bytes / key_bytes && !keys_in_place;
-  std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
-  rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
-  // If no packed keys are kept, bins may use their memory.
-  const std::int64_t spare = cached ? 0 : kCacheBytes - kLongTaskRows * key_bytes;
-  rows = clamp_rows(rows, 4 * call.map_size.columns, larger(kStatisticsBytes, spare));
-  // Few rows read keys and values about as fast as memory delivers them. These are packed one panel at a
-  // time, which stays in the first-level cache while the next one is prefetched.
-  const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
-  tiling.rows = rows;
-  tiling.step = narrow ? kPanel : kKvBlock;
-  tiling.path = keys_in_place ? Path::matrix_keys : path_of_keys(call, tiling.step);
-  tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
-  tiling.bytes = lay_out(call, tiling, nullptr).bytes;
-  Memory state(nullptr);
-  lay_out_state(parts_of(call, tiling), state);
-  tiling.state_bytes = state.bytes();
-  return tiling;
 }
 
 /// Forgets all packed KV blocks, because the memory may hold another call's blocks.
