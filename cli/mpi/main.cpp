@@ -34,6 +34,7 @@ std::vector<AddCommand> commands(const Session& session) {
           alone(session, "explain", add_explain),
           over(add_look_over),
           alone(session, "who", add_who),
+          alone(session, "why", add_why),
           alone(session, "atlas", add_atlas),
           over(add_train_over),
           alone(session, "generate", add_generate),

@@ -8,3 +8,4 @@
 #include "heed/model/model.hpp"
 #include "heed/model/tokenizer.hpp"
 #include "heed/model/walk.hpp"
+#include "heed/model/why.hpp"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,53 @@ class Lens:
     layers: list[LensLayer]  #: for the embedding, then after each layer
 
 
+@dataclass(frozen=True)
+class StreamPart:
+    """A summand of the residual stream at one position."""
+
+    name: str  #: "4.2" (layer 4, head 2), "MLP 3", "token", "position" or "biases"
+    share: float  #: what it adds to the score, together with the whole other side
+    read: int | None  #: for a head: the key with its largest weight at this position
+    read_weight: float  #: that weight
+
+
+@dataclass(frozen=True)
+class ScoreSplit:
+    """One score of a head, split by what wrote its query and what wrote its key."""
+
+    head: tuple[int, int]  #: layer and head
+    row: int
+    key: int
+    score: float  #: scale <q, k>: the sum of `table`
+    biased: float  #: the score that the softmax sees: after softcap and bias
+    weight: float
+    query_parts: list[StreamPart]
+    key_parts: list[StreamPart]
+    table: Floats  #: [query parts, key parts], f64
+
+    def pairs(self, count: int = 10) -> list[tuple[str, str, float]]:
+        """The largest entries of the table by size: names of the query's and of the key's part, and the share."""
+        order = np.argsort(-np.abs(self.table), axis=None, kind="stable")[:count]
+        places = (np.unravel_index(at, self.table.shape) for at in order)
+        return [(self.query_parts[i].name, self.key_parts[j].name, float(self.table[i, j])) for i, j in places]
+
+    def __sub__(self, other: ScoreSplit) -> ScoreSplit:
+        """Why this score and not another one: of another key, or in another text."""
+        if self.table.shape != other.table.shape:
+            raise ValueError(f"the other table has shape {list(other.table.shape)}; {list(self.table.shape)} is expected")
+        table = self.table - other.table
+        query_parts = [replace(part, share=float(share)) for part, share in zip(self.query_parts, table.sum(1))]
+        key_parts = [replace(part, share=float(share)) for part, share in zip(self.key_parts, table.sum(0))]
+        return replace(self, score=self.score - other.score, biased=self.biased - other.biased,
+                       weight=self.weight - other.weight, query_parts=query_parts, key_parts=key_parts, table=table)
+
+
+def _split(made: dict[str, Any]) -> ScoreSplit:
+    for side in ("query_parts", "key_parts"):
+        made[side] = [StreamPart(name, share, read if read >= 0 else None, weight) for name, share, read, weight in made[side]]
+    return ScoreSplit(**made)
+
+
 class Causes:
     """Methods of heed.Model.
 
@@ -126,6 +173,17 @@ class Causes:
             return _heed.rollout(self._data, ids, list(row), threads)
         alone: Floats = _heed.rollout(self._data, ids, [row], threads)[0]
         return alone
+
+    def why(self, what: Text, row: int | Iterable[int], key: int | Iterable[int], head: tuple[int, int] | None = None, *,
+            threads: int = 0) -> ScoreSplit:
+        """Why a row looks at a key: the score split into a table of what wrote its query and what wrote its key.
+
+        Of several rows and keys, the pair with the largest weight is taken; without `head`, the head too. The difference of
+        two results says why one key and not another, or one text and not another.
+        """
+        rows = list(row) if isinstance(row, Iterable) else [row]
+        keys = list(key) if isinstance(key, Iterable) else [key]
+        return _split(_heed.why(self._data, self._ids(what), rows, keys, [], head, threads)[0])
 
     def _texts(self, what: Text, ids: list[int]) -> list[str]:
         return _heed.texts_of(self._data, ids, what if isinstance(what, str) else None)

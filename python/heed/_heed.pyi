@@ -696,6 +696,15 @@ def lens(
     model: ModelData, ids: Any, options: _CauseOptions, /
 ) -> tuple[int, int, list[tuple[list[tuple[int, float]], float, int]]]: ...
 def rollout(model: ModelData, ids: Any, rows: list[int], threads: int, /) -> Floats: ...
+def why(
+    model: ModelData,
+    ids: Any,
+    rows: list[int],
+    keys: list[int],
+    than: list[int],
+    head: tuple[int, int] | None,
+    threads: int,
+) -> tuple[dict[str, Any], dict[str, Any] | None]: ...
 def texts_of(model: ModelData, ids: list[int], text: str | None) -> list[str]: ...
 def write_on(
     model: ModelData,

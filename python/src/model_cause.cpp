@@ -15,6 +15,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/model/why.hpp"
 
 namespace heed::python {
 namespace {
@@ -104,6 +105,42 @@ nb::object rollout_of(const Model& model, nb::handle ids, const std::vector<std:
   return to_python(released([&] { return rollout(model, tokens.view(), rows, threads); }), Kind::numpy);
 }
 
+using PartTuple = std::tuple<std::string, double, std::int64_t, double>;  // name, share, key read, weight
+
+std::vector<PartTuple> parts_of(const std::vector<StreamPart>& parts, const std::vector<double>& shares) {
+  std::vector<PartTuple> all;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    all.emplace_back(to_string(parts[i]), shares[i], parts[i].from, parts[i].from_weight);
+  return all;
+}
+
+nb::dict split_of(ScoreSplit made) {
+  nb::dict all;
+  all["head"] = nb::make_tuple(made.head.layer, made.head.head);
+  all["row"] = made.row;
+  all["key"] = made.key;
+  all["score"] = made.score;
+  all["biased"] = made.biased;
+  all["weight"] = made.weight;
+  all["query_parts"] = parts_of(made.query_parts, query_shares(made));
+  all["key_parts"] = parts_of(made.key_parts, key_shares(made));
+  all["table"] = to_python(std::move(made.table), Kind::numpy);
+  return all;
+}
+
+// (the split, the split of the other key or None)
+nb::tuple why_of(const Model& model, nb::handle ids, const std::vector<std::int64_t>& rows,
+                 const std::vector<std::int64_t>& keys, const std::vector<std::int64_t>& than,
+                 const std::optional<std::pair<std::int64_t, std::int64_t>>& head, int threads) {
+  const Borrowed tokens("ids", ids);
+  WhyQuestion question{rows, keys, than, {}, threads};
+  if (head) question.head = ModelHead{head->first, head->second};
+  WhyAnswer answer = released([&] { return why(model, tokens.view(), question); });
+  nb::object other = nb::none();
+  if (answer.than) other = split_of(std::move(*answer.than));
+  return nb::make_tuple(split_of(std::move(answer.split)), other);
+}
+
 // Readable texts of tokens, in the context of a text; "#17" for a symbol without one.
 std::vector<std::string> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
                                   const std::optional<std::string>& text) {
@@ -121,6 +158,8 @@ void define_model_cause(nb::module_& module) {
   module.def("attribute", attribution_of);
   module.def("lens", lens_of);
   module.def("rollout", rollout_of);
+  module.def("why", why_of, nb::arg("model"), nb::arg("ids"), nb::arg("rows"), nb::arg("keys"),
+             nb::arg("than"), nb::arg("head").none(), nb::arg("threads"));
   module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
 }
 

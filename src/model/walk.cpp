@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -30,12 +29,10 @@ std::vector<float> added_by_heads(const detail::Family& family, std::int64_t lay
   std::vector<float> added(values.begin(), values.end());
   const auto norm = family.norm_behind_attention(layer, added);
   if (!norm) return added;
-  const double mean =
-      norm->centred ? std::accumulate(added.begin(), added.end(), 0.0) / static_cast<double>(added.size())
-                    : 0;
+  std::vector<double> x(added.begin(), added.end());
+  detail::apply_held(*norm, x);
   for (std::size_t i = 0; i < added.size(); ++i)
-    added[i] = static_cast<float>(norm->gain[i] * (static_cast<double>(added[i]) - mean) +
-                                  (norm->bias.empty() ? 0 : norm->bias[i]));
+    added[i] = static_cast<float>(x[i] + (norm->bias.empty() ? 0 : norm->bias[i]));
   return added;
 }
 

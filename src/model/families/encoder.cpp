@@ -101,6 +101,42 @@ class Encoder final : public Family {
     return weights_.blocks[static_cast<std::size_t>(layer)].output;
   }
 
+  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+                       const Tensor& /*row*/) const override {
+    const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
+    return {std::nullopt,
+            role == ScoreRole::query ? &block.query : &block.key,
+            head * head_dim_,
+            {},
+            weights_.rope ? &*weights_.rope : nullptr};
+  }
+
+  std::optional<Tensor> position_share(std::span<const std::int64_t> ids, std::int64_t at) const override {
+    if (!weights_.positions) return std::nullopt;
+    const auto one = static_cast<std::size_t>(at);
+    Tensor share = rows_of(*weights_.positions, {{places_of(ids, 0)[one]}}, 1);
+    Tensor sum = rows_of(weights_.tokens, {{ids[one]}}, 1);
+    if (weights_.types) add_to(sum, rows_of(*weights_.types, {{0}}, 1), 1);
+    add_to(sum, share, 1);
+    std::vector<double> values(share.values<float>().begin(), share.values<float>().end());
+    apply_held(held_norm(weights_.norm, sum.values<float>()), values);
+    std::copy(values.begin(), values.end(), share.values<float>().begin());
+    if (!weights_.projection) return share;
+    return linear(share, {weights_.projection->weight, {}, weights_.projection->transposed}, 1);
+  }
+
+  std::optional<StreamNorms> stream_norms(std::int64_t layer, const Tensor& row,
+                                          const Tensor& heads) const override {
+    const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
+    Tensor x = Tensor::copy_of(row);
+    add_to(x, linear(heads, block.output, 1), 1);
+    StreamNorms norms{held_norm(block.attention_norm, x.values<float>()), {}};
+    x = layer_norm(x, block.attention_norm, 1);
+    add_to(x, mlp(x, block.feed_forward, 1), 1);
+    norms.mlp = held_norm(block.mlp_norm, x.values<float>());
+    return norms;
+  }
+
  private:
   // Rows of the table of positions.
   [[nodiscard]] std::vector<std::int64_t> places_of(std::span<const std::int64_t> ids,

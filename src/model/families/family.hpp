@@ -17,6 +17,7 @@
 #include "model/layers/activations.hpp"
 #include "model/layers/linear.hpp"
 #include "model/layers/norms.hpp"
+#include "model/layers/rope.hpp"
 
 namespace heed::detail {
 
@@ -25,6 +26,23 @@ struct Projected {
   std::vector<Tensor> memory;    ///< owns the data of the views
   TensorView query, key, value;  ///< [H, L, d], [Hkv, L, d]; any strides except along d
   AttentionOptions options;
+};
+
+/// The query or key of one head as a function of the stream x at a row, linear because norms are held there:
+///
+///   rope(gain (W norm(x) + b))
+struct ScoreSide {
+  std::optional<HeldNorm> norm;            ///< of the stream, if there is one
+  const LinearWeights* weights = nullptr;  ///< W and b
+  std::int64_t first = 0;                  ///< the first output of W that belongs to the head
+  std::vector<double> gain;                ///< [d], of a norm behind W; empty: there is none
+  const Rope* rope = nullptr;              ///< null: not rotated
+};
+enum class ScoreRole { query, key };
+
+/// The norms of a block that normalises the stream itself, after attention and after the MLP.
+struct StreamNorms {
+  HeldNorm attention, mlp;
 };
 
 /// One model's weights in its family's shape. `begin` is the position of the first token.
@@ -52,6 +70,19 @@ class Family {
   /// family has one.
   [[nodiscard]] virtual std::optional<HeldNorm> norm_behind_attention(std::int64_t /*layer*/,
                                                                       std::span<const float> /*x*/) const {
+    return std::nullopt;
+  }
+  /// One side of the scores of a head; for keys, of a key head. `row` [1, D] is the stream before the layer.
+  [[nodiscard]] virtual ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+                                             const Tensor& row) const = 0;
+  /// The share of the position in the embedding of token `at` of a text, [1, D], if there is one.
+  [[nodiscard]] virtual std::optional<Tensor> position_share(std::span<const std::int64_t> /*ids*/,
+                                                             std::int64_t /*at*/) const {
+    return std::nullopt;
+  }
+  /// The norms of the stream in a layer (BERT), held at one row [1, D] before the layer; heads [1, H d].
+  [[nodiscard]] virtual std::optional<StreamNorms> stream_norms(std::int64_t /*layer*/, const Tensor& /*row*/,
+                                                                const Tensor& /*heads*/) const {
     return std::nullopt;
   }
   /// The last norm at one row [D] of the stream, if the stream is a plain sum of the layers' contributions;

@@ -122,6 +122,22 @@ class GatedDecoder final : public Family {
     for (double& gain : held.gain) gain *= static_cast<double>(rules_.residual_scale);
     return held;
   }
+  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+                       const Tensor& row) const override {
+    const auto at = static_cast<std::size_t>(layer);
+    const GatedBlock& block = blocks_[at];
+    const bool is_query = role == ScoreRole::query;
+    ScoreSide side;
+    side.weights = is_query ? &block.query : &block.key;
+    side.first = head * head_dim_;
+    if (block.attention_norm) side.norm = held_norm(*block.attention_norm, row.values<float>());
+    const auto& norm = is_query ? block.query_norm : block.key_norm;
+    if (norm)
+      side.gain = held_gain(*norm, linear(before(row, block.attention_norm, 1), *side.weights, 1), head);
+    if (rules_.rotates.empty() || rules_.rotates[at])
+      side.rope = rules_.reaches[at] >= 0 ? &rules_.window_rope : &rules_.rope;
+    return side;
+  }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);
   }
@@ -132,6 +148,16 @@ class GatedDecoder final : public Family {
   // The input of attention or MLP: the stream, normalised if there is a norm before them.
   static Tensor before(const Tensor& stream, const std::optional<NormWeights>& norm, int threads) {
     return norm ? normed(stream, *norm, threads) : Tensor::copy_of(stream);
+  }
+
+  // Of the norm on queries or keys x [1, H d], the gain of one head.
+  [[nodiscard]] std::vector<double> held_gain(const RmsNormWeights& norm, const Tensor& x,
+                                              std::int64_t head) const {
+    const auto first = static_cast<std::size_t>(head * head_dim_), size = static_cast<std::size_t>(head_dim_);
+    const auto all = x.values<float>();
+    if (rules_.head_norms) return held_norm(norm, all.subspan(first, size)).gain;
+    const std::vector<double> gain = held_norm(norm, all).gain;
+    return {gain.begin() + head * head_dim_, gain.begin() + (head + 1) * head_dim_};
   }
 
   Tensor feed(const GatedBlock& block, const Tensor& stream, int threads) const {

@@ -101,6 +101,19 @@ class Gpt2 final : public Family {
   const LinearWeights& output_projection(std::int64_t layer) const override {
     return blocks_[static_cast<std::size_t>(layer)].output;
   }
+  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+                       const Tensor& row) const override {
+    const Block& block = blocks_[static_cast<std::size_t>(layer)];
+    return {held_norm(block.attention_norm, row.values<float>()),
+            &block.query_key_value,
+            (role == ScoreRole::query ? 0 : dim_) + head * head_dim_,
+            {},
+            nullptr};
+  }
+  std::optional<Tensor> position_share(std::span<const std::int64_t> /*ids*/,
+                                       std::int64_t at) const override {
+    return rows_of(positions_, {{at}}, 1);
+  }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);
   }

@@ -87,6 +87,18 @@ class ModernBert final : public Family {
     return blocks_[static_cast<std::size_t>(layer)].output;
   }
 
+  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+                       const Tensor& row) const override {
+    const auto at = static_cast<std::size_t>(layer);
+    const ModernBlock& block = blocks_[at];
+    ScoreSide side;
+    if (block.attention_norm) side.norm = held_norm(*block.attention_norm, row.values<float>());
+    side.weights = &block.query_key_value;
+    side.first = (role == ScoreRole::query ? 0 : dim_) + head * (dim_ / heads_);
+    side.rope = reaches_[at] >= 0 ? &window_rope_ : &rope_;
+    return side;
+  }
+
  private:
   void read_sizes(const ModelConfig& config, ModelInfo& info) {
     info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);

@@ -1,6 +1,7 @@
 #include "model/layers/norms.hpp"
 
 #include <cmath>
+#include <numeric>
 
 #include "heed/parallel.hpp"
 
@@ -112,6 +113,12 @@ void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weight
     float* at = data + index / rows * heads.strides()[0] + index % rows * heads.strides()[1];
     normalise_rms(at, weight, size, weights.epsilon, at);
   });
+}
+
+void apply_held(const HeldNorm& norm, std::span<double> x) {
+  const double mean =
+      norm.centred ? std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size()) : 0;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = norm.gain[i] * (x[i] - mean);
 }
 
 HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {

@@ -45,6 +45,8 @@ struct HeldNorm {
   std::vector<double> bias;  ///< [D], or empty
   bool centred = false;      ///< whether the mean is subtracted
 };
+/// Applies the norm to one summand of x: gain (x - mean of x), without the bias.
+void apply_held(const HeldNorm& norm, std::span<double> x);
 [[nodiscard]] HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x);
 [[nodiscard]] HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x);
 [[nodiscard]] HeldNorm held_norm(const NormWeights& weights, std::span<const float> x);

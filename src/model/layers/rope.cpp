@@ -237,4 +237,16 @@ void rotate(const Rope& rope, const MutableTensorView& query, const MutableTenso
   });
 }
 
+void rotate(const Rope& rope, std::span<double> head, std::int64_t position, std::int64_t length) {
+  const std::vector<float> frequencies = rope.frequencies(length);
+  const auto factor = static_cast<double>(rope.attention_factor());
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const double angle = static_cast<float>(position) * frequencies[i];  // the product is in f32
+    double &low = head[i], &high = head[i + frequencies.size()];
+    const double cosine = std::cos(angle) * factor, sine = std::sin(angle) * factor, before = low;
+    low = before * cosine - high * sine;
+    high = high * cosine + before * sine;
+  }
+}
+
 }  // namespace heed::detail

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,9 @@ class Rope {
 /// least 2.
 [[nodiscard]] std::int64_t rotated_dims(const ModelConfig& config, const RopeRules& rules,
                                         std::int64_t head_dim);
+
+/// Rotates the first R components of a head's vector at a position of a text of `length` tokens.
+void rotate(const Rope& rope, std::span<double> head, std::int64_t position, std::int64_t length);
 
 /// Rotates the first R components of query [H, L, d] and key [Hkv, L, d] in place; row i stands at position
 /// begin + i.

@@ -1,0 +1,290 @@
+// heed why: what wrote the query and the key of one weight.
+#include "heed/model/why.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "draw/lettering.hpp"
+#include "draw/palette.hpp"
+#include "given_tokens.hpp"
+#include "help.hpp"
+#include "json.hpp"
+#include "looked_at.hpp"
+#include "model_name.hpp"
+#include "options.hpp"
+#include "standard_streams.hpp"
+#include "terminal.hpp"
+#include "text.hpp"
+#include "word_places.hpp"
+
+namespace heed::cli {
+namespace {
+
+constexpr const char* kWhyDescription =
+    "say why a head looks from one word to another\n"
+    "\n"
+    "Splits the score of two words into a table: what wrote the query of the first word, times what wrote "
+    "the "
+    "key of the second. Writers are the embedding, earlier heads, earlier MLPs and biases; the norms' scales "
+    "are "
+    "held. The table sums to the score.";
+
+constexpr const char* kWhyExamples =
+    "Words: 'it' is every 'it' of the text, 'it:2' the second one, '#7' the token at\n       place 7 "
+    "(counted "
+    "from 0). Of several, the pair with the largest weight is taken.\n"
+    "\n"
+    "Examples:\n"
+    "  heed why be:2 or:1 --model induction to be or not to be or\n"
+    "  heed why be:2 or:1 --than be:1 --model induction to be or not to be or\n"
+    "  heed why it animal --head 13.8 --model model.gguf \\\n"
+    "      'The animal did not cross because it was tired'\n";
+
+constexpr int kPartColumns = 32;
+constexpr int kShareColumns = 10;
+
+struct WhyArguments {
+  std::string row, key, than, head, model, against;
+  std::vector<std::string> words;
+  GivenTokens given;
+  std::int64_t top = 10;
+  bool json = false;
+};
+
+std::optional<ModelHead> head_in(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const std::vector<std::string> parts = split(text, '.');
+  const auto layer = whole_number(parts.front()), head = whole_number(parts.back());
+  if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
+    refuse_value("--head", text, "a layer and a head, such as 13.8,");
+  return ModelHead{*layer, *head};
+}
+
+// A text, and what is answered about it.
+struct Asked {
+  ModelTokens tokens;
+  WhyAnswer answer;
+};
+
+Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& arguments,
+          const std::optional<ModelHead>& head) {
+  const auto count = static_cast<std::int64_t>(tokens.ids.size());
+  const auto places = [&](const char* name, const std::string& word) {
+    return word_places(name, word, tokens.shown, count);
+  };
+  WhyQuestion question{places("ROW", arguments.row), places("KEY", arguments.key)};
+  if (!arguments.than.empty()) question.than = places("--than", arguments.than);
+  question.head = head;
+  WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
+  return {std::move(tokens), std::move(answer)};
+}
+
+std::string head_text(const ModelHead& head) {
+  return std::to_string(head.layer) + "." + std::to_string(head.head);
+}
+
+std::string signed_share(double share) { return (std::signbit(share) ? "" : "+") + fixed(share, 3); }
+
+class WhyPrinter {
+ public:
+  WhyPrinter(const TextOutput& output, const Asked& asked, std::int64_t top)
+      : output_(output), asked_(asked), top_(top) {}
+
+  // `split` is the score that is asked about, or its difference from another one, which `beside` names.
+  void print(const ScoreSplit& split, const std::string& beside) const {
+    std::ostream& out = output_.stream;
+    const ScoreSplit& own = asked_.answer.split;
+    out << bold("head " + head_text(own.head) + " looks from " + word(own.row) + " to " + word(own.key) +
+                    " with weight " + fixed(own.weight, 3),
+                output_.color)
+        << "\nscore " << fixed(own.score, 3);
+    if (std::abs(own.biased - own.score) > 1e-4 * std::max(1.0, std::abs(own.score)))
+      out << ", " << fixed(own.biased, 3) << " after softcap and bias";
+    if (!beside.empty()) out << "; " << beside << ": " << signed_share(split.score);
+    out << "\nbecause " << largest_text(split.key_parts, key_shares(split), "there") << " and "
+        << largest_text(split.query_parts, query_shares(split), "here") << "\n\n";
+    print_pairs(split);
+    out << '\n';
+    print_sides(split);
+  }
+
+ private:
+  [[nodiscard]] std::string word(std::int64_t place) const {
+    return word_with_place(asked_.tokens.shown, place);
+  }
+
+  // "4.2, which read animal (1)".
+  [[nodiscard]] std::string part_text(const StreamPart& part) const {
+    if (part.kind != StreamPart::Kind::head || part.from < 0) return to_string(part);
+    return to_string(part) + ", which read " + word(part.from);
+  }
+
+  // "of what 4.2 wrote there from animal (1) (+3.102)": the part with the largest share of its side.
+  [[nodiscard]] std::string largest_text(const std::vector<StreamPart>& parts,
+                                         const std::vector<double>& shares, const std::string& where) const {
+    const auto at = std::max_element(shares.begin(), shares.end()) - shares.begin();
+    const StreamPart& part = parts[static_cast<std::size_t>(at)];
+    std::string text = "of the " + to_string(part) + " " + where;
+    if (part.kind == StreamPart::Kind::mlp) text = "of what " + to_string(part) + " wrote " + where;
+    if (part.kind == StreamPart::Kind::head)
+      text = "of what " + to_string(part) + " wrote " + where +
+             (part.from < 0 ? "" : " from " + word(part.from));
+    return text + " (" + signed_share(shares[static_cast<std::size_t>(at)]) + ")";
+  }
+
+  void line(const std::vector<std::string>& cells, const std::vector<int>& widths,
+            bool heading = false) const {
+    const std::string text = "  " + in_columns(cells, widths);
+    output_.stream << (heading ? bold(text, output_.color) : text) << '\n';
+  }
+
+  void print_pairs(const ScoreSplit& split) const {
+    const std::vector<int> widths = {kShareColumns, 3, -kPartColumns, 3, -kPartColumns};
+    line({"score", "", "the query of " + word(split.row), "", "the key of " + word(split.key)}, widths, true);
+    double rest = split.score;
+    const std::vector<PartPair> pairs = largest_pairs(split, top_);
+    for (const PartPair& pair : pairs) {
+      rest -= pair.share;
+      line({signed_share(pair.share), "", part_text(split.query_parts[static_cast<std::size_t>(pair.query)]),
+            " × ", part_text(split.key_parts[static_cast<std::size_t>(pair.key)])},
+           widths);
+    }
+    const std::int64_t others = split.table.count() - static_cast<std::int64_t>(pairs.size());
+    if (others > 0) line({signed_share(rest), "", "all other pairs", "", std::to_string(others)}, widths);
+  }
+
+  // The largest sums of rows and of columns, side by side.
+  void print_sides(const ScoreSplit& split) const {
+    const std::vector<int> widths = {kShareColumns, 3, -kPartColumns, kShareColumns, 3, -kPartColumns};
+    const auto queries = largest(query_shares(split)), keys = largest(key_shares(split));
+    line({"share", "", "of the query, with the whole key", "share", "", "of the key, with the whole query"},
+         widths, true);
+    for (std::size_t i = 0; i < std::max(queries.size(), keys.size()); ++i) {
+      const auto cells = [&](const auto& shares, const std::vector<StreamPart>& parts) {
+        if (i >= shares.size()) return std::pair<std::string, std::string>();
+        return std::pair(signed_share(shares[i].second), part_text(parts[shares[i].first]));
+      };
+      const auto [query, query_part] = cells(queries, split.query_parts);
+      const auto [key, key_part] = cells(keys, split.key_parts);
+      line({query, "", query_part, key, "", key_part}, widths);
+    }
+  }
+
+  // Indices and shares, the largest by size first.
+  [[nodiscard]] std::vector<std::pair<std::size_t, double>> largest(const std::vector<double>& shares) const {
+    std::vector<std::pair<std::size_t, double>> all;
+    for (std::size_t i = 0; i < shares.size(); ++i) all.emplace_back(i, shares[i]);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
+    all.resize(std::min(all.size(), static_cast<std::size_t>(std::min<std::int64_t>(top_, 5))));
+    return all;
+  }
+
+  const TextOutput& output_;
+  const Asked& asked_;
+  std::int64_t top_;
+};
+
+Json parts_json(const std::vector<StreamPart>& parts, const std::vector<double>& shares) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    list.push_back({{"part", to_string(parts[i])}, {"share", shares[i]}});
+    if (parts[i].from >= 0) list.back().update({{"read", parts[i].from}, {"weight", parts[i].from_weight}});
+  }
+  return list;
+}
+
+Json split_json(const ScoreSplit& split, std::int64_t top) {
+  Json json = {{"head", head_text(split.head)}, {"row", split.row},     {"key", split.key},
+               {"weight", split.weight},        {"score", split.score}, {"biased", split.biased}};
+  json["pairs"] = Json::array();
+  for (const PartPair& pair : largest_pairs(split, top))
+    json["pairs"].push_back({{"query", to_string(split.query_parts[static_cast<std::size_t>(pair.query)])},
+                             {"key", to_string(split.key_parts[static_cast<std::size_t>(pair.key)])},
+                             {"share", pair.share}});
+  json["query_parts"] = parts_json(split.query_parts, query_shares(split));
+  json["key_parts"] = parts_json(split.key_parts, key_shares(split));
+  return json;
+}
+
+void check_arguments(const CLI::App& app, const WhyArguments& arguments) {
+  require_option(app, "ROW", "the word that attends");
+  require_option(app, "KEY", "the word that is attended to");
+  require_option(app, "--model", "the model that reads the text");
+  check_given_tokens(arguments.model, arguments.given, !arguments.words.empty());
+  if (arguments.words.empty() && arguments.given.empty())
+    throw UsageError("no text is given; WORDS are expected after --model DIR");
+  if (!arguments.than.empty() && !arguments.against.empty())
+    throw UsageError("--than is given together with --against; one comparison is expected");
+}
+
+void run_why(const CLI::App& app, const WhyArguments& arguments) {
+  check_arguments(app, arguments);
+  const std::optional<ModelHead> head = head_in(arguments.head);
+  if (arguments.json) require_standard_output();
+  const heed::Model model = read_model(arguments.model);
+  const Asked asked =
+      ask(model,
+          arguments.given.empty() ? read_tokens_of(model, joined_words("", arguments.words), "WORDS")
+                                  : read_given_tokens(model, arguments.given),
+          arguments, head);
+  std::optional<Asked> other;
+  if (!arguments.against.empty())
+    other =
+        ask(model, read_tokens_of(model, arguments.against, "--against"), arguments, asked.answer.split.head);
+  const ScoreSplit& own = asked.answer.split;
+  const ScoreSplit* less = other ? &other->answer.split : asked.answer.than ? &*asked.answer.than : nullptr;
+  const ScoreSplit shown = less == nullptr ? own : difference(own, *less);
+  if (arguments.json) {
+    Json json = {{"tokens", asked.tokens.shown}};
+    json.update(split_json(own, arguments.top));
+    if (other) json["against"] = split_json(*less, arguments.top);
+    if (asked.answer.than) json["than"] = split_json(*less, arguments.top);
+    if (less != nullptr) json["difference"] = split_json(shown, arguments.top);
+    std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    return;
+  }
+  std::string beside;
+  if (less != nullptr)
+    beside = (other ? "more than in the text of --against (" : "more than for ") +
+             (other ? fixed(less->score, 3) + ")"
+                    : word_with_place(asked.tokens.shown, less->key) + " (" + fixed(less->score, 3) + ")");
+  WhyPrinter(standard_output(), asked, arguments.top).print(shown, beside);
+}
+
+}  // namespace
+
+Command add_why(CLI::App& heed) {
+  CLI::App* app = add_command(heed, "why", kWhyDescription);
+  const auto arguments = std::make_shared<WhyArguments>();
+  add_argument(*app, "ROW", arguments->row, "the word that attends");
+  add_argument(*app, "KEY", arguments->key, "the word that is attended to");
+  add_argument(*app, "WORDS", arguments->words, "the text");
+  begin_group(*app, "Model");
+  add_text(*app, "--model", "DIR", arguments->model,
+           "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+           "which comes with heed");
+  add_given_tokens(*app, arguments->given, "");
+  begin_group(*app, "Question");
+  add_text(*app, "--head", "L.H", arguments->head,
+           "the head, such as 13.8 (layer 13, head 8; default: the one with the largest weight)");
+  add_text(*app, "--than", "KEY", arguments->than,
+           "show why the row looks at KEY and not at this other word");
+  add_text(*app, "--against", "TEXT", arguments->against,
+           "show what is different in this other text; for example, with one word exchanged");
+  begin_group(*app, "Results");
+  add_integer(*app, "--top", {1}, arguments->top, "list N pairs of writers (default 10)");
+  add_flag(*app, "--json", arguments->json, "print one JSON object instead, with the shares of all writers");
+  finish_help(*app, {"ROW KEY --model DIR WORDS [options]"}, kWhyExamples);
+  return {app, [app, arguments] { run_why(*app, *arguments); }};
+}
+
+}  // namespace heed::cli

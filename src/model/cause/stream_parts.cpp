@@ -1,0 +1,165 @@
+#include "model/cause/stream_parts.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "heed/parallel.hpp"
+#include "model/parts.hpp"
+
+namespace heed::detail {
+namespace {
+
+using Vector = std::vector<double>;
+
+void add(std::span<const double> from, Vector& to) {
+  std::transform(from.begin(), from.end(), to.begin(), to.begin(), std::plus<>());
+}
+
+Tensor row_at(const Tensor& matrix, std::int64_t row) {
+  return Tensor::copy_of(matrix.view().narrow(0, row, 1));
+}
+
+Vector values_of(const Tensor& row) {
+  const auto values = row.values<float>();
+  return {values.begin(), values.end()};
+}
+
+class Builder {
+ public:
+  Builder(const Model& model, const RowTrace& trace, int threads)
+      : family_(*model.parts().family), info_(model.info()), trace_(trace), threads_(threads) {}
+
+  StreamParts build(std::span<const std::int64_t> ids, std::int64_t at, std::int64_t layer) {
+    biases_.assign(static_cast<std::size_t>(info_.model_dim), 0);
+    Vector token = values_of(row_at(trace_.streams, 0));
+    if (const auto share = family_.position_share(ids, at)) {
+      Vector position = values_of(*share);
+      for (std::size_t i = 0; i < token.size(); ++i) token[i] -= position[i];
+      put({StreamPart::Kind::token}, std::move(token));
+      put({StreamPart::Kind::position}, std::move(position));
+    } else {
+      put({StreamPart::Kind::token}, std::move(token));
+    }
+    for (std::int64_t n = 0; n < layer; ++n) add_layer(n);
+    put({StreamPart::Kind::biases}, std::move(biases_));
+    return std::move(made_);
+  }
+
+ private:
+  void put(const StreamPart& part, Vector added) {
+    made_.parts.push_back(part);
+    made_.added.push_back(std::move(added));
+  }
+
+  void add_layer(std::int64_t layer) {
+    const Tensor heads = row_at(trace_.heads, layer);
+    add_heads(layer, heads);
+    if (const auto norms = family_.stream_norms(layer, row_at(trace_.streams, layer), heads)) {
+      normalise(norms->attention);
+      normalise(norms->mlp);
+    }
+    Vector rest = values_of(row_at(trace_.streams, layer + 1));
+    const auto take = [&](const Vector& part) {
+      std::transform(rest.begin(), rest.end(), part.begin(), rest.begin(), std::minus<>());
+    };
+    for (const Vector& part : made_.added) take(part);
+    take(biases_);
+    put({StreamPart::Kind::mlp, layer}, std::move(rest));
+  }
+
+  // The product of W_O with each head's output alone: rows of [H, H d] with the others 0.
+  void add_heads(std::int64_t layer, const Tensor& heads) {
+    const LinearWeights& output = family_.output_projection(layer);
+    const Tensor all = linear(heads, output, threads_);
+    const auto norm = family_.norm_behind_attention(layer, all.values<float>());
+    Tensor alone({info_.heads, info_.heads * info_.head_dim}, DType::f32);
+    for (std::int64_t head = 0; head < info_.heads; ++head) {
+      const std::int64_t begin = head * info_.head_dim;
+      copy(heads.view().narrow(1, begin, info_.head_dim),
+           alone.mutable_view().narrow(0, head, 1).narrow(1, begin, info_.head_dim));
+    }
+    const Tensor added = linear(alone, {output.weight, {}, output.transposed}, threads_);
+    for (std::int64_t head = 0; head < info_.heads; ++head) {
+      Vector part = values_of(row_at(added, head));
+      if (norm) apply_held(*norm, part);
+      put({StreamPart::Kind::head, layer, head}, std::move(part));
+    }
+    if (output.bias.count() > 0) {
+      Vector bias = values_of(output.bias);
+      if (norm) apply_held(*norm, bias);
+      add(bias, biases_);
+    }
+    if (norm && !norm->bias.empty()) add(norm->bias, biases_);
+  }
+
+  void normalise(const HeldNorm& norm) {
+    for (Vector& part : made_.added) apply_held(norm, part);
+    apply_held(norm, biases_);
+    if (!norm.bias.empty()) add(norm.bias, biases_);
+  }
+
+  const Family& family_;
+  const ModelInfo& info_;
+  const RowTrace& trace_;
+  int threads_;
+  StreamParts made_;
+  Vector biases_;
+};
+
+// Outputs [first, first + count) of W: [count][inputs].
+std::vector<float> rows_of_outputs(const LinearWeights& weights, std::int64_t first, std::int64_t count) {
+  const std::int64_t inputs = weights.inputs();
+  std::vector<float> rows(static_cast<std::size_t>(count * inputs));
+  if (!weights.transposed) {
+    for (std::int64_t i = 0; i < count; ++i)
+      read_weight_row(weights.weight, first + i, rows.data() + i * inputs);
+    return rows;
+  }
+  std::vector<float> all(static_cast<std::size_t>(weights.outputs()));
+  for (std::int64_t k = 0; k < inputs; ++k) {
+    read_weight_row(weights.weight, k, all.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      rows[static_cast<std::size_t>(i * inputs + k)] = all[static_cast<std::size_t>(first + i)];
+  }
+  return rows;
+}
+
+}  // namespace
+
+StreamParts parts_of_stream(const Model& model, const RowTrace& trace, std::span<const std::int64_t> ids,
+                            std::int64_t at, std::int64_t layer, int threads) {
+  return Builder(model, trace, threads).build(ids, at, layer);
+}
+
+Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
+                     const ModelHead& head, ScoreRole role, std::int64_t at, std::int64_t length,
+                     int threads) {
+  const ScoreSide side =
+      model.parts().family->score_side(head.layer, role, head.head, row_at(trace.streams, head.layer));
+  const std::int64_t size = model.info().head_dim, inputs = side.weights->inputs();
+  const std::vector<float> weights = rows_of_outputs(*side.weights, side.first, size);
+  const auto count = static_cast<std::int64_t>(stream.added.size());
+  Tensor made({count, size}, DType::f64);
+  const auto projected = made.values<double>();
+  parallel_for(count, threads, [&](std::int64_t part, int /*worker*/) {
+    Vector x = stream.added[static_cast<std::size_t>(part)];
+    const bool is_bias = part == count - 1;
+    if (side.norm) {
+      apply_held(*side.norm, x);
+      if (is_bias && !side.norm->bias.empty()) add(side.norm->bias, x);
+    }
+    const auto to = projected.subspan(static_cast<std::size_t>(part * size), static_cast<std::size_t>(size));
+    for (std::int64_t i = 0; i < size; ++i) {
+      double sum = std::inner_product(x.begin(), x.end(), weights.begin() + i * inputs, 0.0);
+      if (is_bias && side.weights->bias.count() > 0) sum += side.weights->bias.at<float>(side.first + i);
+      to[static_cast<std::size_t>(i)] =
+          side.gain.empty() ? sum : sum * side.gain[static_cast<std::size_t>(i)];
+    }
+    if (side.rope != nullptr) rotate(*side.rope, to, at, length);
+  });
+  return made;
+}
+
+}  // namespace heed::detail

@@ -1,0 +1,30 @@
+// The residual stream at one row as a sum of what the embedding, heads and MLPs wrote there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "heed/model/why.hpp"
+#include "model/cause/row_trace.hpp"
+
+namespace heed::detail {
+
+struct StreamParts {
+  std::vector<StreamPart> parts;           ///< the last are the biases
+  std::vector<std::vector<double>> added;  ///< [D] each; they sum to the stream
+};
+
+/// The parts before `layer` at position `at` of the text `ids`, whose trace is given. A norm of the stream
+/// (BERT) is held at its value and applied to all parts.
+[[nodiscard]] StreamParts parts_of_stream(const Model& model, const RowTrace& trace,
+                                          std::span<const std::int64_t> ids, std::int64_t at,
+                                          std::int64_t layer, int threads);
+
+/// The parts of the query (or of the key; `head` is then a key head) at position `at` of a text of `length`
+/// tokens: [parts, d], f64.
+[[nodiscard]] Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
+                                   const ModelHead& head, ScoreRole role, std::int64_t at,
+                                   std::int64_t length, int threads);
+
+}  // namespace heed::detail

@@ -1,0 +1,274 @@
+// Splits one score of a head. While the model runs, each layer's attention is asked for the rows in question
+// once more; their weights say which head and which pair to split.
+#include "heed/model/why.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/message.hpp"
+#include "heed/attention/part.hpp"
+#include "heed/parallel.hpp"
+#include "model/cause/stream_parts.hpp"
+#include "model/parts.hpp"
+#include "model/predictions.hpp"
+
+namespace heed {
+namespace {
+
+using detail::RowTrace;
+using Places = std::vector<std::int64_t>;
+
+constexpr std::size_t kMaxPlaces = 32;
+
+// What the heads of a layer do at one row.
+struct LayerRow {
+  Tensor scores, weights;            // [H, L], for rows in question
+  Tensor heaviest, heaviest_weight;  // [H]: the key with the largest weight
+};
+
+void check_places(const char* name, const Places& places, std::size_t least, std::int64_t length) {
+  if (places.size() < least || places.size() > kMaxPlaces)
+    detail::refuse(name, " has ", places.size(), " places; ", least, " to ", kMaxPlaces, " are expected");
+  for (const std::int64_t place : places)
+    if (place < 0 || place >= length)
+      detail::refuse(name, " has ", place, "; 0 to ", length - 1, " is expected");
+}
+
+void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t length) {
+  check_places("rows", question.rows, 1, length);
+  check_places("keys", question.keys, 1, length);
+  check_places("than", question.than, 0, length);
+  if (!question.head) return;
+  const auto [layer, head] = *question.head;
+  if (layer < 0 || layer >= info.layers || head < 0 || head >= info.heads)
+    detail::refuse("head is ", layer, ".", head, "; layers 0 to ", info.layers - 1, " with heads 0 to ",
+                   info.heads - 1, " are expected");
+}
+
+// One row of the layer's attention.
+LayerRow look_at_row(const LayerCall& call, std::int64_t row, bool whole) {
+  const std::int64_t heads = call.query.size(0), length = call.key.size(1);
+  AttentionOptions options = call.options;
+  if (options.bias && options.bias->size(-2) > 1) options.bias = options.bias->narrow(-2, row, 1);
+  LayerRow made;
+  made.heaviest = Tensor({heads, 1, 1}, DType::i64);
+  made.heaviest_weight = Tensor({heads, 1, 1}, DType::f32);
+  AttentionOutputs outputs;
+  outputs.top_k_index = made.heaviest;
+  outputs.top_k_weight = made.heaviest_weight;
+  if (whole) {
+    made.scores = Tensor({heads, 1, length}, DType::f32);
+    made.weights = Tensor({heads, 1, length}, DType::f32);
+    outputs.scores = made.scores;
+    outputs.weights = made.weights;
+  }
+  const PositionRange range{row, row + 1};
+  const CallPart part{.heads = heads, .query_length = call.query.size(1), .rows = {&range, 1}};
+  attention_part_into(call.query.narrow(1, row, 1), call.key, call.value, options, part, outputs);
+  return made;
+}
+
+// A row, a key and a head.
+struct Pair {
+  ModelHead head{};
+  std::size_t row = 0;  // of the question's rows
+  std::int64_t key = 0;
+  double weight = -1, score = 0;
+};
+
+class Asker {
+ public:
+  Asker(const Model& model, const TensorView& tokens, const WhyQuestion& question)
+      : model_(model),
+        question_(question),
+        tokens_(tokens),
+        ids_(detail::ids_of(tokens)),
+        threads_(question.threads == 0 ? default_threads() : question.threads) {
+    places_ = question.rows;
+    for (const Places* more : {&question.keys, &question.than})
+      places_.insert(places_.end(), more->begin(), more->end());
+    looks_.resize(places_.size());
+  }
+
+  WhyAnswer run() {
+    ModelHooks hooks;
+    hooks.attend = [this](const LayerCall& call) { return attend(call); };
+    traces_ = detail::trace_rows(model_, tokens_, places_, hooks, threads_);
+    const Pair chosen = heaviest_pair(question_.keys, std::nullopt);
+    if (chosen.weight < 0)
+      detail::refuse("keys has ", question_.keys.front(), ", which row ", question_.rows.front(),
+                     " may not see; a visible key is expected");
+    WhyAnswer answer{split_of(chosen)};
+    if (question_.than.empty()) return answer;
+    const Pair other = heaviest_pair(question_.than, chosen);
+    if (other.weight < 0)
+      detail::refuse("than has ", question_.than.front(), ", which row ", answer.split.row,
+                     " may not see; a visible key is expected");
+    answer.than = split_of(other);
+    return answer;
+  }
+
+ private:
+  Tensor attend(const LayerCall& call) {
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      looks_[i].push_back(look_at_row(call, places_[i], i < question_.rows.size()));
+    scales_.push_back(call.options.scale.value_or(1 / std::sqrt(static_cast<double>(call.query.size(2)))));
+    return attention(call.query, call.key, call.value, call.options).output;
+  }
+
+  // Of all heads, or of the question's; of the question's rows, or of the row of `like`.
+  [[nodiscard]] Pair heaviest_pair(const Places& keys, const std::optional<Pair>& like) const {
+    Pair best;
+    const auto head = like ? std::optional(like->head) : question_.head;
+    for (std::size_t row = 0; row < question_.rows.size(); ++row) {
+      if (like && like->row != row) continue;
+      for (std::int64_t layer = 0; layer < model_.info().layers; ++layer) {
+        const LayerRow& look = looks_[row][static_cast<std::size_t>(layer)];
+        for (std::int64_t h = 0; h < model_.info().heads; ++h) {
+          const ModelHead one{layer, h};
+          if (head && one != *head) continue;
+          for (const std::int64_t key : keys) {
+            const double weight = look.weights.at<float>(h, 0, key), score = look.scores.at<float>(h, 0, key);
+            if (score != -HUGE_VAL && weight > best.weight) best = {one, row, key, weight, score};
+          }
+        }
+      }
+    }
+    return best;
+  }
+
+  // The parts of one side at a place, with the key that each earlier head looked at most there.
+  [[nodiscard]] std::pair<std::vector<StreamPart>, Tensor> side_of(std::size_t index, const ModelHead& head,
+                                                                   detail::ScoreRole role) const {
+    const std::int64_t at = places_[index];
+    detail::StreamParts stream =
+        detail::parts_of_stream(model_, traces_[index], ids_, at, head.layer, threads_);
+    for (StreamPart& part : stream.parts) {
+      if (part.kind != StreamPart::Kind::head) continue;
+      const LayerRow& look = looks_[index][static_cast<std::size_t>(part.layer)];
+      part.from = look.heaviest.at<std::int64_t>(part.head, 0, 0);
+      part.from_weight = part.from < 0 ? 0 : look.heaviest_weight.at<float>(part.head, 0, 0);
+    }
+    Tensor made = detail::project_parts(model_, stream, traces_[index], head, role, at,
+                                        static_cast<std::int64_t>(ids_.size()), threads_);
+    return {std::move(stream.parts), std::move(made)};
+  }
+
+  [[nodiscard]] ScoreSplit split_of(const Pair& pair) const {
+    const ModelInfo& info = model_.info();
+    const ModelHead key_head{pair.head.layer, pair.head.head / (info.heads / info.kv_heads)};
+    const auto key_place = static_cast<std::size_t>(
+        std::find(places_.begin() + static_cast<std::ptrdiff_t>(question_.rows.size()), places_.end(),
+                  pair.key) -
+        places_.begin());
+    ScoreSplit made;
+    made.head = pair.head;
+    made.row = places_[pair.row];
+    made.key = pair.key;
+    made.biased = pair.score;
+    made.weight = pair.weight;
+    auto [query_parts, query] = side_of(pair.row, pair.head, detail::ScoreRole::query);
+    auto [key_parts, key] = side_of(key_place, key_head, detail::ScoreRole::key);
+    made.query_parts = std::move(query_parts);
+    made.key_parts = std::move(key_parts);
+    fill_table(query, key, scales_[static_cast<std::size_t>(pair.head.layer)], made);
+    return made;
+  }
+
+  void fill_table(const Tensor& query, const Tensor& key, double scale, ScoreSplit& made) const {
+    const std::int64_t rows = query.size(0), columns = key.size(0), size = query.size(1);
+    made.table = Tensor({rows, columns}, DType::f64);
+    double* to = made.table.values<double>().data();
+    const double *q = query.values<double>().data(), *k = key.values<double>().data();
+    parallel_for(rows, threads_, [&](std::int64_t i, int /*worker*/) {
+      for (std::int64_t j = 0; j < columns; ++j)
+        to[i * columns + j] = scale * std::inner_product(q + i * size, q + (i + 1) * size, k + j * size, 0.0);
+    });
+    const auto all = std::as_const(made.table).values<double>();
+    made.score = std::accumulate(all.begin(), all.end(), 0.0);
+  }
+
+  const Model& model_;
+  const WhyQuestion& question_;
+  const TensorView& tokens_;
+  std::vector<std::int64_t> ids_;
+  int threads_;
+  Places places_;                             // rows, keys, other keys
+  std::vector<std::vector<LayerRow>> looks_;  // of each place, by layer
+  std::vector<double> scales_;                // by layer
+  std::vector<RowTrace> traces_;              // of each place
+};
+
+}  // namespace
+
+std::string to_string(const StreamPart& part) {
+  switch (part.kind) {
+    case StreamPart::Kind::token:
+      return "token";
+    case StreamPart::Kind::position:
+      return "position";
+    case StreamPart::Kind::head:
+      return std::to_string(part.layer) + "." + std::to_string(part.head);
+    case StreamPart::Kind::mlp:
+      return "MLP " + std::to_string(part.layer);
+    case StreamPart::Kind::biases:
+      return "biases";
+  }
+  return "";
+}
+
+WhyAnswer why(const Model& model, const TensorView& tokens, const WhyQuestion& question) {
+  check(question, model.info(), tokens.rank() == 1 ? tokens.size(0) : 0);
+  return Asker(model, tokens, question).run();
+}
+
+ScoreSplit difference(const ScoreSplit& a, const ScoreSplit& b) {
+  if (a.table.shape() != b.table.shape())
+    detail::refuse("b has a table of shape ", b.table.shape(), "; ", a.table.shape(),
+                   ", as a has, is expected");
+  ScoreSplit made = a;
+  made.score -= b.score;
+  made.biased -= b.biased;
+  made.weight -= b.weight;
+  const auto to = made.table.values<double>();
+  const auto less = b.table.values<double>();
+  std::transform(to.begin(), to.end(), less.begin(), to.begin(), std::minus<>());
+  return made;
+}
+
+std::vector<double> query_shares(const ScoreSplit& split) {
+  std::vector<double> shares(split.query_parts.size());
+  const auto table = split.table.values<double>();
+  for (std::size_t i = 0; i < table.size(); ++i) shares[i / split.key_parts.size()] += table[i];
+  return shares;
+}
+
+std::vector<double> key_shares(const ScoreSplit& split) {
+  std::vector<double> shares(split.key_parts.size());
+  const auto table = split.table.values<double>();
+  for (std::size_t i = 0; i < table.size(); ++i) shares[i % split.key_parts.size()] += table[i];
+  return shares;
+}
+
+std::vector<PartPair> largest_pairs(const ScoreSplit& split, std::int64_t count) {
+  const auto shares = split.table.values<double>();
+  std::vector<std::size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto wanted = std::min(order.size(), static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(wanted), order.end(),
+                    [&](std::size_t a, std::size_t b) {
+                      const double left = std::abs(shares[a]), right = std::abs(shares[b]);
+                      return left != right ? left > right : a < b;
+                    });
+  std::vector<PartPair> pairs;
+  const std::int64_t columns = split.table.size(1);
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const auto at = static_cast<std::int64_t>(order[i]);
+    pairs.push_back({at / columns, at % columns, shares[order[i]]});
+  }
+  return pairs;
+}
+
+}  // namespace heed
