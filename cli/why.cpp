@@ -31,16 +31,14 @@ namespace {
 constexpr const char* kWhyDescription =
     "say why a head looks from one word to another\n"
     "\n"
-    "Splits the score of two words into a table: what wrote the query of the first word, times what wrote "
-    "the "
-    "key of the second. Writers are the embedding, earlier heads, earlier MLPs and biases; the norms' scales "
-    "are "
+    "Splits the score of two words into a table: what wrote the query of the first, times what wrote the key "
+    "of the second. Writers are the embedding, earlier heads, earlier MLPs and biases. The norms' scales are "
     "held. The table sums to the score.";
 
 constexpr const char* kWhyExamples =
-    "Words: 'it' is every 'it' of the text, 'it:2' the second one, '#7' the token at\n       place 7 "
-    "(counted "
-    "from 0). Of several, the pair with the largest weight is taken.\n"
+    "Words: 'it' is every 'it' of the text, 'it:2' the second one,\n"
+    "       '#7' the token at place 7 (counted from 0). Of several places,\n"
+    "       the pair with the largest weight is taken.\n"
     "\n"
     "Examples:\n"
     "  heed why be:2 or:1 --model induction to be or not to be or\n"
@@ -127,7 +125,7 @@ class WhyPrinter {
     return to_string(part) + ", which read " + word(part.from);
   }
 
-  // "of what 4.2 wrote there from animal (1) (+3.102)": the part with the largest share of its side.
+  // The part with the largest share of its side: "of what 4.2 wrote there from animal (1) (+3.102)".
   [[nodiscard]] std::string largest_text(const std::vector<StreamPart>& parts,
                                          const std::vector<double>& shares, const std::string& where) const {
     const auto at = std::max_element(shares.begin(), shares.end()) - shares.begin();

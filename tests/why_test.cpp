@@ -95,7 +95,7 @@ TEST(Why, IsToldInSentences) {
 
 TEST(Why, SaysWhatIsWrong) {
   const std::vector<std::pair<Words, std::string>> cases = {
-      {{"be", "or", kText}, "--model is missing; the model that reads the text is expected"},
+      {{"be", "or", kText}, "--model is missing: the model that reads the text"},
       {{"be", "or", "--model", "induction"}, "no text is given; WORDS are expected after --model DIR"},
       {{"be", "or", "--model", "induction", kText, "--head", "1"},
        "--head is '1'; a layer and a head, such as 13.8, is expected"},
@@ -109,7 +109,7 @@ TEST(Why, SaysWhatIsWrong) {
     EXPECT_NE(result.errors.find(message), std::string::npos) << result.errors;
   }
   const CommandResult later = why({"be:1", "not", "--model", "induction", kText});
-  EXPECT_EQ(later.exit_code, 1);
+  EXPECT_EQ(later.exit_code, 2);
   EXPECT_NE(later.errors.find("keys has 3, which row 1 may not see; a visible key is expected"),
             std::string::npos)
       << later.errors;
