@@ -1,4 +1,4 @@
-// Why a head looks where it looks: one score, split by what wrote its query and what wrote its key.
+// Why a head looks where it looks: the writers of one score.
 //
 // The score of row i and key j in a head is scale <q_i, k_j>. With norms held at their values, q_i and k_j
 // are sums over all parts that the stream has at i and j before the layer: the embedding, the output of each
@@ -46,8 +46,8 @@ struct ScoreSplit {
   Tensor table;  ///< [query parts, key parts], f64
 };
 
-/// The question why a row looks at a key. Of several rows and keys (all places of a word), the pair with the
-/// largest weight is taken.
+/// The question why a row looks at a key. Several rows and keys may be given (all places of a
+/// word); the pair with the largest weight is taken.
 struct WhyQuestion {
   std::vector<std::int64_t> rows, keys;  ///< 1 to 32 each
   std::vector<std::int64_t> than{};      ///< other keys, to compare with; 0 to 32
@@ -66,8 +66,8 @@ struct WhyAnswer {
 [[nodiscard]] HEED_API WhyAnswer why(const Model& model, const TensorView& tokens,
                                      const WhyQuestion& question);
 
-/// a minus b, entry by entry: why one key and not another, or one text and not another. Row, key, head and
-/// parts are those of a. Throws Error (invalid_argument) if the tables have different shapes.
+/// Subtracts b from a, entry by entry: why one key and not another, or one text and not another. The result
+/// keeps the row, key, head and parts of a. Throws Error (invalid_argument) if the tables differ in shape.
 [[nodiscard]] HEED_API ScoreSplit difference(const ScoreSplit& a, const ScoreSplit& b);
 
 /// The sum of each row of the table, and of each column: a part with the whole of the other side.

@@ -1,4 +1,4 @@
-// The residual stream at one row as a sum of what the embedding, heads and MLPs wrote there.
+// Splits the residual stream at one row into its writers: the embedding, heads, MLPs and biases.
 #pragma once
 
 #include <cstdint>

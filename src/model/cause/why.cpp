@@ -22,7 +22,7 @@ using Places = std::vector<std::int64_t>;
 
 constexpr std::size_t kMaxPlaces = 32;
 
-// What the heads of a layer do at one row.
+// The attention of a layer at one row.
 struct LayerRow {
   Tensor scores, weights;            // [H, L], for rows in question
   Tensor heaviest, heaviest_weight;  // [H]: the key with the largest weight
@@ -118,7 +118,7 @@ class Asker {
     return attention(call.query, call.key, call.value, call.options).output;
   }
 
-  // Of all heads, or of the question's; of the question's rows, or of the row of `like`.
+  // Searches all heads or the question's head, in the question's rows or in the row of `like`.
   [[nodiscard]] Pair heaviest_pair(const Places& keys, const std::optional<Pair>& like) const {
     Pair best;
     const auto head = like ? std::optional(like->head) : question_.head;
