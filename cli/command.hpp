@@ -32,6 +32,7 @@ struct Command {
 [[nodiscard]] Command add_bench(CLI::App& heed);
 [[nodiscard]] Command add_explain(CLI::App& heed);
 [[nodiscard]] Command add_look(CLI::App& heed);
+[[nodiscard]] Command add_circuit(CLI::App& heed);
 [[nodiscard]] Command add_who(CLI::App& heed);
 [[nodiscard]] Command add_why(CLI::App& heed);
 [[nodiscard]] Command add_atlas(CLI::App& heed);

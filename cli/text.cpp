@@ -173,6 +173,10 @@ std::string fixed(double value, int decimals) {
   return text.data();
 }
 
+std::string signed_fixed(double value, int decimals) {
+  return (std::isnan(value) || std::signbit(value) ? "" : "+") + fixed(value, decimals);
+}
+
 std::string counted(std::int64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }

@@ -29,6 +29,9 @@ namespace heed::cli {
 /// A number with that many decimals; "-" for NaN.
 [[nodiscard]] std::string fixed(double value, int decimals);
 
+/// The same with a sign: "+0.120", "-0.003".
+[[nodiscard]] std::string signed_fixed(double value, int decimals);
+
 /// "1 head", "2 heads".
 [[nodiscard]] std::string counted(std::int64_t count, const std::string& thing);
 

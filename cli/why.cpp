@@ -85,12 +85,6 @@ Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& argu
   return {std::move(tokens), std::move(answer)};
 }
 
-std::string head_text(const ModelHead& head) {
-  return std::to_string(head.layer) + "." + std::to_string(head.head);
-}
-
-std::string signed_share(double share) { return (std::signbit(share) ? "" : "+") + fixed(share, 3); }
-
 class WhyPrinter {
  public:
   WhyPrinter(const TextOutput& output, const Asked& asked, std::int64_t top)
@@ -100,13 +94,13 @@ class WhyPrinter {
   void print(const ScoreSplit& split, const std::string& beside) const {
     std::ostream& out = output_.stream;
     const ScoreSplit& own = asked_.answer.split;
-    out << bold("head " + head_text(own.head) + " looks from " + word(own.row) + " to " + word(own.key) +
+    out << bold("head " + to_string(own.head) + " looks from " + word(own.row) + " to " + word(own.key) +
                     " with weight " + fixed(own.weight, 3),
                 output_.color)
         << "\nscore " << fixed(own.score, 3);
     if (std::abs(own.biased - own.score) > 1e-4 * std::max(1.0, std::abs(own.score)))
       out << ", " << fixed(own.biased, 3) << " after softcap and bias";
-    if (!beside.empty()) out << "; " << beside << ": " << signed_share(split.score);
+    if (!beside.empty()) out << "; " << beside << ": " << signed_fixed(split.score, 3);
     out << "\nbecause " << largest_text(split.key_parts, key_shares(split), "there") << " and "
         << largest_text(split.query_parts, query_shares(split), "here") << "\n\n";
     print_pairs(split);
@@ -125,7 +119,7 @@ class WhyPrinter {
     return to_string(part) + ", which read " + word(part.from);
   }
 
-  // The part with the largest share of its side: "of what 4.2 wrote there from animal (1) (+3.102)".
+  // Names the part with the largest share, what it read, and the share.
   [[nodiscard]] std::string largest_text(const std::vector<StreamPart>& parts,
                                          const std::vector<double>& shares, const std::string& where) const {
     const auto at = std::max_element(shares.begin(), shares.end()) - shares.begin();
@@ -135,7 +129,7 @@ class WhyPrinter {
     if (part.kind == StreamPart::Kind::head)
       text = "of what " + to_string(part) + " wrote " + where +
              (part.from < 0 ? "" : " from " + word(part.from));
-    return text + " (" + signed_share(shares[static_cast<std::size_t>(at)]) + ")";
+    return text + " (" + signed_fixed(shares[static_cast<std::size_t>(at)], 3) + ")";
   }
 
   void line(const std::vector<std::string>& cells, const std::vector<int>& widths,
@@ -151,12 +145,13 @@ class WhyPrinter {
     const std::vector<PartPair> pairs = largest_pairs(split, top_);
     for (const PartPair& pair : pairs) {
       rest -= pair.share;
-      line({signed_share(pair.share), "", part_text(split.query_parts[static_cast<std::size_t>(pair.query)]),
-            " × ", part_text(split.key_parts[static_cast<std::size_t>(pair.key)])},
+      line({signed_fixed(pair.share, 3), "",
+            part_text(split.query_parts[static_cast<std::size_t>(pair.query)]), " × ",
+            part_text(split.key_parts[static_cast<std::size_t>(pair.key)])},
            widths);
     }
     const std::int64_t others = split.table.count() - static_cast<std::int64_t>(pairs.size());
-    if (others > 0) line({signed_share(rest), "", "all other pairs", "", std::to_string(others)}, widths);
+    if (others > 0) line({signed_fixed(rest, 3), "", "all other pairs", "", std::to_string(others)}, widths);
   }
 
   // The largest sums of rows and of columns, side by side.
@@ -168,7 +163,7 @@ class WhyPrinter {
     for (std::size_t i = 0; i < std::max(queries.size(), keys.size()); ++i) {
       const auto cells = [&](const auto& shares, const std::vector<StreamPart>& parts) {
         if (i >= shares.size()) return std::pair<std::string, std::string>();
-        return std::pair(signed_share(shares[i].second), part_text(parts[shares[i].first]));
+        return std::pair(signed_fixed(shares[i].second, 3), part_text(parts[shares[i].first]));
       };
       const auto [query, query_part] = cells(queries, split.query_parts);
       const auto [key, key_part] = cells(keys, split.key_parts);
@@ -201,7 +196,7 @@ Json parts_json(const std::vector<StreamPart>& parts, const std::vector<double>&
 }
 
 Json split_json(const ScoreSplit& split, std::int64_t top) {
-  Json json = {{"head", head_text(split.head)}, {"row", split.row},     {"key", split.key},
+  Json json = {{"head", to_string(split.head)}, {"row", split.row},     {"key", split.key},
                {"weight", split.weight},        {"score", split.score}, {"biased", split.biased}};
   json["pairs"] = Json::array();
   for (const PartPair& pair : largest_pairs(split, top))

@@ -23,10 +23,6 @@ std::string shown_token(const CauseText& text, std::int64_t id) {
   return shortened(token_text(text.token_of(id)), kTokenColumns);
 }
 
-std::string share_text(double value) {
-  return (std::isnan(value) || std::signbit(value) ? "" : "+") + fixed(value, 4);
-}
-
 void print_columns(const TextOutput& output, const std::string& name, const std::vector<std::string>& columns,
                    bool heading = false) {
   std::string line = "  " + left_aligned(name, kTokenColumns + 2);
@@ -60,7 +56,7 @@ void print_largest_shares(const TextOutput& output, const CauseText& text, const
   print_columns(output, "largest shares", {"share"}, true);
   for (const std::int64_t i : largest_places(static_cast<std::int64_t>(shares.size()), text.top_k,
                                              [&](std::int64_t at) { return std::abs(share(at)); }))
-    print_columns(output, heads_text({{i / heads, i % heads}}), {share_text(share(i))});
+    print_columns(output, heads_text({{i / heads, i % heads}}), {signed_fixed(share(i), 4)});
 }
 
 // Prints each layer's heads, then its MLP.
@@ -120,11 +116,11 @@ void print_attribution(const TextOutput& output, const CauseText& text, const At
   print_line(output, "logit of " + shown_token(text, made.token) + " after " +
                          word_with_place(text.tokens, made.row) + ": " + fixed(made.logit, 4) +
                          ", which is the sum of");
-  print_columns(output, "embedding", {share_text(made.embedding)});
-  print_columns(output, "heads", {share_text(sum(shares))});
-  print_columns(output, "biases of W_O", {share_text(sum(made.biases))});
-  print_columns(output, "MLPs", {share_text(sum(made.mlps))});
-  print_columns(output, "biases at the end", {share_text(made.constant)});
+  print_columns(output, "embedding", {signed_fixed(made.embedding, 4)});
+  print_columns(output, "heads", {signed_fixed(sum(shares), 4)});
+  print_columns(output, "biases of W_O", {signed_fixed(sum(made.biases), 4)});
+  print_columns(output, "MLPs", {signed_fixed(sum(made.mlps), 4)});
+  print_columns(output, "biases at the end", {signed_fixed(made.constant, 4)});
   print_largest_shares(output, text, made);
   print_layers(output, text, made);
 }

@@ -35,6 +35,7 @@ std::vector<AddCommand> commands(const Session& session) {
           over(add_look_over),
           alone(session, "who", add_who),
           alone(session, "why", add_why),
+          alone(session, "circuit", add_circuit),
           alone(session, "atlas", add_atlas),
           over(add_train_over),
           alone(session, "generate", add_generate),

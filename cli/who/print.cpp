@@ -26,9 +26,6 @@ std::string three_digits(double value) {
   return text.data();
 }
 
-// "+0.120", "-0.003".
-std::string signed_text(double value) { return (std::signbit(value) ? "" : "+") + three_digits(value); }
-
 std::string pair_text(const PairWeight& one) {
   return one.rank > 0 ? std::to_string(one.row) + " → " + std::to_string(one.key) : "not seen";
 }
@@ -128,7 +125,7 @@ class PairPrinter {
       const PairWeight& other = same_head(*against_, one);
       line += right_aligned(three_digits(other.weight), kNumber + 1) +
               right_aligned(rank_text(other), kNumber - 2) +
-              right_aligned(signed_text(other.weight - one.weight), kNumber);
+              right_aligned(signed_fixed(other.weight - one.weight, 3), kNumber);
     }
     line += "  " + std::string(summary_of(report, one.batch, one.head).name());
     output_.stream << line << '\n';

@@ -3,6 +3,7 @@
 
 #include "heed/model/cause.hpp"
 #include "heed/model/chat.hpp"
+#include "heed/model/circuit.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/look.hpp"
 #include "heed/model/model.hpp"

@@ -118,6 +118,34 @@ def _split(made: dict[str, Any]) -> ScoreSplit:
     return ScoreSplit(**made)
 
 
+@dataclass(frozen=True)
+class CircuitEdge:
+    """A read: what one part of the model wrote at a position, and what read it."""
+
+    writer: str  #: "4.2" (layer 4, head 2), "MLP 3", "token", "position" or "biases"
+    read: int | None  #: for a head: the key with its largest weight there
+    read_weight: float  #: that weight
+    place: int  #: the position
+    into: str  #: "logit", "value", "key" or "query"
+    reader: tuple[int, int] | None  #: layer and head; None for the logit
+    reader_row: int
+    share: float  #: in the logit, with norms held
+    patched: float  #: how far the logit falls if the reader alone does not see it; NaN if not patched
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """The heads, and the reads between them, through which a logit comes about."""
+
+    row: int
+    id: int
+    token: str
+    than: int | None
+    logit: float  #: before the final softcap; a difference if there is `than`
+    edges: list[CircuitEdge]  #: from the logit backwards
+    denied: list[CircuitEdge]  #: with large shares that patching denies
+
+
 class Causes:
     """Methods of heed.Model.
 
@@ -184,6 +212,18 @@ class Causes:
         rows = list(row) if isinstance(row, Iterable) else [row]
         keys = list(key) if isinstance(key, Iterable) else [key]
         return _split(_heed.why(self._data, self._ids(what), rows, keys, [], head, threads)[0])
+
+    def circuit(self, what: Text, token: int | str | None = None, *, row: int | None = None, than: int | str | None = None,
+                edges: int = 30, patch: bool = True, threads: int = 0) -> Circuit:
+        """Traces a predicted token back to what the heads read: at most `edges` reads, each checked by patching.
+
+        `than`: another token, whose logit is subtracted."""
+        tokens = [self._id_of(what, row, one, threads) if isinstance(one, str) else one for one in (token, than)]
+        made = _heed.circuit(self._data, self._ids(what), (row, tokens[0], tokens[1]), edges, patch, threads)
+        id = made.pop("token")
+        reads = {name: [CircuitEdge(writer, read if read >= 0 else None, *rest) for writer, read, *rest in made.pop(name)]
+                 for name in ("edges", "denied")}
+        return Circuit(id=id, token=self._texts(what, [id])[0], **reads, **made)
 
     def _texts(self, what: Text, ids: list[int]) -> list[str]:
         return _heed.texts_of(self._data, ids, what if isinstance(what, str) else None)

@@ -705,6 +705,15 @@ def why(
     head: tuple[int, int] | None,
     threads: int,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]: ...
+def circuit(
+    model: ModelData,
+    ids: Any,
+    target: tuple[int | None, int | None, int | None],
+    edges: int,
+    patch: bool,
+    threads: int,
+    /,
+) -> dict[str, Any]: ...
 def texts_of(model: ModelData, ids: list[int], text: str | None) -> list[str]: ...
 def write_on(
     model: ModelData,

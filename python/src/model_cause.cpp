@@ -15,6 +15,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/model/circuit.hpp"
 #include "heed/model/why.hpp"
 
 namespace heed::python {
@@ -141,6 +142,39 @@ nb::tuple why_of(const Model& model, nb::handle ids, const std::vector<std::int6
   return nb::make_tuple(split_of(std::move(answer.split)), other);
 }
 
+// (writer's name, key read, its weight, place, into, reader or None, reader's row, share, patched)
+nb::list edges_of(const std::vector<CircuitEdge>& edges) {
+  nb::list all;
+  for (const CircuitEdge& edge : edges) {
+    nb::object reader = nb::none();
+    if (edge.into != EdgeInto::logit) reader = nb::make_tuple(edge.reader.layer, edge.reader.head);
+    all.append(nb::make_tuple(to_string(edge.writer), edge.writer.from, edge.writer.from_weight, edge.place,
+                              std::string(name_of(edge.into)), reader, edge.reader_row, edge.share,
+                              edge.patched));
+  }
+  return all;
+}
+
+// row, token, other token
+using Target =
+    std::tuple<std::optional<std::int64_t>, std::optional<std::int64_t>, std::optional<std::int64_t>>;
+
+nb::dict circuit_of(const Model& model, nb::handle ids, const Target& target, std::int64_t edges, bool patch,
+                    int threads) {
+  const Borrowed tokens("ids", ids);
+  const auto& [row, token, than] = target;
+  const CircuitOptions options{row, token, than, edges, patch, threads};
+  const Circuit made = released([&] { return find_circuit(model, tokens.view(), options); });
+  nb::dict all;
+  all["row"] = made.row;
+  all["token"] = made.token;
+  all["than"] = made.than;
+  all["logit"] = made.logit;
+  all["edges"] = edges_of(made.edges);
+  all["denied"] = edges_of(made.denied);
+  return all;
+}
+
 // Readable texts of tokens, in the context of a text; "#17" for a symbol without one.
 std::vector<std::string> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
                                   const std::optional<std::string>& text) {
@@ -160,6 +194,7 @@ void define_model_cause(nb::module_& module) {
   module.def("rollout", rollout_of);
   module.def("why", why_of, nb::arg("model"), nb::arg("ids"), nb::arg("rows"), nb::arg("keys"),
              nb::arg("than"), nb::arg("head").none(), nb::arg("threads"));
+  module.def("circuit", circuit_of);
   module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
 }
 

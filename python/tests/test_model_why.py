@@ -31,6 +31,17 @@ def run(model):
     return [x[0].double().numpy() for x in made.hidden_states], inputs, [x[0].double().numpy() for x in made.attentions]
 
 
+def last_stream(model):
+    """The stream after the last layer: the input of the last norm."""
+    seen = []
+    norm = model.transformer.ln_f if hasattr(model, "transformer") else model.model.norm
+    handle = norm.register_forward_pre_hook(lambda _, x: seen.append(x[0][0].double().numpy()))
+    with torch.no_grad():
+        model(torch.as_tensor(IDS)[None])
+    handle.remove()
+    return seen[0]
+
+
 def visible(weights, row):
     return [key for key in range(LENGTH) if weights[row, key] > 1e-6]
 

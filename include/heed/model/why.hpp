@@ -33,6 +33,8 @@ struct StreamPart {
   double from_weight = 0;
 };
 
+/// "4.2".
+[[nodiscard]] HEED_API std::string to_string(const ModelHead& head);
 /// "4.2", "MLP 3", "token", "position", "biases".
 [[nodiscard]] HEED_API std::string to_string(const StreamPart& part);
 

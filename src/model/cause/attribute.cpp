@@ -6,13 +6,12 @@
 //
 // If a norm follows W_O, its product sees g through that norm.
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <span>
 #include <vector>
 
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
+#include "model/cause/directions.hpp"
 #include "model/cause/row_trace.hpp"
 #include "model/parts.hpp"
 #include "model/predictions.hpp"
@@ -20,53 +19,18 @@
 namespace heed {
 namespace {
 
+using detail::bias_at;
+using detail::Direction;
+using detail::dot;
 using detail::Family;
 using detail::HeldNorm;
 using detail::LinearWeights;
-using Direction = std::vector<double>;
-
-template <class T>
-double dot(std::span<const double> a, std::span<const T> b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
+using detail::share_of_bias;
+using detail::through;
 
 std::span<const float> row_of(const Tensor& matrix, std::int64_t row) {
   const auto size = static_cast<std::size_t>(matrix.size(1));
   return matrix.values<float>().subspan(static_cast<std::size_t>(row) * size, size);
-}
-
-// The direction d with <d, x> = <direction, norm(x)>, up to the norm's bias.
-Direction through(const HeldNorm& norm, const Direction& direction) {
-  Direction seen(direction.size());
-  std::transform(direction.begin(), direction.end(), norm.gain.begin(), seen.begin(), std::multiplies<>());
-  if (!norm.centred) return seen;
-  const double mean = std::accumulate(seen.begin(), seen.end(), 0.0) / static_cast<double>(seen.size());
-  for (double& one : seen) one -= mean;
-  return seen;
-}
-
-double share_of_bias(const HeldNorm& norm, const Direction& direction) {
-  return norm.bias.empty() ? 0 : dot<double>(direction, norm.bias);
-}
-
-// Returns W^T direction.
-Direction through(const LinearWeights& weights, const Direction& direction) {
-  Direction seen(static_cast<std::size_t>(weights.inputs()));
-  std::vector<float> row(static_cast<std::size_t>(weights.weight.columns));
-  for (std::int64_t i = 0; i < weights.weight.rows; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    read_weight_row(weights.weight, i, row.data());
-    if (weights.transposed) {
-      seen[at] = dot<float>(direction, row);
-    } else {
-      for (std::size_t k = 0; k < row.size(); ++k) seen[k] += direction[at] * static_cast<double>(row[k]);
-    }
-  }
-  return seen;
-}
-
-double bias_at(const LinearWeights& weights, std::int64_t output) {
-  return weights.bias.count() == 0 ? 0 : static_cast<double>(weights.bias.at<float>(output));
 }
 
 // Fills in one layer's shares; `direction` is a direction of the stream.
@@ -97,36 +61,23 @@ void attribute_layer(const Family& family, const detail::RowTrace& trace, const 
   made.mlps[static_cast<std::size_t>(layer)] = whole - bias - all;
 }
 
-std::int64_t likeliest(const Model& model, const Tensor& hidden, int threads) {
-  const Tensor logits = model.logits(hidden, threads);
-  const auto values = logits.values<float>();
-  return detail::largest_of(std::vector<double>(values.begin(), values.end()), 1).front();
-}
-
 }  // namespace
 
 Attribution attribute(const Model& model, const TensorView& tokens, const CauseOptions& options) {
   const ModelInfo& info = model.info();
   const Family& family = *model.parts().family;
-  const LinearWeights* unembedding = info.predicts ? family.unembedding() : nullptr;
-  if (unembedding == nullptr)
-    detail::refuse("a model of family '", info.family,
-                   "' has logits that are not a sum over its layers, so its heads have no shares in them");
+  detail::check_has_shares(model);
   detail::check_tokens(options, info);
   Attribution made;
   made.row = detail::checked_row(options, tokens);
   const int threads = options.threads == 0 ? default_threads() : options.threads;
   const detail::RowTrace trace = detail::trace_row(model, tokens, made.row, threads);
-  made.token = options.token ? *options.token : likeliest(model, trace.hidden, threads);
-  std::vector<float> row(static_cast<std::size_t>(info.model_dim));
-  read_weight_row(unembedding->weight, made.token, row.data());
-  Direction unembedded(row.begin(), row.end());
-  for (double& one : unembedded) one *= family.logits_scale();
-  const HeldNorm norm = *family.held_last_norm(row_of(trace.streams, info.layers));
-  const Direction direction = through(norm, unembedded);
-  const double bias = bias_at(*unembedding, made.token);
-  made.logit = dot<float>(unembedded, row_of(trace.hidden, 0)) + bias;
-  made.constant = share_of_bias(norm, unembedded) + bias;
+  made.token = options.token ? *options.token : detail::likeliest_token(model, trace.hidden, threads);
+  const detail::LogitDirection target =
+      detail::logit_direction(model, row_of(trace.streams, info.layers), made.token);
+  const Direction& direction = target.stream;
+  made.logit = dot<float>(target.hidden, row_of(trace.hidden, 0)) + target.bias;
+  made.constant = target.constant;
   made.embedding = dot<float>(direction, row_of(trace.streams, 0));
   made.heads = Tensor({info.layers, info.heads}, DType::f64);
   made.biases.resize(static_cast<std::size_t>(info.layers));

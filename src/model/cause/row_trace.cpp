@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "heed/attention/part.hpp"
+
 namespace heed::detail {
 
 std::vector<RowTrace> trace_rows(const Model& model, const TensorView& tokens,
@@ -26,6 +28,28 @@ std::vector<RowTrace> trace_rows(const Model& model, const TensorView& tokens,
     traces[i].heads = std::move(traces[i].heads).reshaped({info.layers, info.heads * info.head_dim});
   }
   return traces;
+}
+
+RowAttention attend_row(const LayerCall& call, std::int64_t row, bool whole) {
+  const std::int64_t heads = call.query.size(0), length = call.key.size(1);
+  AttentionOptions options = call.options;
+  if (options.bias && options.bias->size(-2) > 1) options.bias = options.bias->narrow(-2, row, 1);
+  RowAttention made;
+  made.heaviest = Tensor({heads, 1, 1}, DType::i64);
+  made.heaviest_weight = Tensor({heads, 1, 1}, DType::f32);
+  AttentionOutputs outputs;
+  outputs.top_k_index = made.heaviest;
+  outputs.top_k_weight = made.heaviest_weight;
+  if (whole) {
+    made.scores = Tensor({heads, 1, length}, DType::f32);
+    made.weights = Tensor({heads, 1, length}, DType::f32);
+    outputs.scores = made.scores;
+    outputs.weights = made.weights;
+  }
+  const PositionRange range{row, row + 1};
+  const CallPart part{.heads = heads, .query_length = call.query.size(1), .rows = {&range, 1}};
+  attention_part_into(call.query.narrow(1, row, 1), call.key, call.value, options, part, outputs);
+  return made;
 }
 
 RowTrace trace_row(const Model& model, const TensorView& tokens, std::int64_t row, int threads) {

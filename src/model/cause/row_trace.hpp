@@ -21,4 +21,12 @@ struct RowTrace {
                                                int threads);
 [[nodiscard]] RowTrace trace_row(const Model& model, const TensorView& tokens, std::int64_t row, int threads);
 
+/// The attention of a layer at one row.
+struct RowAttention {
+  Tensor scores, weights;            ///< [H, 1, L], f32; -inf and 0 for keys that the row may not see
+  Tensor heaviest, heaviest_weight;  ///< [H, 1, 1]: the key with the largest weight, and that weight
+};
+/// scores and weights only if `whole`.
+[[nodiscard]] RowAttention attend_row(const LayerCall& call, std::int64_t row, bool whole);
+
 }  // namespace heed::detail

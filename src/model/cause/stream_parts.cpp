@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "heed/parallel.hpp"
+#include "model/cause/directions.hpp"
 #include "model/parts.hpp"
 
 namespace heed::detail {
@@ -108,24 +109,6 @@ class Builder {
   Vector biases_;
 };
 
-// Outputs [first, first + count) of W: [count][inputs].
-std::vector<float> rows_of_outputs(const LinearWeights& weights, std::int64_t first, std::int64_t count) {
-  const std::int64_t inputs = weights.inputs();
-  std::vector<float> rows(static_cast<std::size_t>(count * inputs));
-  if (!weights.transposed) {
-    for (std::int64_t i = 0; i < count; ++i)
-      read_weight_row(weights.weight, first + i, rows.data() + i * inputs);
-    return rows;
-  }
-  std::vector<float> all(static_cast<std::size_t>(weights.outputs()));
-  for (std::int64_t k = 0; k < inputs; ++k) {
-    read_weight_row(weights.weight, k, all.data());
-    for (std::int64_t i = 0; i < count; ++i)
-      rows[static_cast<std::size_t>(i * inputs + k)] = all[static_cast<std::size_t>(first + i)];
-  }
-  return rows;
-}
-
 }  // namespace
 
 StreamParts parts_of_stream(const Model& model, const RowTrace& trace, std::span<const std::int64_t> ids,
@@ -134,10 +117,10 @@ StreamParts parts_of_stream(const Model& model, const RowTrace& trace, std::span
 }
 
 Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
-                     const ModelHead& head, ScoreRole role, std::int64_t at, std::int64_t length,
+                     const ModelHead& head, InputKind kind, std::int64_t at, std::int64_t length,
                      int threads) {
-  const ScoreSide side =
-      model.parts().family->score_side(head.layer, role, head.head, row_at(trace.streams, head.layer));
+  const HeadInput side =
+      model.parts().family->head_input(head.layer, kind, head.head, row_at(trace.streams, head.layer));
   const std::int64_t size = model.info().head_dim, inputs = side.weights->inputs();
   const std::vector<float> weights = rows_of_outputs(*side.weights, side.first, size);
   const auto count = static_cast<std::int64_t>(stream.added.size());

@@ -24,7 +24,7 @@ struct StreamParts {
 /// The parts of the query (or of the key; `head` is then a key head) at position `at` of a text of `length`
 /// tokens: [parts, d], f64.
 [[nodiscard]] Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
-                                   const ModelHead& head, ScoreRole role, std::int64_t at,
+                                   const ModelHead& head, InputKind kind, std::int64_t at,
                                    std::int64_t length, int threads);
 
 }  // namespace heed::detail

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/message.hpp"
-#include "heed/attention/part.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/stream_parts.hpp"
 #include "model/parts.hpp"
@@ -17,16 +16,11 @@
 namespace heed {
 namespace {
 
+using detail::RowAttention;
 using detail::RowTrace;
 using Places = std::vector<std::int64_t>;
 
 constexpr std::size_t kMaxPlaces = 32;
-
-// The attention of a layer at one row.
-struct LayerRow {
-  Tensor scores, weights;            // [H, L], for rows in question
-  Tensor heaviest, heaviest_weight;  // [H]: the key with the largest weight
-};
 
 void check_places(const char* name, const Places& places, std::size_t least, std::int64_t length) {
   if (places.size() < least || places.size() > kMaxPlaces)
@@ -45,29 +39,6 @@ void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t leng
   if (layer < 0 || layer >= info.layers || head < 0 || head >= info.heads)
     detail::refuse("head is ", layer, ".", head, "; layers 0 to ", info.layers - 1, " with heads 0 to ",
                    info.heads - 1, " are expected");
-}
-
-// One row of the layer's attention.
-LayerRow look_at_row(const LayerCall& call, std::int64_t row, bool whole) {
-  const std::int64_t heads = call.query.size(0), length = call.key.size(1);
-  AttentionOptions options = call.options;
-  if (options.bias && options.bias->size(-2) > 1) options.bias = options.bias->narrow(-2, row, 1);
-  LayerRow made;
-  made.heaviest = Tensor({heads, 1, 1}, DType::i64);
-  made.heaviest_weight = Tensor({heads, 1, 1}, DType::f32);
-  AttentionOutputs outputs;
-  outputs.top_k_index = made.heaviest;
-  outputs.top_k_weight = made.heaviest_weight;
-  if (whole) {
-    made.scores = Tensor({heads, 1, length}, DType::f32);
-    made.weights = Tensor({heads, 1, length}, DType::f32);
-    outputs.scores = made.scores;
-    outputs.weights = made.weights;
-  }
-  const PositionRange range{row, row + 1};
-  const CallPart part{.heads = heads, .query_length = call.query.size(1), .rows = {&range, 1}};
-  attention_part_into(call.query.narrow(1, row, 1), call.key, call.value, options, part, outputs);
-  return made;
 }
 
 // A row, a key and a head.
@@ -113,7 +84,7 @@ class Asker {
  private:
   Tensor attend(const LayerCall& call) {
     for (std::size_t i = 0; i < places_.size(); ++i)
-      looks_[i].push_back(look_at_row(call, places_[i], i < question_.rows.size()));
+      looks_[i].push_back(detail::attend_row(call, places_[i], i < question_.rows.size()));
     scales_.push_back(call.options.scale.value_or(1 / std::sqrt(static_cast<double>(call.query.size(2)))));
     return attention(call.query, call.key, call.value, call.options).output;
   }
@@ -125,7 +96,7 @@ class Asker {
     for (std::size_t row = 0; row < question_.rows.size(); ++row) {
       if (like && like->row != row) continue;
       for (std::int64_t layer = 0; layer < model_.info().layers; ++layer) {
-        const LayerRow& look = looks_[row][static_cast<std::size_t>(layer)];
+        const RowAttention& look = looks_[row][static_cast<std::size_t>(layer)];
         for (std::int64_t h = 0; h < model_.info().heads; ++h) {
           const ModelHead one{layer, h};
           if (head && one != *head) continue;
@@ -141,17 +112,17 @@ class Asker {
 
   // The parts of one side at a place, with the key that each earlier head looked at most there.
   [[nodiscard]] std::pair<std::vector<StreamPart>, Tensor> side_of(std::size_t index, const ModelHead& head,
-                                                                   detail::ScoreRole role) const {
+                                                                   detail::InputKind kind) const {
     const std::int64_t at = places_[index];
     detail::StreamParts stream =
         detail::parts_of_stream(model_, traces_[index], ids_, at, head.layer, threads_);
     for (StreamPart& part : stream.parts) {
       if (part.kind != StreamPart::Kind::head) continue;
-      const LayerRow& look = looks_[index][static_cast<std::size_t>(part.layer)];
+      const RowAttention& look = looks_[index][static_cast<std::size_t>(part.layer)];
       part.from = look.heaviest.at<std::int64_t>(part.head, 0, 0);
       part.from_weight = part.from < 0 ? 0 : look.heaviest_weight.at<float>(part.head, 0, 0);
     }
-    Tensor made = detail::project_parts(model_, stream, traces_[index], head, role, at,
+    Tensor made = detail::project_parts(model_, stream, traces_[index], head, kind, at,
                                         static_cast<std::int64_t>(ids_.size()), threads_);
     return {std::move(stream.parts), std::move(made)};
   }
@@ -169,8 +140,8 @@ class Asker {
     made.key = pair.key;
     made.biased = pair.score;
     made.weight = pair.weight;
-    auto [query_parts, query] = side_of(pair.row, pair.head, detail::ScoreRole::query);
-    auto [key_parts, key] = side_of(key_place, key_head, detail::ScoreRole::key);
+    auto [query_parts, query] = side_of(pair.row, pair.head, detail::InputKind::query);
+    auto [key_parts, key] = side_of(key_place, key_head, detail::InputKind::key);
     made.query_parts = std::move(query_parts);
     made.key_parts = std::move(key_parts);
     fill_table(query, key, scales_[static_cast<std::size_t>(pair.head.layer)], made);
@@ -195,13 +166,17 @@ class Asker {
   const TensorView& tokens_;
   std::vector<std::int64_t> ids_;
   int threads_;
-  Places places_;                             // rows, keys, other keys
-  std::vector<std::vector<LayerRow>> looks_;  // of each place, by layer
-  std::vector<double> scales_;                // by layer
-  std::vector<RowTrace> traces_;              // of each place
+  Places places_;                                 // rows, keys, other keys
+  std::vector<std::vector<RowAttention>> looks_;  // of each place, by layer
+  std::vector<double> scales_;                    // by layer
+  std::vector<RowTrace> traces_;                  // of each place
 };
 
 }  // namespace
+
+std::string to_string(const ModelHead& head) {
+  return std::to_string(head.layer) + "." + std::to_string(head.head);
+}
 
 std::string to_string(const StreamPart& part) {
   switch (part.kind) {
@@ -210,7 +185,7 @@ std::string to_string(const StreamPart& part) {
     case StreamPart::Kind::position:
       return "position";
     case StreamPart::Kind::head:
-      return std::to_string(part.layer) + "." + std::to_string(part.head);
+      return to_string(ModelHead{part.layer, part.head});
     case StreamPart::Kind::mlp:
       return "MLP " + std::to_string(part.layer);
     case StreamPart::Kind::biases:

@@ -101,14 +101,16 @@ class Encoder final : public Family {
     return weights_.blocks[static_cast<std::size_t>(layer)].output;
   }
 
-  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& /*row*/) const override {
     const EncoderBlock& block = weights_.blocks[static_cast<std::size_t>(layer)];
     return {std::nullopt,
-            role == ScoreRole::query ? &block.query : &block.key,
+            kind == InputKind::query ? &block.query
+            : kind == InputKind::key ? &block.key
+                                     : &block.value,
             head * head_dim_,
             {},
-            weights_.rope ? &*weights_.rope : nullptr};
+            weights_.rope && kind != InputKind::value ? &*weights_.rope : nullptr};
   }
 
   std::optional<Tensor> position_share(std::span<const std::int64_t> ids, std::int64_t at) const override {

@@ -28,17 +28,18 @@ struct Projected {
   AttentionOptions options;
 };
 
-/// The query or key of one head as a function of the stream x at a row, linear because norms are held there:
+/// The query, key or value of one head as a function of the stream x at a row, linear because norms are held
+/// there:
 ///
 ///   rope(gain (W norm(x) + b))
-struct ScoreSide {
+struct HeadInput {
   std::optional<HeldNorm> norm;            ///< of the stream, if there is one
   const LinearWeights* weights = nullptr;  ///< W and b
   std::int64_t first = 0;                  ///< the first output of W that belongs to the head
   std::vector<double> gain;                ///< [d], of a norm behind W; empty: there is none
   const Rope* rope = nullptr;              ///< null: not rotated
 };
-enum class ScoreRole { query, key };
+enum class InputKind { query, key, value };  ///< in the order of fused projections
 
 /// The norms of a block that normalises the stream itself, after attention and after the MLP.
 struct StreamNorms {
@@ -72,8 +73,8 @@ class Family {
                                                                       std::span<const float> /*x*/) const {
     return std::nullopt;
   }
-  /// One side of the scores of a head; for keys, of a key head. `row` [1, D] is the stream before the layer.
-  [[nodiscard]] virtual ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  /// An input of a head; for keys and values, of a key head. `row` [1, D] is the stream before the layer.
+  [[nodiscard]] virtual HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                                              const Tensor& row) const = 0;
   /// The share of the position in the embedding of token `at` of a text, [1, D], if there is one.
   [[nodiscard]] virtual std::optional<Tensor> position_share(std::span<const std::int64_t> /*ids*/,

@@ -122,21 +122,22 @@ class GatedDecoder final : public Family {
     for (double& gain : held.gain) gain *= static_cast<double>(rules_.residual_scale);
     return held;
   }
-  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
     const auto at = static_cast<std::size_t>(layer);
     const GatedBlock& block = blocks_[at];
-    const bool is_query = role == ScoreRole::query;
-    ScoreSide side;
-    side.weights = is_query ? &block.query : &block.key;
-    side.first = head * head_dim_;
-    if (block.attention_norm) side.norm = held_norm(*block.attention_norm, row.values<float>());
+    const bool is_query = kind == InputKind::query;
+    HeadInput input;
+    input.weights = is_query ? &block.query : kind == InputKind::key ? &block.key : &block.value;
+    input.first = head * head_dim_;
+    if (block.attention_norm) input.norm = held_norm(*block.attention_norm, row.values<float>());
+    if (kind == InputKind::value) return input;
     const auto& norm = is_query ? block.query_norm : block.key_norm;
     if (norm)
-      side.gain = held_gain(*norm, linear(before(row, block.attention_norm, 1), *side.weights, 1), head);
+      input.gain = held_gain(*norm, linear(before(row, block.attention_norm, 1), *input.weights, 1), head);
     if (rules_.rotates.empty() || rules_.rotates[at])
-      side.rope = rules_.reaches[at] >= 0 ? &rules_.window_rope : &rules_.rope;
-    return side;
+      input.rope = rules_.reaches[at] >= 0 ? &rules_.window_rope : &rules_.rope;
+    return input;
   }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);

@@ -101,12 +101,12 @@ class Gpt2 final : public Family {
   const LinearWeights& output_projection(std::int64_t layer) const override {
     return blocks_[static_cast<std::size_t>(layer)].output;
   }
-  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
     const Block& block = blocks_[static_cast<std::size_t>(layer)];
     return {held_norm(block.attention_norm, row.values<float>()),
             &block.query_key_value,
-            (role == ScoreRole::query ? 0 : dim_) + head * head_dim_,
+            static_cast<std::int64_t>(kind) * dim_ + head * head_dim_,
             {},
             nullptr};
   }

@@ -86,14 +86,14 @@ class GptNeox final : public Family {
   const LinearWeights& output_projection(std::int64_t layer) const override {
     return blocks_[static_cast<std::size_t>(layer)].output;
   }
-  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
     const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
     return {held_norm(block.attention_norm, row.values<float>()),
             &block.query_key_value,
-            (3 * head + (role == ScoreRole::query ? 0 : 1)) * head_dim_,
+            (3 * head + static_cast<std::int64_t>(kind)) * head_dim_,
             {},
-            &rope_};
+            kind == InputKind::value ? nullptr : &rope_};
   }
   std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
     return held_norm(last_norm_, row);

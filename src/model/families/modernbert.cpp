@@ -87,16 +87,16 @@ class ModernBert final : public Family {
     return blocks_[static_cast<std::size_t>(layer)].output;
   }
 
-  ScoreSide score_side(std::int64_t layer, ScoreRole role, std::int64_t head,
+  HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
     const auto at = static_cast<std::size_t>(layer);
     const ModernBlock& block = blocks_[at];
-    ScoreSide side;
-    if (block.attention_norm) side.norm = held_norm(*block.attention_norm, row.values<float>());
-    side.weights = &block.query_key_value;
-    side.first = (role == ScoreRole::query ? 0 : dim_) + head * (dim_ / heads_);
-    side.rope = reaches_[at] >= 0 ? &window_rope_ : &rope_;
-    return side;
+    HeadInput input;
+    if (block.attention_norm) input.norm = held_norm(*block.attention_norm, row.values<float>());
+    input.weights = &block.query_key_value;
+    input.first = static_cast<std::int64_t>(kind) * dim_ + head * (dim_ / heads_);
+    if (kind != InputKind::value) input.rope = reaches_[at] >= 0 ? &window_rope_ : &rope_;
+    return input;
   }
 
  private:

@@ -1,0 +1,120 @@
+// heed circuit: the induction circuit of the shipped model, as text, JSON and DOT, and wrong command lines.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.hpp"
+#include "support.hpp"
+
+namespace {
+
+using heed::test::CommandResult;
+using heed::test::run_heed;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr const char* kText = "to be or not to be or";
+
+CommandResult circuit(const Words& words) {
+  Words all = {"circuit"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_heed(all);
+}
+
+Json answer(Words words) {
+  words.insert(words.end(), {"--model", "induction", kText, "--json"});
+  const CommandResult result = circuit(words);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return Json::parse(result.output, nullptr, false);
+}
+
+const Json* find(const Json& edges, const std::string& writer, int place, const std::string& into) {
+  for (const Json& edge : edges)
+    if (edge.at("writer") == writer && edge.at("place") == place && edge.at("into") == into) return &edge;
+  return nullptr;
+}
+
+// "or" (6) asks for the word behind an earlier "or"; head 0.3 wrote at "not" (3) that "or" stood before it.
+TEST(Circuit, OfTheInductionModelGoesThroughTheHeadThatLooksOneBack) {
+  const Json made = answer({});
+  EXPECT_EQ(made.at("token"), "not");
+  EXPECT_EQ(made.at("row"), 6);
+  EXPECT_LE(made.at("edges").size(), 30U);
+  const Json* key = find(made.at("edges"), "0.3", 3, "key");
+  ASSERT_NE(key, nullptr) << made;
+  EXPECT_EQ(key->at("read"), 2);
+  EXPECT_EQ(key->at("reader_row"), 6);
+  EXPECT_NE(find(made.at("edges"), "token", 3, "value"), nullptr);
+  EXPECT_NE(find(made.at("edges"), "token", 6, "query"), nullptr);
+  EXPECT_NE(find(made.at("edges"), "token", 2, "value"), nullptr);  // what 0.3 read
+}
+
+TEST(Circuit, KeepsWhatPatchingConfirmsAndTellsWhatItDenies) {
+  const Json made = answer({});
+  double smallest = 1e9;
+  for (const Json& edge : made.at("edges"))
+    smallest = std::min(smallest, std::abs(edge.at("share").get<double>()));
+  for (const Json& edge : made.at("denied")) {
+    EXPECT_GE(std::abs(edge.at("share").get<double>()), smallest / 1.25);
+    EXPECT_LT(std::abs(edge.at("patched").get<double>()), smallest / 2);
+  }
+  const Json unpatched = answer({"--no-patch"});
+  EXPECT_TRUE(unpatched.at("denied").empty());
+  for (const Json& edge : unpatched.at("edges")) EXPECT_TRUE(edge.at("patched").is_null());
+}
+
+TEST(Circuit, HasAsManyReadsAsAsked) {
+  EXPECT_LE(answer({"--edges", "5"}).at("edges").size(), 5U);
+  EXPECT_GT(answer({"--edges", "200"}).at("edges").size(), 30U);
+}
+
+TEST(Circuit, TracesTheDifferenceOfTwoTokensAtAnyRow) {
+  const Json one = answer({"--row", "be:2", "--token", "or", "--no-patch"});
+  const Json other = answer({"--row", "be:2", "--token", "to", "--no-patch"});
+  const Json both = answer({"--row", "#5", "--token", "or", "--than", "to", "--no-patch"});
+  EXPECT_EQ(one.at("row"), 5);
+  EXPECT_NEAR(both.at("logit"), one.at("logit").get<double>() - other.at("logit").get<double>(), 1e-9);
+  EXPECT_EQ(both.at("than").at("token"), "to");
+}
+
+TEST(Circuit, IsPrintedForPeopleAndForGraphviz) {
+  const std::string text = circuit({"--model", "induction", kText}).output;
+  EXPECT_NE(text.find("“not” after or (6): logit "), std::string::npos) << text;
+  EXPECT_NE(text.find("0.3 at not (3)              the key for 1.0 at or (6)"), std::string::npos) << text;
+  EXPECT_NE(text.find("Patching denies "), std::string::npos) << text;
+  const std::string dot = circuit({"--model", "induction", kText, "--dot"}).output;
+  EXPECT_EQ(dot.substr(0, 18), "digraph circuit {\n");
+  EXPECT_NE(dot.find("  \"0.3 @ 3\" [label=\"0.3\\nnot (3)\", shape=ellipse];\n"), std::string::npos) << dot;
+  EXPECT_NE(dot.find("  \"0.3 @ 3\" -> \"1.0 @ 6\" [label=\"key +"), std::string::npos) << dot;
+}
+
+TEST(Circuit, QuotesWordsForGraphviz) {
+  const std::string dot = circuit({"--model", "induction", "--dot", "\" \\ \" \\"}).output;
+  EXPECT_NE(dot.find("\\\" (0)"), std::string::npos) << dot;
+  EXPECT_NE(dot.find("\\\\ (1)"), std::string::npos) << dot;
+}
+
+TEST(Circuit, SaysWhatIsWrong) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{kText}, "--model is missing: the model that reads the text"},
+      {{"--model", "induction"}, "no text is given; WORDS are expected after --model DIR"},
+      {{"--model", "induction", kText, "--json", "--dot"},
+       "--json is given together with --dot; one is expected"},
+      {{"--model", "induction", kText, "--row", "be"}, "--row is 'be', which is 2 tokens; one is expected"},
+      {{"--model", "induction", kText, "--token", "cat"},
+       "--token is 'cat', which is not a token of the model"},
+      {{"--model", "induction", kText, "--edges", "0"}, "--edges is '0'"},
+  };
+  for (const auto& [words, message] : cases) {
+    const CommandResult result = circuit(words);
+    EXPECT_EQ(result.exit_code, 2) << message;
+    EXPECT_NE(result.errors.find(message), std::string::npos) << result.errors;
+  }
+}
+
+}  // namespace
