@@ -42,7 +42,7 @@ constexpr const char* kCircuitExamples =
     "  heed circuit --model induction to be or not to be or --dot | dot -Tsvg >be.svg\n";
 
 constexpr int kNumberColumns = 9;
-constexpr int kWriterColumns = 28;
+constexpr int kMostColumns = 44;
 constexpr std::size_t kDeniedShown = 3;
 
 struct CircuitArguments {
@@ -73,35 +73,68 @@ TensorView ids_of(const ModelTokens& tokens) {
   return {tokens.ids.data(), {static_cast<std::int64_t>(tokens.ids.size())}};
 }
 
-// The likeliest token of the row that is shown so; "#58" is token 58.
+// The likeliest token of the row that is shown so, without a space before it; "#58" is token 58.
 std::int64_t token_named(const Traced& traced, const char* option, const std::string& name,
                          const CircuitOptions& options) {
   CauseOptions every;
   every.row = options.row;
   every.top = traced.model.info().vocabulary;
+  const std::string shown = name.substr(std::min(name.find_first_not_of(' '), name.size() - 1));
   const Lens all = lens(traced.model, ids_of(traced.tokens), every);
   for (const TokenChance& chance : all.layers.back().top)
-    if (traced.token(chance.token) == name) return chance.token;
+    if (traced.token(chance.token) == shown) return chance.token;
   const auto number = name[0] == '#' ? whole_number(name.substr(1)) : std::nullopt;
   if (number && *number >= 0 && *number < every.top) return *number;
   throw UsageError(std::string(option) + " is '" + name +
                    "', which is not a token of the model; a token as heed look --lens shows it is expected");
 }
 
-std::string reader_text(const Traced& traced, const CircuitEdge& edge) {
-  if (edge.into == EdgeInto::logit) return "the logit";
-  return "the " + std::string(name_of(edge.into)) + (edge.into == EdgeInto::query ? " of " : " for ") +
-         to_string(edge.reader) + " at " + traced.word(edge.reader_row);
-}
+// Edges as lines with common columns.
+class EdgePrinter {
+ public:
+  EdgePrinter(const TextOutput& output, const Traced& traced) : output_(output), traced_(traced) {
+    std::vector<std::string> writers = {"what wrote"}, readers = {"read as"};
+    for (const auto* edges : {&traced.circuit.edges, &traced.circuit.denied})
+      for (const CircuitEdge& edge : *edges) {
+        writers.push_back(writer_text(edge));
+        readers.push_back(reader_text(edge));
+      }
+    widths_ = {kNumberColumns,
+               kNumberColumns,
+               2,
+               -std::min(widest(writers), kMostColumns),
+               2,
+               -std::min(widest(readers), kMostColumns)};
+  }
 
-void print_edge(const TextOutput& output, const Traced& traced, const CircuitEdge& edge) {
-  std::string writer = to_string(edge.writer) + " at " + traced.word(edge.place);
-  output.stream << in_columns(
-      {signed_fixed(edge.share, 3), signed_fixed(edge.patched, 3), "  ", writer, reader_text(traced, edge)},
-      {kNumberColumns, kNumberColumns, 2, -kWriterColumns, -kWriterColumns});
-  if (edge.writer.from >= 0) output.stream << "  read " << traced.word(edge.writer.from);
-  output.stream << '\n';
-}
+  void heading() const {
+    output_.stream << bold(in_columns({"share", "patched", "", "what wrote", "", "read as"}, widths_),
+                           output_.color)
+                   << '\n';
+  }
+
+  void edge(const CircuitEdge& edge) const {
+    output_.stream << in_columns({signed_fixed(edge.share, 3), signed_fixed(edge.patched, 3), "",
+                                  writer_text(edge), "", reader_text(edge)},
+                                 widths_);
+    if (edge.writer.from >= 0) output_.stream << "  read " << traced_.word(edge.writer.from);
+    output_.stream << '\n';
+  }
+
+ private:
+  [[nodiscard]] std::string writer_text(const CircuitEdge& edge) const {
+    return to_string(edge.writer) + " at " + traced_.word(edge.place);
+  }
+  [[nodiscard]] std::string reader_text(const CircuitEdge& edge) const {
+    if (edge.into == EdgeInto::logit) return "the logit";
+    return "the " + std::string(name_of(edge.into)) + (edge.into == EdgeInto::query ? " of " : " for ") +
+           to_string(edge.reader) + " at " + traced_.word(edge.reader_row);
+  }
+
+  const TextOutput& output_;
+  const Traced& traced_;
+  std::vector<int> widths_;
+};
 
 void print_circuit(const TextOutput& output, const Traced& traced) {
   const Circuit& circuit = traced.circuit;
@@ -110,12 +143,10 @@ void print_circuit(const TextOutput& output, const Traced& traced) {
                             (circuit.than ? "over that of " + quoted(*circuit.than) + " " : "") +
                             fixed(circuit.logit, 3),
                         output.color)
-                << "\n\n"
-                << bold(in_columns({"share", "patched", "", "what wrote", "read as"},
-                                   {kNumberColumns, kNumberColumns, 2, -kWriterColumns, -kWriterColumns}),
-                        output.color)
-                << '\n';
-  for (const CircuitEdge& edge : circuit.edges) print_edge(output, traced, edge);
+                << "\n\n";
+  const EdgePrinter print(output, traced);
+  print.heading();
+  for (const CircuitEdge& edge : circuit.edges) print.edge(edge);
   if (circuit.denied.empty()) return;
   output.stream << "\nPatching denies " << counted(static_cast<std::int64_t>(circuit.denied.size()), "read")
                 << " with shares as large: the logit hardly falls without them. The largest:\n";
@@ -124,7 +155,7 @@ void print_circuit(const TextOutput& output, const Traced& traced) {
     return std::abs(a.share) > std::abs(b.share);
   });
   denied.resize(std::min(denied.size(), kDeniedShown));
-  for (const CircuitEdge& edge : denied) print_edge(output, traced, edge);
+  for (const CircuitEdge& edge : denied) print.edge(edge);
 }
 
 Json edges_json(const std::vector<CircuitEdge>& edges) {
@@ -203,7 +234,7 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   if (arguments.json || arguments.dot) require_standard_output();
   const heed::Model model = read_model(arguments.model);
   Traced traced{model,
-                arguments.given.empty() ? read_tokens_of(model, joined_words("", arguments.words), "WORDS")
+                arguments.given.empty() ? read_tokens_of(model, joined_words(arguments.words), "WORDS")
                                         : read_given_tokens(model, arguments.given),
                 {}};
   CircuitOptions options = arguments.options;

@@ -187,6 +187,10 @@ std::string joined_words(const std::string& first, const std::vector<std::string
   return text;
 }
 
+std::string joined_words(const std::vector<std::string>& words) {
+  return words.empty() ? "" : joined_words(words.front(), {words.begin() + 1, words.end()});
+}
+
 std::string with_dashes(std::string_view name) {
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');

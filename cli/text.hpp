@@ -37,6 +37,7 @@ namespace heed::cli {
 
 /// Words with spaces between.
 [[nodiscard]] std::string joined_words(const std::string& first, const std::vector<std::string>& more);
+[[nodiscard]] std::string joined_words(const std::vector<std::string>& words);
 
 /// Replaces _ by -, as in option names.
 [[nodiscard]] std::string with_dashes(std::string_view name);

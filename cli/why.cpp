@@ -226,7 +226,7 @@ void run_why(const CLI::App& app, const WhyArguments& arguments) {
   const heed::Model model = read_model(arguments.model);
   const Asked asked =
       ask(model,
-          arguments.given.empty() ? read_tokens_of(model, joined_words("", arguments.words), "WORDS")
+          arguments.given.empty() ? read_tokens_of(model, joined_words(arguments.words), "WORDS")
                                   : read_given_tokens(model, arguments.given),
           arguments, head);
   std::optional<Asked> other;

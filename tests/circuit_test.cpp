@@ -39,6 +39,16 @@ const Json* find(const Json& edges, const std::string& writer, int place, const 
   return nullptr;
 }
 
+TEST(Circuit, ReadsTheWordsAsTheyStand) {
+  for (const char* command : {"circuit", "why"}) {
+    Words words = {command, "--model", "stories", "--json", "Anna had a red ball."};
+    if (std::string(command) == "why") words.insert(words.begin() + 1, {"#3", "#1"});
+    const CommandResult result = run_heed(words);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(Json::parse(result.output, nullptr, false).at("tokens").at(0), "A");
+  }
+}
+
 // "or" (6) asks for the word behind an earlier "or"; head 0.3 wrote at "not" (3) that "or" stood before it.
 TEST(Circuit, OfTheInductionModelGoesThroughTheHeadThatLooksOneBack) {
   const Json made = answer({});
@@ -85,7 +95,7 @@ TEST(Circuit, TracesTheDifferenceOfTwoTokensAtAnyRow) {
 TEST(Circuit, IsPrintedForPeopleAndForGraphviz) {
   const std::string text = circuit({"--model", "induction", kText}).output;
   EXPECT_NE(text.find("“not” after or (6): logit "), std::string::npos) << text;
-  EXPECT_NE(text.find("0.3 at not (3)              the key for 1.0 at or (6)"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.3 at not (3)       the key for 1.0 at or (6)"), std::string::npos) << text;
   EXPECT_NE(text.find("Patching denies "), std::string::npos) << text;
   const std::string dot = circuit({"--model", "induction", kText, "--dot"}).output;
   EXPECT_EQ(dot.substr(0, 18), "digraph circuit {\n");

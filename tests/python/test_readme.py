@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text()
 MOST_WORDS = 700
 MOST_BYTES_OF_A_PICTURE = 300_000
 # The code blocks by section and language. One of the tests named above runs each.
-BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From C++", "cmake"),
+BLOCKS = [("Two commands", "sh"), ("The command", "console"), ("The command", "console"), ("From C++", "cpp"), ("From C++", "sh"), ("From C++", "cmake"),
           ("From C++", "cmake"), ("From Python", "sh"), ("From Python", "python"), ("A model", "sh")]
 
 
@@ -44,7 +44,7 @@ def test_every_block_of_code_is_one_that_a_test_runs():
     assert [(section, language) for section, language, _ in blocks(README)] == BLOCKS
     for section, language, code in blocks(README):
         if language in ("cpp", "python", "console"):
-            assert len(code.splitlines()) == 6, section
+            assert len(code.splitlines()) <= 6, section
 
 
 def anchors(path):
