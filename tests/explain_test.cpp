@@ -42,6 +42,18 @@ void expect_fits(const std::string& text, int width) {
   for (const std::string& line : heed::cli::split(text, '\n')) EXPECT_LE(display_width(line), width) << line;
 }
 
+// " 3 embeddings": for all words, and for one.
+TEST_F(Explain, NumbersItsHeadingsFromOne) {
+  for (const Words& words : {Words{"to be"}, Words{"to be", "--word", "be"}}) {
+    std::vector<int> numbers;
+    for (const std::string& line : heed::cli::split(output_of(words), '\n'))
+      if (line.size() > 4 && line.find_first_not_of("0123456789 ") == 4 && line[2] != ' ' && line[3] == ' ')
+        numbers.push_back(std::stoi(line));
+    ASSERT_GT(numbers.size(), 5U);
+    for (std::size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], static_cast<int>(i) + 1);
+  }
+}
+
 // Tests in a browser check the page itself (tests/python).
 TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
   const std::string html = folder / "page.html";
