@@ -49,7 +49,7 @@ TEST_F(Explain, NumbersItsHeadingsFromOne) {
     for (const std::string& line : heed::cli::split(output_of(words), '\n'))
       if (line.size() > 4 && line.find_first_not_of("0123456789 ") == 4 && line[2] != ' ' && line[3] == ' ')
         numbers.push_back(std::stoi(line));
-    ASSERT_GT(numbers.size(), 5U);
+    ASSERT_GE(numbers.size(), 5U);
     for (std::size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], static_cast<int>(i) + 1);
   }
 }
