@@ -138,6 +138,8 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
     run_chosen(app, commands);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
+  } catch (const CLI::CallForAllHelp&) {
+    std::cout << app.help("", CLI::AppFormatMode::All);
   } catch (const CLI::CallForVersion&) {
     std::cout << "heed " << version() << '\n';
   } catch (const CLI::ArgumentMismatch& error) {

@@ -57,28 +57,51 @@ std::string group(const CLI::App& app, const std::string& name) {
 
 class Layout : public CLI::Formatter {
  public:
-  explicit Layout(std::vector<std::string> uses) : uses_(std::move(uses)) {}
+  Layout(std::vector<std::string> uses, HelpOverview overview)
+      : uses_(std::move(uses)), overview_(std::move(overview)) {}
 
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode /*mode*/) const override {
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    if (mode != CLI::AppFormatMode::All && !overview_.options.empty()) return overview(*app, name);
     std::string text = wrap(app->get_description(), kWidth, 0) + "\n\n" + usage(name, uses_) + commands(*app);
     for (const std::string& title : app->get_groups()) text += group(*app, title);
     return text + "\n" + app->get_footer();
   }
 
  private:
+  [[nodiscard]] std::string overview(const CLI::App& app, const std::string& name) const {
+    const std::string description = app.get_description();
+    std::string text = description.substr(0, description.find('\n')) + "\n\n" + usage(name, uses_) + "\n" +
+                       overview_.examples + "\nMost used:\n";
+    for (const std::string& option : overview_.options)
+      text += entry(left_column(*app.get_option(option)), app.get_option(option)->get_description());
+    return text + "\n" + name + " --help-all lists all " + std::to_string(app.get_options().size()) +
+           " options, with more examples.\n";
+  }
+
   std::vector<std::string> uses_;
+  HelpOverview overview_;
 };
 
 }  // namespace
 
-void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples) {
+void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples,
+                 const HelpOverview& overview) {
   app.set_help_flag("");
   app.add_flag_callback(
          "-h,--help", [] { throw CLI::CallForHelp(); }, "print this and exit")
       ->group("Help")
       ->trigger_on_parse();
-  app.formatter(std::make_shared<Layout>(uses));
+  if (!overview.options.empty())
+    app.add_flag_callback(
+           "--help-all", [] { throw CLI::CallForAllHelp(); }, "print all options and exit")
+        ->group("Help")
+        ->trigger_on_parse();
+  app.formatter(std::make_shared<Layout>(uses, overview));
   app.footer(examples);
+}
+
+void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples) {
+  finish_help(app, uses, examples, {});
 }
 
 }  // namespace heed::cli

@@ -15,4 +15,13 @@ namespace heed::cli {
 /// verbatim.
 void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples);
 
+/// A first page for a command with many options.
+struct HelpOverview {
+  std::string examples;              ///< by what is asked, printed verbatim
+  std::vector<std::string> options;  ///< the most used ones
+};
+/// --help prints the overview, and --help-all what --help prints otherwise.
+void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples,
+                 const HelpOverview& overview);
+
 }  // namespace heed::cli

@@ -44,6 +44,20 @@ constexpr const char* kLookExamples =
     "  heed look --model gpt2 --text long.txt --needle 'the pass phrase is'\n"
     "  heed look --model gpt2 'The cat sat on the mat.' --by norm\n";
 
+const HelpOverview kOverview = {
+    "Ask a model:\n"
+    "  heed look --model induction to be or not to be or\n"
+    "  heed look --model induction 'to be or not to be or' --head 1.3 --row or\n"
+    "  heed look --model DIR --text long.txt --find induction --top 5\n"
+    "  heed look --model DIR 'a text' --lens       (--attribute, --ablate, --patch)\n"
+    "Ask a file:\n"
+    "  heed look doc.safetensors --row 3 --head 1,2\n"
+    "  heed look doc.safetensors --html doc.html   (--png, --serve, --csv, --json)\n"
+    "Ask tensors:\n"
+    "  heed look --query q.npy --key k.npy --value v.npy --causal \\\n"
+    "      --tokens words.txt --save doc.safetensors\n",
+    {"--row", "--token", "--head", "--find", "--sort", "--brief", "--html", "--json"}};
+
 std::vector<NamedFile> output_files(const LookArguments& arguments) {
   const SharedOptions& shared = arguments.shared;
   const PageOptions& page = arguments.heads.page;
@@ -90,7 +104,7 @@ Command add_look_with(CLI::App& heed, LookRunner run) {
   finish_help(*app,
               {"--query TENSOR --key TENSOR --value TENSOR [options]", "DOC [options]",
                "--model DIR (WORDS | --text FILE) [options]"},
-              kLookExamples);
+              kLookExamples, kOverview);
   return {app, [app, run = std::move(run), arguments] {
             complete_look_arguments(*app, *arguments);
             run(*app, *arguments, [&] { look(*app, *arguments); });

@@ -148,6 +148,18 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
   }
 }
 
+TEST(Help, OfHeedLookIsAPageAndAllItsOptionsAreBehindIt) {
+  const std::string page = run_heed({"look", "--help"}).output, all = run_heed({"look", "--help-all"}).output;
+  EXPECT_EQ(run_heed({"help", "look"}).output, page);
+  EXPECT_LE(std::count(page.begin(), page.end(), '\n'), 40);
+  EXPECT_LT(page.find("Ask a model:"), page.find("Ask tensors:"));
+  EXPECT_NE(page.find("\nheed look --help-all lists all "), std::string::npos) << page;
+  for (const char* option : {"--row", "--mask-blocks", "--evict", "--threads", "--help-all"})
+    EXPECT_NE(all.find("\n  " + std::string(option)), std::string::npos) << option;
+  for (const std::string& line : heed::cli::split(all, '\n'))
+    EXPECT_LE(heed::cli::display_width(line), 80) << line;
+}
+
 TEST(Help, ShowsEveryWayToCallACommand) {
   EXPECT_NE(run_heed({"--help"}).output.find("\nUsage: heed COMMAND [options]\n"), std::string::npos);
   EXPECT_NE(run_heed({"look", "--help"})
