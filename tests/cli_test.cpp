@@ -148,6 +148,15 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
   }
 }
 
+TEST(Choices, AreNamedByTheirBeginningIfNoOtherBeginsSo) {
+  const auto find = [](const char* name) {
+    return run_heed({"look", "--model", "induction", "to be or not to be or", "--find", name});
+  };
+  EXPECT_EQ(find("induct").output, find("induction").output);
+  EXPECT_EQ(find("previous").exit_code, 0);
+  for (const char* name : {"se", "x", ""}) EXPECT_EQ(find(name).exit_code, 2) << name;  // self, separators
+}
+
 TEST(Help, OfHeedLookIsAPageAndAllItsOptionsAreBehindIt) {
   const std::string page = run_heed({"look", "--help"}).output, all = run_heed({"look", "--help-all"}).output;
   EXPECT_EQ(run_heed({"help", "look"}).output, page);
