@@ -60,23 +60,28 @@ template <class Format, bool kTall>
 void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64_t rows,
                  const PanelKeys& panel, const BlockPrefetch& prefetch) {
   const Workspace& w = state.w;
-  const std::int64_t ldq = state.queries.stride;
   const std::int64_t vectors = (panel.keys + kLanes - 1) / kLanes;
-  const std::int64_t last_keys = panel.keys - (vectors - 1) * kLanes;
-  const ScoreMicrokernel column = panel.keys == kPanel ? microkernel_for<Format, kTall>(state)
-                                                       : tail_microkernel_for<Format, kTall>(state, vectors);
+  const ScoreMicrokernel microkernel = panel.keys == kPanel
+                                           ? microkernel_for<Format, kTall>(state)
+                                           : tail_microkernel_for<Format, kTall>(state, vectors);
   if (panel.keys != kPanel && rows > 0) count_path(state.call.paths, Path::tail);
   const TileRows tile = tile_rows(state, panel.done);
-  for (std::int64_t r = 0; r < rows; r += column.height) {
+  for (std::int64_t r = 0; r < rows; r += microkernel.height) {
     float* weights = state.weights + at * kKvBlock + panel.done;
-    r += column.height * column.score(state.queries.data + (row + r) * ldq, ldq, panel.data,
-                                      lanes_of<Format>(w.depth), tile, row + r, (rows - r) / column.height,
-                                      weights + r * kKvBlock, kKvBlock, last_keys, state.call.log2_scale,
-                                      prefetch.from(row + r));
+    const ScoreColumn column = {state.queries.data + (row + r) * state.queries.stride,
+                                state.queries.stride,
+                                panel.data,
+                                lanes_of<Format>(w.depth),
+                                panel.keys - (vectors - 1) * kLanes,
+                                state.call.log2_scale,
+                                weights + r * kKvBlock,
+                                kKvBlock,
+                                prefetch.from(row + r)};
+    r += microkernel.height * microkernel.score(column, tile, row + r, (rows - r) / microkernel.height);
     if (r == rows) break;
     count_path(state.call.paths, Path::outgrown);
-    const auto general = column.height == kTileRows ? score_general<Format, kTileRows>
-                                                    : score_general<Format, Format::kTallRows>;
+    const auto general = microkernel.height == kTileRows ? score_general<Format, kTileRows>
+                                                         : score_general<Format, Format::kTallRows>;
     general(state, row + r, panel.key, panel.data, weights + r * kKvBlock, panel.done);
   }
 }

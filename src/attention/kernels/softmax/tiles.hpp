@@ -130,21 +130,38 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   return max;
 }
 
-/// One step of score_microkernel. It accumulates the tile at `q` into `next`. Between the parts of that work,
-/// it turns the finished tile `done` (rows done_row …) into weights, row by row. Out-of-order execution can
-/// then choose from both.
+/// The operands of a column of score tiles, one below the other, and the place of their weights.
+struct ScoreColumn {
+  const float* q;  ///< [rows][ldq]
+  std::int64_t ldq;
+  const float* panel;  ///< [depth][kPanel]
+  std::int64_t depth;
+  std::int64_t last_keys;  ///< keys in the last vector of the panel
+  float scale;
+  float* weights;  ///< [rows][ldw]
+  std::int64_t ldw;
+  BlockPrefetch prefetch;
+};
+
+/// One step of score_microkernel. It accumulates tile `t` of the column into `next`. Between the parts of
+/// that work, it turns the finished tile before it, `done`, into weights, row by row. Out-of-order execution
+/// can then choose from both. `row` is the column's first row.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done, const float* q,
-                            std::int64_t ldq, const float* panel, std::int64_t depth, const TileRows& rows,
-                            std::int64_t done_row, float* weights, std::int64_t ldw) {
+HEED_INLINE void score_step(Tile<kRows, kVectors>& next, const Tile<kRows, kVectors>& done,
+                            const ScoreColumn& column, const TileRows& rows, std::int64_t row,
+                            std::int64_t t) {
+  constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  const float* q = column.q + t * kHeight * column.ldq;
+  float* weights = column.weights + (t - 1) * kHeight * column.ldw;
+  const std::int64_t done_row = row + (t - 1) * kHeight;
   clear(next);
-  const std::int64_t part = depth / static_cast<std::int64_t>(kRows) / 4 * 4;  // whole unrolled iterations
+  const std::int64_t part = column.depth / kHeight / 4 * 4;  // whole unrolled iterations
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r) {
-    softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * ldw);
+    softmax_row<kTraits>(done[r], rows, done_row + r, weights + r * column.ldw);
     const std::int64_t begin = r * part;
-    accumulate<Format>(next, q + begin, ldq, panel + begin * kPanel,
-                       r == static_cast<int>(kRows) - 1 ? depth - begin : part);
+    accumulate<Format>(next, q + begin, column.ldq, column.panel + begin * kPanel,
+                       r == static_cast<int>(kRows) - 1 ? column.depth - begin : part);
   }
 }
 
@@ -186,16 +203,15 @@ HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, s
 
 /// score_microkernel for tall tiles. The scores of a finished tile wait in the memory of its weights.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const float* q,
-                                                     std::int64_t ldq, const float* panel, std::int64_t depth,
+HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile, const ScoreColumn& column,
                                                      const TileRows& rows, std::int64_t row,
-                                                     std::int64_t tiles, float* weights, std::int64_t ldw,
-                                                     float scale) {
+                                                     std::int64_t tiles) {
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  const std::int64_t ldw = column.ldw, depth = column.depth;
   const std::int64_t part = depth / kHeight / 4 * 4;  // whole unrolled iterations
   for (std::int64_t t = 0; t <= tiles; ++t) {
-    float* here = weights + t * kHeight * ldw;
-    const float* query = q + t * kHeight * ldq;
+    float* here = column.weights + t * kHeight * ldw;
+    const float* query = column.q + t * kHeight * column.ldq;
     const bool last = t == tiles;
     clear(tile);
 #pragma GCC unroll 12
@@ -209,11 +225,11 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
       }
       const std::int64_t begin = r * part;
       if (!last)
-        accumulate<Format>(tile, query + begin, ldq, panel + begin * kPanel,
+        accumulate<Format>(tile, query + begin, column.ldq, column.panel + begin * kPanel,
                            r == kHeight - 1 ? depth - begin : part);
     }
     if (last) break;
-    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(scale))) return t;
+    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(column.scale))) return t;
 #pragma GCC unroll 12
     for (std::int64_t r = 0; r < kHeight; ++r)
 #pragma GCC unroll 3
@@ -223,34 +239,32 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
   return tiles;
 }
 
-/// Computes the weights of `tiles` score tiles, one below the other, against the first kVectors vectors of a
-/// packed panel. The rows are row … of the task, with queries q [rows][ldq] and weights [rows][ldw]. All
-/// these keys are allowed for all rows; the last vector has `last_keys` keys. Returns the number of finished
+/// Computes the weights of `tiles` score tiles of a column, against the first kVectors vectors of its panel.
+/// The rows are row … of the task. All these keys are allowed for all rows. Returns the number of finished
 /// tiles; it stops before a tile that outgrows the shift of one of its rows.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
-std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* panel, std::int64_t depth,
-                               const TileRows& rows, std::int64_t row, std::int64_t tiles, float* weights,
-                               std::int64_t ldw, std::int64_t last_keys, float scale,
-                               const BlockPrefetch& prefetch) {
+std::int64_t score_microkernel(const ScoreColumn& in_memory, const TileRows& rows, std::int64_t row,
+                               std::int64_t tiles) {
   using Scores = Tile<kRows, kVectors>;
   constexpr auto kHeight = static_cast<std::int64_t>(kRows);
+  const ScoreColumn column = in_memory;  // in registers: stores to weights cannot change it
   Scores a, b;
-  const Mask valid = greater(splat(static_cast<float>(last_keys)), lane_numbers());
+  const Mask valid = greater(splat(static_cast<float>(column.last_keys)), lane_numbers());
   const auto start = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
     clear(tile);
-    accumulate<Format>(tile, q + t * kHeight * ldq, ldq, panel, depth);
+    accumulate<Format>(tile, column.q + t * kHeight * column.ldq, column.ldq, column.panel, column.depth);
   };
   const auto finish = [&](const Scores& tile, std::int64_t t) __attribute__((always_inline)) {
 #pragma GCC unroll 12
     for (int r = 0; r < static_cast<int>(kRows); ++r)
-      softmax_row<kTraits>(tile[r], rows, row + t * kHeight + r, weights + (t * kHeight + r) * ldw);
+      softmax_row<kTraits>(tile[r], rows, row + t * kHeight + r,
+                           column.weights + (t * kHeight + r) * column.ldw);
   };
   const auto fits = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
-    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(scale));
+    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(column.scale));
   };
   if constexpr (kRows * kVectors > 12) {
-    return score_microkernel_in_memory<kTraits, Format>(a, q, ldq, panel, depth, rows, row, tiles, weights,
-                                                        ldw, scale);
+    return score_microkernel_in_memory<kTraits, Format>(a, column, rows, row, tiles);
   } else if constexpr (!kPipelined) {
     for (std::int64_t t = 0; t < tiles; ++t) {
       start(a, t);
@@ -261,9 +275,8 @@ std::int64_t score_microkernel(const float* q, std::int64_t ldq, const float* pa
   } else {
     const auto advance = [&](Scores & next, const Scores& done, std::int64_t t)
         __attribute__((always_inline)) {
-      prefetch.fetch(t * kHeight, kHeight);
-      score_step<kTraits, Format>(next, done, q + t * kHeight * ldq, ldq, panel, depth, rows,
-                                  row + (t - 1) * kHeight, weights + (t - 1) * kHeight * ldw, ldw);
+      column.prefetch.fetch(t * kHeight, kHeight);
+      score_step<kTraits, Format>(next, done, column, rows, row, t);
     };
     start(a, 0);
     if (!fits(a, 0)) return 0;
