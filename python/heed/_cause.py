@@ -146,6 +146,10 @@ class Circuit:
     denied: list[CircuitEdge]  #: with large shares that patching denies
 
 
+def _edges(made: list[tuple[Any, ...]]) -> list[CircuitEdge]:
+    return [CircuitEdge(writer, read if read >= 0 else None, *rest) for writer, read, *rest in made]
+
+
 class Causes:
     """Methods of heed.Model.
 
@@ -221,9 +225,8 @@ class Causes:
         tokens = [self._id_of(what, row, one, threads) if isinstance(one, str) else one for one in (token, than)]
         made = _heed.circuit(self._data, self._ids(what), (row, tokens[0], tokens[1]), edges, patch, threads)
         id = made.pop("token")
-        reads = {name: [CircuitEdge(writer, read if read >= 0 else None, *rest) for writer, read, *rest in made.pop(name)]
-                 for name in ("edges", "denied")}
-        return Circuit(id=id, token=self._texts(what, [id])[0], **reads, **made)
+        return Circuit(id=id, token=self._texts(what, [id])[0], edges=_edges(made.pop("edges")),
+                       denied=_edges(made.pop("denied")), **made)
 
     def _texts(self, what: Text, ids: list[int]) -> list[str]:
         return _heed.texts_of(self._data, ids, what if isinstance(what, str) else None)
