@@ -204,6 +204,7 @@ def test_another_tokens_logit_is_subtracted():
     ("bert", {}, "a model of family 'bert' has logits that are not a sum over its layers, so its heads have no shares in them"),
     ("llama", dict(edges=0), "edges is 0; 1 to 1000 is expected"),
     ("llama", dict(token=101), "token is 101; 0 to 100 is expected"),
+    ("llama", dict(token=7, than=7), "than is 7, the token that is traced; another one is expected"),
     ("llama", dict(than=-1), "than is -1; 0 to 100 is expected"),
     ("llama", dict(row=LENGTH), f"row is {LENGTH}; 0 to {LENGTH - 1} is expected"),
 ])

@@ -116,31 +116,28 @@ StreamParts parts_of_stream(const Model& model, const RowTrace& trace, std::span
   return Builder(model, trace, threads).build(ids, at, layer);
 }
 
-Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
-                     const ModelHead& head, InputKind kind, std::int64_t at, std::int64_t length,
-                     int threads) {
-  const HeadInput side =
-      model.parts().family->head_input(head.layer, kind, head.head, row_at(trace.streams, head.layer));
-  const std::int64_t size = model.info().head_dim, inputs = side.weights->inputs();
-  const std::vector<float> weights = rows_of_outputs(*side.weights, side.first, size);
+Tensor project_parts(const StreamParts& stream, const HeadInput& input, std::int64_t size, std::int64_t at,
+                     std::int64_t length, int threads) {
+  const std::int64_t inputs = input.weights->inputs();
+  const std::vector<float> weights = rows_of_outputs(*input.weights, input.first, size);
   const auto count = static_cast<std::int64_t>(stream.added.size());
   Tensor made({count, size}, DType::f64);
   const auto projected = made.values<double>();
   parallel_for(count, threads, [&](std::int64_t part, int /*worker*/) {
     Vector x = stream.added[static_cast<std::size_t>(part)];
     const bool is_bias = part == count - 1;
-    if (side.norm) {
-      apply_held(*side.norm, x);
-      if (is_bias && !side.norm->bias.empty()) add(side.norm->bias, x);
+    if (input.norm) {
+      apply_held(*input.norm, x);
+      if (is_bias && !input.norm->bias.empty()) add(input.norm->bias, x);
     }
     const auto to = projected.subspan(static_cast<std::size_t>(part * size), static_cast<std::size_t>(size));
     for (std::int64_t i = 0; i < size; ++i) {
       double sum = std::inner_product(x.begin(), x.end(), weights.begin() + i * inputs, 0.0);
-      if (is_bias && side.weights->bias.count() > 0) sum += side.weights->bias.at<float>(side.first + i);
+      if (is_bias && input.weights->bias.count() > 0) sum += input.weights->bias.at<float>(input.first + i);
       to[static_cast<std::size_t>(i)] =
-          side.gain.empty() ? sum : sum * side.gain[static_cast<std::size_t>(i)];
+          input.gain.empty() ? sum : sum * input.gain[static_cast<std::size_t>(i)];
     }
-    if (side.rope != nullptr) rotate(*side.rope, to, at, length);
+    if (input.rope != nullptr) rotate(*input.rope, to, at, length);
   });
   return made;
 }

@@ -7,6 +7,7 @@
 
 #include "heed/model/why.hpp"
 #include "model/cause/row_trace.hpp"
+#include "model/families/family.hpp"
 
 namespace heed::detail {
 
@@ -21,10 +22,8 @@ struct StreamParts {
                                           std::span<const std::int64_t> ids, std::int64_t at,
                                           std::int64_t layer, int threads);
 
-/// The parts of the query (or of the key; `head` is then a key head) at position `at` of a text of `length`
-/// tokens: [parts, d], f64.
-[[nodiscard]] Tensor project_parts(const Model& model, const StreamParts& stream, const RowTrace& trace,
-                                   const ModelHead& head, InputKind kind, std::int64_t at,
-                                   std::int64_t length, int threads);
+/// The parts of a head's input [d] at position `at` of a text of `length` tokens: [parts, d], f64.
+[[nodiscard]] Tensor project_parts(const StreamParts& stream, const HeadInput& input, std::int64_t size,
+                                   std::int64_t at, std::int64_t length, int threads);
 
 }  // namespace heed::detail

@@ -122,8 +122,10 @@ class Asker {
       part.from = look.heaviest.at<std::int64_t>(part.head, 0, 0);
       part.from_weight = part.from < 0 ? 0 : look.heaviest_weight.at<float>(part.head, 0, 0);
     }
-    Tensor made = detail::project_parts(model_, stream, traces_[index], head, kind, at,
-                                        static_cast<std::int64_t>(ids_.size()), threads_);
+    const Tensor row = Tensor::copy_of(traces_[index].streams.view().narrow(0, head.layer, 1));
+    Tensor made =
+        detail::project_parts(stream, model_.parts().family->head_input(head.layer, kind, head.head, row),
+                              model_.info().head_dim, at, static_cast<std::int64_t>(ids_.size()), threads_);
     return {std::move(stream.parts), std::move(made)};
   }
 

@@ -1,0 +1,227 @@
+#include "model/cause/circuit_reads.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "model/predictions.hpp"
+
+namespace heed::detail {
+namespace {
+
+constexpr std::size_t kPlaces = 8;  // keys whose values, and keys whose keys, are followed
+
+Direction row_of_head(const TensorView& heads, std::int64_t head, std::int64_t row) {
+  const Tensor copy = Tensor::copy_of(heads.select(0, head).narrow(0, row, 1));
+  const auto values = copy.values<float>();
+  return {values.begin(), values.end()};
+}
+
+// The indices of the largest sizes.
+std::vector<std::int64_t> largest_places(const std::vector<double>& values) {
+  std::vector<double> sizes(values.size());
+  std::transform(values.begin(), values.end(), sizes.begin(), [](double x) { return std::abs(x); });
+  return largest_of(sizes, static_cast<std::int64_t>(std::min(kPlaces, sizes.size())));
+}
+
+// Adds the edge of each part, by a direction of the stream.
+void add_parts(CircuitState& state, CircuitEdge edge, std::int64_t layer, const Direction& direction,
+               std::vector<CircuitRead>& found) {
+  const StreamParts& stream = state.parts_at(edge.place, layer);
+  for (std::size_t i = 0; i < stream.parts.size(); ++i) {
+    edge.writer = stream.parts[i];
+    edge.share = dot<double>(direction, stream.added[i]);
+    found.push_back({edge, direction});
+  }
+}
+
+class HeadReads {
+ public:
+  HeadReads(CircuitState& state, const CircuitNode& node, const Direction& direction)
+      : state_(state), info_(state.info()), reader_(reader_at(node, direction)) {}
+
+  std::vector<CircuitRead> all() {
+    read_values();
+    read_keys();
+    read_query();
+    return std::move(found_);
+  }
+
+ private:
+  // A head at a row: its weights, and the worth of each key's value along a direction of its output.
+  struct Reader {
+    CircuitNode node;
+    const LayerState& layer;
+    Direction out;                   // of its output
+    Direction query;                 // the row's
+    std::vector<std::int64_t> keys;  // with weights above 0
+    std::vector<double> weights, scores, worths;
+    double scale = 1, cap = 0, mean = 0;
+    std::int64_t kv_head = 0;
+  };
+
+  Reader reader_at(const CircuitNode& node, const Direction& direction) {
+    const LayerState& layer = state_.layer(node.head.layer);
+    const RowAttention attention = attend_row(layer.call(node.head.layer), node.row, true);
+    const AttentionOptions& options = layer.made.options;
+    Reader made{node,
+                layer,
+                behind_head(node, direction),
+                row_of_head(layer.made.query, node.head.head, node.row),
+                {},
+                {},
+                {},
+                {}};
+    made.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(info_.head_dim)));
+    made.cap = options.softcap;
+    made.kv_head = node.head.head / (info_.heads / info_.kv_heads);
+    for (std::int64_t key = 0; key < state_.length(); ++key) {
+      const double weight = attention.weights.at<float>(node.head.head, 0, key);
+      if (weight == 0) continue;
+      made.keys.push_back(key);
+      made.weights.push_back(weight);
+      made.scores.push_back(attention.scores.at<float>(node.head.head, 0, key));
+      made.worths.push_back(dot<double>(made.out, row_of_head(layer.made.value, made.kv_head, key)));
+      made.mean += weight * made.worths.back();
+    }
+    return made;
+  }
+
+  // The direction of a head's output, for a direction of the stream behind its layer.
+  Direction behind_head(const CircuitNode& node, Direction direction) {
+    const LinearWeights& output = state_.family().output_projection(node.head.layer);
+    const Tensor added =
+        linear(Tensor::copy_of(state_.trace(node.row).heads.view().narrow(0, node.head.layer, 1)), output,
+               state_.threads());
+    if (const auto norm = state_.family().norm_behind_attention(node.head.layer, added.values<float>()))
+      direction = through(*norm, direction);
+    const Direction all = through(output, direction);
+    return {all.begin() + node.head.head * info_.head_dim,
+            all.begin() + (node.head.head + 1) * info_.head_dim};
+  }
+
+  // How much less the head writes along its direction if scores (before a softcap) fall by `less`.
+  [[nodiscard]] double fall(const std::vector<double>& less) const {
+    double sum = 1, mean = reader_.mean;  // with the weights as they are, and what a sink takes
+    for (std::size_t i = 0; i < less.size(); ++i) {
+      if (less[i] == 0) continue;
+      const double cap = reader_.cap, score = reader_.scores[i];
+      const double before = cap > 0 ? cap * std::atanh(std::clamp(score / cap, -1.0, 1.0)) : score;
+      const double after = cap > 0 ? cap * std::tanh((before - less[i]) / cap) : before - less[i];
+      const double growth = reader_.weights[i] * std::expm1(std::min(after - score, 500.0));
+      sum += growth;
+      mean += growth * reader_.worths[i];
+    }
+    return reader_.mean - mean / sum;
+  }
+
+  [[nodiscard]] HeadInput input_of(InputKind kind, std::int64_t place) const {
+    const std::int64_t head = kind == InputKind::query ? reader_.node.head.head : reader_.kv_head;
+    const std::int64_t layer = reader_.node.head.layer;
+    return state_.family().head_input(layer, kind, head, state_.stream_at(place, layer));
+  }
+
+  // The direction of the stream at a position, for a direction of one of the reader's inputs.
+  [[nodiscard]] Direction behind_input(InputKind kind, std::int64_t place, const Direction& of_input) const {
+    return through(input_of(kind, place), of_input, place, state_.length());
+  }
+
+  [[nodiscard]] CircuitEdge edge_into(EdgeInto into, std::int64_t place) const {
+    return {{}, place, into, reader_.node.head, reader_.node.row};
+  }
+
+  // The values of the keys that are worth most.
+  void read_values() {
+    std::vector<double> shares(reader_.keys.size());
+    for (std::size_t i = 0; i < shares.size(); ++i) shares[i] = reader_.weights[i] * reader_.worths[i];
+    for (const std::int64_t i : largest_places(shares)) {
+      const auto at = static_cast<std::size_t>(i);
+      Direction value = reader_.out;
+      for (double& one : value) one *= reader_.weights[at];
+      add_parts(state_, edge_into(EdgeInto::value, reader_.keys[at]), reader_.node.head.layer,
+                behind_input(InputKind::value, reader_.keys[at], value), found_);
+    }
+  }
+
+  // The keys whose loss would move the head most.
+  void read_keys() {
+    const std::size_t count = reader_.keys.size();
+    std::vector<double> effects(count);
+    for (std::size_t i = 0; i < count; ++i)
+      effects[i] = reader_.weights[i] * (reader_.worths[i] - reader_.mean) / (1 - reader_.weights[i] + 1e-9);
+    const auto layer = reader_.node.head.layer;
+    for (const std::int64_t i : largest_places(effects)) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::int64_t place = reader_.keys[at];
+      Direction of_key = reader_.query;
+      for (double& one : of_key) one *= reader_.scale;
+      const Direction direction = behind_input(InputKind::key, place, of_key);
+      std::vector<double> less(count);
+      add_scored(edge_into(EdgeInto::key, place), layer, direction, [&](std::size_t part) {
+        less[at] = dot<double>(direction, state_.parts_at(place, layer).added[part]);
+        return std::pair(less[at], fall(less));
+      });
+    }
+  }
+
+  void read_query() {
+    const std::size_t count = reader_.keys.size();
+    const std::int64_t row = reader_.node.row, layer = reader_.node.head.layer;
+    Direction of_query(reader_.query.size());  // the derivative
+    std::vector<Direction> keys;
+    for (std::size_t i = 0; i < count; ++i) {
+      keys.push_back(row_of_head(reader_.layer.made.key, reader_.kv_head, reader_.keys[i]));
+      const double bend = reader_.cap > 0 ? 1 - std::pow(reader_.scores[i] / reader_.cap, 2) : 1;
+      const double slope = reader_.scale * bend * reader_.weights[i] * (reader_.worths[i] - reader_.mean);
+      for (std::size_t d = 0; d < of_query.size(); ++d) of_query[d] += slope * keys.back()[d];
+    }
+    const Direction direction = behind_input(InputKind::query, row, of_query);
+    const StreamParts& stream = state_.parts_at(row, layer);
+    const Tensor parts = project_parts(stream, input_of(InputKind::query, row), info_.head_dim, row,
+                                       state_.length(), state_.threads());
+    const auto queries = parts.values<double>();
+    std::vector<double> less(count);
+    add_scored(edge_into(EdgeInto::query, row), layer, direction, [&](std::size_t part) {
+      for (std::size_t i = 0; i < count; ++i)
+        less[i] =
+            reader_.scale * dot<double>(keys[i], queries.subspan(part * keys[i].size(), keys[i].size()));
+      return std::pair(dot<double>(direction, stream.added[part]), fall(less));
+    });
+  }
+
+  // Adds the parts of a query or key. of_part(index) returns the share along the direction, and the share:
+  // what the head loses without the part. The direction is scaled so that it gives the latter.
+  void add_scored(CircuitEdge edge, std::int64_t layer, const Direction& direction,
+                  const std::function<std::pair<double, double>(std::size_t)>& of_part) {
+    const StreamParts& stream = state_.parts_at(edge.place, layer);
+    for (std::size_t i = 0; i < stream.parts.size(); ++i) {
+      const auto [along, share] = of_part(i);
+      edge.writer = stream.parts[i];
+      edge.share = share;
+      Direction scaled = direction;
+      for (double& one : scaled) one *= along == 0 ? 0 : share / along;
+      found_.push_back({edge, std::move(scaled)});
+    }
+  }
+
+  CircuitState& state_;
+  const ModelInfo& info_;
+  Reader reader_;
+  std::vector<CircuitRead> found_;
+};
+
+}  // namespace
+
+std::vector<CircuitRead> reads_of_logit(CircuitState& state, std::int64_t row, const Direction& direction) {
+  std::vector<CircuitRead> found;
+  add_parts(state, {{}, row, EdgeInto::logit, {}, row}, state.info().layers, direction, found);
+  return found;
+}
+
+std::vector<CircuitRead> reads_of_head(CircuitState& state, const CircuitNode& node,
+                                       const Direction& direction) {
+  return HeadReads(state, node, direction).all();
+}
+
+}  // namespace heed::detail

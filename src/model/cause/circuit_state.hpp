@@ -1,0 +1,53 @@
+// A text's run through a model, kept for the search of a circuit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "model/cause/stream_parts.hpp"
+#include "model/parts.hpp"
+
+namespace heed::detail {
+
+/// A layer's projections of all rows.
+struct LayerState {
+  Projected made;
+  Tensor stream;  ///< [L, D], before the layer
+  [[nodiscard]] LayerCall call(std::int64_t layer) const {
+    return {layer, made.query, made.key, made.value, made.options, nullptr};
+  }
+};
+
+class CircuitState {
+ public:
+  /// Runs the model. Throws Error (invalid_argument) for a text whose streams take more than 2 GiB.
+  CircuitState(const Model& model, const TensorView& tokens, int threads);
+
+  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] const Family& family() const { return *model_.parts().family; }
+  [[nodiscard]] const ModelInfo& info() const { return model_.info(); }
+  [[nodiscard]] const TensorView& tokens() const { return tokens_; }
+  [[nodiscard]] std::int64_t length() const { return static_cast<std::int64_t>(ids_.size()); }
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] const RowTrace& trace(std::int64_t place) const {
+    return traces_[static_cast<std::size_t>(place)];
+  }
+  /// The stream before a layer at a position, [1, D].
+  [[nodiscard]] Tensor stream_at(std::int64_t place, std::int64_t layer) const;
+  /// Its parts. Kept once made, as the layers' states are.
+  const StreamParts& parts_at(std::int64_t place, std::int64_t layer);
+  const LayerState& layer(std::int64_t layer);
+
+ private:
+  const Model& model_;
+  TensorView tokens_;
+  std::vector<std::int64_t> ids_;
+  int threads_;
+  std::vector<RowTrace> traces_;                                        // of all positions
+  std::map<std::pair<std::int64_t, std::int64_t>, StreamParts> parts_;  // by position and layer
+  std::map<std::int64_t, LayerState> layers_;
+};
+
+}  // namespace heed::detail
