@@ -372,3 +372,11 @@ def test_memory_grows_with_the_length(name):
     grown, largest = map(int, ran.stdout.split())
     assert grown < 100 << 20
     assert largest <= (1 << 15) * 16 * 8  # a row of 16 f64 numbers per token
+
+
+def test_a_run_without_keys_sees_none_after_its_row():
+    """As where keys are cut away: row 0 saw keys 5 to 8, of 3 keys it sees none."""
+    runs = torch.tensor([[[[5, 9]], [[0, 2]]]], dtype=torch.int32)
+    mask = RowMask.make(runs, None, (1, 1, 2, 9), 0)
+    assert not mask.is_causal()
+    assert mask.keys(0, 3).is_causal() and not mask.keys(0, 3).dense()[0, 0, 0].any()
