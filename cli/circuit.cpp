@@ -46,9 +46,8 @@ constexpr int kMostColumns = 44;
 constexpr std::size_t kDeniedShown = 3;
 
 struct CircuitArguments {
-  std::string model, row, token, than;
-  std::vector<std::string> words;
-  GivenTokens given;
+  ModelText text;
+  std::string row, token, than;
   CircuitOptions options;
   bool json = false, dot = false;
 };
@@ -174,11 +173,9 @@ Json edges_json(const std::vector<CircuitEdge>& edges) {
 
 void print_circuit_json(const Traced& traced) {
   const Circuit& circuit = traced.circuit;
-  Json json = {{"tokens", traced.tokens.shown},
-               {"row", circuit.row},
-               {"token", traced.token(circuit.token)},
-               {"id", circuit.token},
-               {"logit", circuit.logit}};
+  Json json = {
+      {"tokens", traced.tokens.shown}, {"row", circuit.row},     {"token", traced.token(circuit.token)},
+      {"id", circuit.token},           {"logit", circuit.logit}, {"threshold", circuit.threshold}};
   if (circuit.than) json["than"] = {{"token", traced.token(*circuit.than)}, {"id", *circuit.than}};
   json["edges"] = edges_json(circuit.edges);
   json["denied"] = edges_json(circuit.denied);
@@ -225,18 +222,12 @@ void print_dot(const Traced& traced) {
 }
 
 void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
-  require_option(app, "--model", "the model that reads the text");
-  check_given_tokens(arguments.model, arguments.given, !arguments.words.empty());
-  if (arguments.words.empty() && arguments.given.empty())
-    throw UsageError("no text is given; WORDS are expected after --model DIR");
+  check_model_text(app, arguments.text);
   if (arguments.json && arguments.dot)
     throw UsageError("--json is given together with --dot; one is expected");
   if (arguments.json || arguments.dot) require_standard_output();
-  const heed::Model model = read_model(arguments.model);
-  Traced traced{model,
-                arguments.given.empty() ? read_tokens_of(model, joined_words(arguments.words), "WORDS")
-                                        : read_given_tokens(model, arguments.given),
-                {}};
+  const heed::Model model = read_model(arguments.text.model);
+  Traced traced{model, read_model_text(model, arguments.text), {}};
   CircuitOptions options = arguments.options;
   if (!arguments.row.empty()) {
     const std::vector<std::int64_t> rows = word_places("--row", arguments.row, traced.tokens.shown,
@@ -261,12 +252,7 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
 Command add_circuit(CLI::App& heed) {
   CLI::App* app = add_command(heed, "circuit", kCircuitDescription);
   const auto arguments = std::make_shared<CircuitArguments>();
-  add_argument(*app, "WORDS", arguments->words, "the text");
-  begin_group(*app, "Model");
-  add_text(*app, "--model", "DIR", arguments->model,
-           "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed");
-  add_given_tokens(*app, arguments->given, "");
+  add_model_text(*app, arguments->text);
   begin_group(*app, "Question");
   add_text(*app, "--row", "WORD", arguments->row, "trace what follows this word (default: the last)");
   add_text(*app, "--token", "TOKEN", arguments->token, "trace this token (default: the likeliest)");

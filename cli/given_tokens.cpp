@@ -144,6 +144,27 @@ ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& token
   return with_shown(model, std::move(read));
 }
 
+void add_model_text(CLI::App& app, ModelText& text) {
+  add_argument(app, "WORDS", text.words, "the text");
+  begin_group(app, "Model");
+  add_text(app, "--model", "DIR", text.model,
+           "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+           "which comes with heed");
+  add_given_tokens(app, text.given, "");
+}
+
+void check_model_text(const CLI::App& app, const ModelText& text) {
+  require_option(app, "--model", "the model that reads the text");
+  check_given_tokens(text.model, text.given, !text.words.empty());
+  if (text.words.empty() && text.given.empty())
+    throw UsageError("no text is given; WORDS are expected after --model DIR");
+}
+
+ModelTokens read_model_text(const heed::Model& model, const ModelText& text) {
+  return text.given.empty() ? read_tokens_of(model, joined_words(text.words), "WORDS")
+                            : read_given_tokens(model, text.given);
+}
+
 ModelTokens draw_repeated_tokens(const heed::Model& model) {
   return with_shown(model, repeated_random_tokens(model));
 }

@@ -29,6 +29,18 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens,
 /// list of messages, and as chat_text() does. Warns as read_tokens_of() does.
 [[nodiscard]] ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens);
 
+/// A model and the text that it reads, of a command that takes nothing else.
+struct ModelText {
+  std::string model;
+  std::vector<std::string> words;
+  GivenTokens given;
+};
+/// Adds WORDS, --model, --ids and --chat.
+void add_model_text(CLI::App& app, ModelText& text);
+/// Throws UsageError unless a model and one text are given.
+void check_model_text(const CLI::App& app, const ModelText& text);
+[[nodiscard]] ModelTokens read_model_text(const heed::Model& model, const ModelText& text);
+
 /// The random tokens of --protocol induction, repeated_random_tokens().
 [[nodiscard]] ModelTokens draw_repeated_tokens(const heed::Model& model);
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,9 +49,8 @@ constexpr int kPartColumns = 32;
 constexpr int kShareColumns = 10;
 
 struct WhyArguments {
-  std::string row, key, than, head, model, against;
-  std::vector<std::string> words;
-  GivenTokens given;
+  ModelText text;
+  std::string row, key, than, head, against;
   std::int64_t top = 10;
   bool json = false;
 };
@@ -72,15 +70,35 @@ struct Asked {
   WhyAnswer answer;
 };
 
+// The places of a word, few enough for the library.
+std::vector<std::int64_t> few_places(const char* name, const std::string& word, const ModelTokens& tokens) {
+  constexpr std::size_t kMost = 32;
+  std::vector<std::int64_t> places =
+      word_places(name, word, tokens.shown, static_cast<std::int64_t>(tokens.ids.size()));
+  if (places.size() > kMost)
+    throw UsageError(std::string(name) + " is '" + word + "', which is " + std::to_string(places.size()) +
+                     " tokens; at most " + std::to_string(kMost) + " are expected (one is " + word + ":2)");
+  return places;
+}
+
+// Throws UsageError if all the keys stand behind all the rows of a causal model.
+void check_order(const ModelInfo& info, const char* name, const std::string& word,
+                 const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& keys) {
+  if (info.causal && keys.front() > rows.back())
+    throw UsageError(std::string(name) + " is '" + word +
+                     "', which stands behind ROW and is not seen from there");
+}
+
 Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& arguments,
           const std::optional<ModelHead>& head) {
-  const auto count = static_cast<std::int64_t>(tokens.ids.size());
-  const auto places = [&](const char* name, const std::string& word) {
-    return word_places(name, word, tokens.shown, count);
-  };
-  WhyQuestion question{places("ROW", arguments.row), places("KEY", arguments.key)};
-  if (!arguments.than.empty()) question.than = places("--than", arguments.than);
+  WhyQuestion question{few_places("ROW", arguments.row, tokens), few_places("KEY", arguments.key, tokens)};
+  check_order(model.info(), "KEY", arguments.key, question.rows, question.keys);
+  if (!arguments.than.empty()) {
+    question.than = few_places("--than", arguments.than, tokens);
+    check_order(model.info(), "--than", arguments.than, question.rows, question.than);
+  }
   question.head = head;
+  const auto count = static_cast<std::int64_t>(tokens.ids.size());
   WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
   return {std::move(tokens), std::move(answer)};
 }
@@ -211,10 +229,7 @@ Json split_json(const ScoreSplit& split, std::int64_t top) {
 void check_arguments(const CLI::App& app, const WhyArguments& arguments) {
   require_option(app, "ROW", "the word that attends");
   require_option(app, "KEY", "the word that is attended to");
-  require_option(app, "--model", "the model that reads the text");
-  check_given_tokens(arguments.model, arguments.given, !arguments.words.empty());
-  if (arguments.words.empty() && arguments.given.empty())
-    throw UsageError("no text is given; WORDS are expected after --model DIR");
+  check_model_text(app, arguments.text);
   if (!arguments.than.empty() && !arguments.against.empty())
     throw UsageError("--than is given together with --against; one comparison is expected");
 }
@@ -223,12 +238,8 @@ void run_why(const CLI::App& app, const WhyArguments& arguments) {
   check_arguments(app, arguments);
   const std::optional<ModelHead> head = head_in(arguments.head);
   if (arguments.json) require_standard_output();
-  const heed::Model model = read_model(arguments.model);
-  const Asked asked =
-      ask(model,
-          arguments.given.empty() ? read_tokens_of(model, joined_words(arguments.words), "WORDS")
-                                  : read_given_tokens(model, arguments.given),
-          arguments, head);
+  const heed::Model model = read_model(arguments.text.model);
+  const Asked asked = ask(model, read_model_text(model, arguments.text), arguments, head);
   std::optional<Asked> other;
   if (!arguments.against.empty())
     other =
@@ -260,12 +271,7 @@ Command add_why(CLI::App& heed) {
   const auto arguments = std::make_shared<WhyArguments>();
   add_argument(*app, "ROW", arguments->row, "the word that attends");
   add_argument(*app, "KEY", arguments->key, "the word that is attended to");
-  add_argument(*app, "WORDS", arguments->words, "the text");
-  begin_group(*app, "Model");
-  add_text(*app, "--model", "DIR", arguments->model,
-           "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed");
-  add_given_tokens(*app, arguments->given, "");
+  add_model_text(*app, arguments->text);
   begin_group(*app, "Question");
   add_text(*app, "--head", "L.H", arguments->head,
            "the head, such as 13.8 (layer 13, head 8; default: the one with the largest weight)");

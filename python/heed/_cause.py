@@ -10,8 +10,10 @@ import numpy as np
 
 from . import _heed
 from ._look import Floats
+from ._places import CONTINUES, place_of, whole
 
 Text = str | Sequence[int] | Floats
+Places = int | str | Iterable[int | str]
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,18 @@ class Circuit:
     token: str
     than: int | None
     logit: float  #: before the final softcap; a difference if there is `than`
+    threshold: float  #: reads with at least this share were checked
     edges: list[CircuitEdge]  #: from the logit backwards
-    denied: list[CircuitEdge]  #: with large shares that patching denies
+    denied: list[CircuitEdge]  #: patching moves the logit by less than half of the threshold; not followed
+
+
+def _numbers(name: str, places: Sequence[int | str], words: Sequence[str], count: int) -> list[int]:
+    """The numbers of these places; a word stands for all its places."""
+    numbers = []
+    for one in places:
+        same = [at for at, word in enumerate(words) if one in (word, word.removeprefix(CONTINUES))]
+        numbers += same or [place_of(name, one, words, count)]
+    return numbers
 
 
 def _edges(made: list[tuple[Any, ...]]) -> list[CircuitEdge]:
@@ -206,16 +218,22 @@ class Causes:
         alone: Floats = _heed.rollout(self._data, ids, [row], threads)[0]
         return alone
 
-    def why(self, what: Text, row: int | Iterable[int], key: int | Iterable[int], head: tuple[int, int] | None = None, *,
+    def why(self, what: Text, row: Places, key: Places, head: tuple[int, int] | None = None, *,
             threads: int = 0) -> ScoreSplit:
         """Why a row looks at a key: the score split into a table of what wrote its query and what wrote its key.
 
-        Of several rows and keys, the pair with the largest weight is taken; without `head`, the head too. The difference of
+        Rows and keys are numbers or words, one or several. Of several rows and keys, the pair with the largest weight is taken; without `head`, the head too. The difference of
         two results says why one key and not another, or one text and not another.
         """
-        rows = list(row) if isinstance(row, Iterable) else [row]
-        keys = list(key) if isinstance(key, Iterable) else [key]
-        return _split(_heed.why(self._data, self._ids(what), rows, keys, [], head, threads)[0])
+        ids = self._ids(what)
+        asked = [list(places) if isinstance(places, Iterable) and not isinstance(places, str) else [places]
+                 for places in (row, key)]
+        named = any(isinstance(one, str) for places in asked for one in places)
+        words = self._texts(what, [int(one) for one in ids]) if named else []
+        rows, keys = (_numbers(name, places, words, len(ids)) for name, places in zip(("row", "key"), asked))
+        if head is not None:
+            head = whole("head", head[0]), whole("head", head[1])
+        return _split(_heed.why(self._data, ids, rows, keys, head, threads))
 
     def circuit(self, what: Text, token: int | str | None = None, *, row: int | None = None, than: int | str | None = None,
                 edges: int = 30, patch: bool = True, threads: int = 0) -> Circuit:

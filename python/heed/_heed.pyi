@@ -701,10 +701,9 @@ def why(
     ids: Any,
     rows: list[int],
     keys: list[int],
-    than: list[int],
     head: tuple[int, int] | None,
     threads: int,
-) -> tuple[dict[str, Any], dict[str, Any] | None]: ...
+) -> dict[str, Any]: ...
 def circuit(
     model: ModelData,
     ids: Any,

@@ -129,17 +129,13 @@ nb::dict split_of(ScoreSplit made) {
   return all;
 }
 
-// (the split, the split of the other key or None)
-nb::tuple why_of(const Model& model, nb::handle ids, const std::vector<std::int64_t>& rows,
-                 const std::vector<std::int64_t>& keys, const std::vector<std::int64_t>& than,
-                 const std::optional<std::pair<std::int64_t, std::int64_t>>& head, int threads) {
+nb::dict why_of(const Model& model, nb::handle ids, const std::vector<std::int64_t>& rows,
+                const std::vector<std::int64_t>& keys,
+                const std::optional<std::pair<std::int64_t, std::int64_t>>& head, int threads) {
   const Borrowed tokens("ids", ids);
-  WhyQuestion question{rows, keys, than, {}, threads};
+  WhyQuestion question{rows, keys, {}, {}, threads};
   if (head) question.head = ModelHead{head->first, head->second};
-  WhyAnswer answer = released([&] { return why(model, tokens.view(), question); });
-  nb::object other = nb::none();
-  if (answer.than) other = split_of(std::move(*answer.than));
-  return nb::make_tuple(split_of(std::move(answer.split)), other);
+  return split_of(released([&] { return why(model, tokens.view(), question); }).split);
 }
 
 // (writer's name, key read, its weight, place, into, reader or None, reader's row, share, patched)
@@ -170,6 +166,7 @@ nb::dict circuit_of(const Model& model, nb::handle ids, const Target& target, st
   all["token"] = made.token;
   all["than"] = made.than;
   all["logit"] = made.logit;
+  all["threshold"] = made.threshold;
   all["edges"] = edges_of(made.edges);
   all["denied"] = edges_of(made.denied);
   return all;
@@ -193,7 +190,7 @@ void define_model_cause(nb::module_& module) {
   module.def("lens", lens_of);
   module.def("rollout", rollout_of);
   module.def("why", why_of, nb::arg("model"), nb::arg("ids"), nb::arg("rows"), nb::arg("keys"),
-             nb::arg("than"), nb::arg("head").none(), nb::arg("threads"));
+             nb::arg("head").none(), nb::arg("threads"));
   module.def("circuit", circuit_of);
   module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
 }

@@ -248,8 +248,9 @@ def test_of_several_places_the_heaviest_pair_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ((LENGTH, 0), f"rows has {LENGTH}; 0 to {LENGTH - 1} is expected"),
-    ((3, -1), f"keys has -1; 0 to {LENGTH - 1} is expected"),
+    ((LENGTH, 0), f"row is {LENGTH}; 0 to {LENGTH - 1} is expected"),
+    ((3, -LENGTH - 1), f"key is {-LENGTH - 1}; 0 to {LENGTH - 1} is expected"),
+    ((list(range(20)) * 2, 0), "rows has 40 places; 1 to 32 are expected"),
     ((3, []), "keys has 0 places; 1 to 32 are expected"),
     ((3, 5), "keys has 5, which row 3 may not see; a visible key is expected"),
     ((3, 2, (3, 0)), "head is 3.0; layers 0 to 2 with heads 0 to 3 are expected"),
@@ -259,3 +260,24 @@ def test_wrong_questions_are_refused(arguments, message, tmp_path):
     with pytest.raises(ValueError) as error:
         ours.why(IDS, *arguments)
     assert str(error.value) == message
+
+
+def test_wrong_types_and_tokens_are_refused_in_one_sentence():
+    model = heed.load_model("induction")
+    for call, error, message in [
+        (lambda: model.why([1, 2, 3], 2.5, 0), TypeError, "row is 2.5; a whole number is expected"),
+        (lambda: model.why([1, 2, 3], 2, 0, ("a", 0)), TypeError, "head is 'a'; a whole number is expected"),
+        (lambda: model.why([1, 2, 99999], 2, 0), ValueError, "tokens[2] is 99999; 0 to 63 is expected"),
+    ]:
+        with pytest.raises(error) as refused:
+            call()
+        assert str(refused.value) == message
+
+
+def test_rows_and_keys_may_be_words():
+    model, text = heed.load_model("induction"), "to be or not to be or"
+    named, numbered = model.why(text, "be", ["or", 3]), model.why(text, [1, 5], [2, 6, 3])  # each place of a word
+    assert (named.row, named.key, named.head) == (numbered.row, numbered.key, numbered.head) == (5, 2, numbered.head)
+    assert (named.table == numbered.table).all()
+    with pytest.raises(ValueError, match="key is 'cat', which is not one of the 7 words"):
+        model.why(text, 5, "cat")

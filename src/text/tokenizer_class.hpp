@@ -23,8 +23,8 @@ struct ClassInput {
 struct TokenizerClass {
   std::string_view name;   ///< without "Fast"
   std::string_view model;  ///< the type of its model
-  /// Special tokens by default, by name. An object also has the flags of a token that the settings name by
-  /// its text alone.
+  /// Special tokens by default, by name; a list of others under additional_special_tokens. An object also has
+  /// the flags of a token that the settings name by its text alone.
   nlohmann::json special;
   /// Completes a tokenizer.json that has a vocabulary, merges and a post-processor, if any.
   void (*complete)(const ClassInput& input, nlohmann::json& made);

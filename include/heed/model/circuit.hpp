@@ -3,8 +3,9 @@
 // A logit is a sum over what the parts of the model wrote to the last row of the stream. What a head wrote
 // there is a sum over what it read, and so on, back to the embeddings. With norms and weights held, these
 // sums are exact (Elhage et al. 2021). A part of a query or key is worth what the head would lose without it.
-// The search follows the largest shares backwards, and checks each edge by patching: the reader alone runs
-// without what the writer wrote (as in ACDC; Conmy et al. 2023).
+// The search follows the largest shares backwards, for each head to at most eight keys and eight values. It
+// checks each edge by patching: the reader alone runs without what the writer wrote (as in ACDC; Conmy et al.
+// 2023).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace heed {
 
-/// What an edge enters.
+/// The input of a reader that an edge enters.
 enum class EdgeInto {
   logit,  ///< the logit itself
   value,  ///< the value of a key that a head attends to
@@ -44,7 +45,7 @@ struct CircuitOptions {
   std::optional<std::int64_t> token{};  ///< the predicted token; default: the likeliest
   std::optional<std::int64_t> than{};   ///< another token, whose logit is subtracted
   std::int64_t edges = 30;              ///< at most, 1 to 1,000
-  bool patch = true;                    ///< runs the model once for each edge
+  bool patch = true;                    ///< runs the model once for each read that is checked
   int threads = 0;                      ///< 0: all processors
 };
 
@@ -52,11 +53,12 @@ struct Circuit {
   std::int64_t row = 0;
   std::int64_t token = 0;
   std::optional<std::int64_t> than{};
-  double logit = 0;  ///< before a last softcap; a difference if there is `than`
+  double logit = 0;      ///< before a last softcap; a difference if there is `than`
+  double threshold = 0;  ///< reads with at least this share were checked
   /// From the logit backwards: readers of later layers first, then by share.
   std::vector<CircuitEdge> edges;
-  /// Edges with a large share that patching denies: the logit falls by less than half of the smallest share
-  /// in `edges`. They were not followed.
+  /// Edges that patching denies: it moves the logit by less than half of the threshold. They were not
+  /// followed.
   std::vector<CircuitEdge> denied;
 };
 

@@ -29,8 +29,8 @@ struct StreamPart {
   Kind kind = Kind::biases;
   std::int64_t layer = 0;  ///< for head and mlp
   std::int64_t head = 0;   ///< for head
-  std::int64_t from = -1;  ///< for head: the key with its largest weight at this position, and that weight
-  double from_weight = 0;
+  std::int64_t from = -1;  ///< for head: the key with its largest weight at this position; -1: none
+  double from_weight = 0;  ///< that weight
 };
 
 /// "4.2".
@@ -48,8 +48,8 @@ struct ScoreSplit {
   Tensor table;  ///< [query parts, key parts], f64
 };
 
-/// The question why a row looks at a key. Several rows and keys may be given (all places of a
-/// word); the pair with the largest weight is taken.
+/// The question why a row looks at a key. Several rows and keys may be given (all places of a word); the pair
+/// with the largest weight is taken.
 struct WhyQuestion {
   std::vector<std::int64_t> rows, keys;  ///< 1 to 32 each
   std::vector<std::int64_t> than{};      ///< other keys, to compare with; 0 to 32

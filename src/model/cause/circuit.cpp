@@ -77,6 +77,7 @@ class Search {
   // half of the threshold, the edge is denied and not followed. Returns whether the edges are few enough.
   bool follow(double threshold) {
     std::map<CircuitNode, Direction> open;
+    circuit_.threshold = threshold;
     circuit_.edges.clear();
     circuit_.denied.clear();
     const auto take = [&](std::vector<CircuitRead> candidates) {

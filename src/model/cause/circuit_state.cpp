@@ -4,14 +4,13 @@
 
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
-#include "model/predictions.hpp"
 
 namespace heed::detail {
 
 CircuitState::CircuitState(const Model& model, const TensorView& tokens, int threads)
     : model_(model),
       tokens_(tokens),
-      ids_(ids_of(tokens)),
+      ids_(model.tokens_of(tokens).ids),
       threads_(threads == 0 ? default_threads() : threads) {
   constexpr std::int64_t kMostBytes = std::int64_t{2} << 30;
   const ModelInfo& info = model.info();

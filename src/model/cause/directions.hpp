@@ -20,7 +20,7 @@ template <class T>
 
 /// The direction d with <d, x> = <direction, norm(x)>, up to the norm's bias.
 [[nodiscard]] Direction through(const HeldNorm& norm, const Direction& direction);
-/// What the norm's bias adds.
+/// Returns <direction, bias of the norm>.
 [[nodiscard]] double share_of_bias(const HeldNorm& norm, const Direction& direction);
 /// Returns W^T direction.
 [[nodiscard]] Direction through(const LinearWeights& weights, const Direction& direction);

@@ -11,7 +11,6 @@
 #include "heed/parallel.hpp"
 #include "model/cause/stream_parts.hpp"
 #include "model/parts.hpp"
-#include "model/predictions.hpp"
 
 namespace heed {
 namespace {
@@ -55,8 +54,9 @@ class Asker {
       : model_(model),
         question_(question),
         tokens_(tokens),
-        ids_(detail::ids_of(tokens)),
+        ids_(model.tokens_of(tokens).ids),
         threads_(question.threads == 0 ? default_threads() : question.threads) {
+    check(question, model.info(), static_cast<std::int64_t>(ids_.size()));
     places_ = question.rows;
     for (const Places* more : {&question.keys, &question.than})
       places_.insert(places_.end(), more->begin(), more->end());
@@ -197,7 +197,6 @@ std::string to_string(const StreamPart& part) {
 }
 
 WhyAnswer why(const Model& model, const TensorView& tokens, const WhyQuestion& question) {
-  check(question, model.info(), tokens.rank() == 1 ? tokens.size(0) : 0);
   return Asker(model, tokens, question).run();
 }
 
