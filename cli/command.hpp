@@ -33,6 +33,7 @@ struct Command {
 [[nodiscard]] Command add_explain(CLI::App& heed);
 [[nodiscard]] Command add_look(CLI::App& heed);
 [[nodiscard]] Command add_circuit(CLI::App& heed);
+[[nodiscard]] Command add_heads(CLI::App& heed);
 [[nodiscard]] Command add_who(CLI::App& heed);
 [[nodiscard]] Command add_why(CLI::App& heed);
 [[nodiscard]] Command add_atlas(CLI::App& heed);

@@ -14,8 +14,8 @@ int main(int argc, char** argv) {
     if (!started || started->rank == 0) tell_renamed_options(argc, argv);
     if (started && started->ranks > 1) become_heed_mpi(argv, *started);
     run_command_line(argc, argv,
-                     {add_attend, add_bench, add_explain, add_look, add_who, add_why, add_circuit, add_atlas,
-                      add_train, add_generate, add_plan, add_info});
+                     {add_attend, add_bench, add_explain, add_look, add_who, add_why, add_circuit, add_heads,
+                      add_atlas, add_train, add_generate, add_plan, add_info});
   });
   if (!failure) return 0;
   // All ranks fail here in the same way.

@@ -55,15 +55,6 @@ struct WhyArguments {
   bool json = false;
 };
 
-std::optional<ModelHead> head_in(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const std::vector<std::string> parts = split(text, '.');
-  const auto layer = whole_number(parts.front()), head = whole_number(parts.back());
-  if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
-    refuse_value("--head", text, "a layer and a head, such as 13.8,");
-  return ModelHead{*layer, *head};
-}
-
 // A text, and what is answered about it.
 struct Asked {
   ModelTokens tokens;
@@ -152,7 +143,7 @@ class WhyPrinter {
 
   void line(const std::vector<std::string>& cells, const std::vector<int>& widths,
             bool heading = false) const {
-    const std::string text = "  " + in_columns(cells, widths);
+    const std::string text = "  " + line_of(cells, widths);
     output_.stream << (heading ? bold(text, output_.color) : text) << '\n';
   }
 
@@ -236,7 +227,8 @@ void check_arguments(const CLI::App& app, const WhyArguments& arguments) {
 
 void run_why(const CLI::App& app, const WhyArguments& arguments) {
   check_arguments(app, arguments);
-  const std::optional<ModelHead> head = head_in(arguments.head);
+  std::optional<ModelHead> head;
+  if (!arguments.head.empty()) head = head_named("--head", arguments.head);
   if (arguments.json) require_standard_output();
   const heed::Model model = read_model(arguments.text.model);
   const Asked asked = ask(model, read_model_text(model, arguments.text), arguments, head);

@@ -66,6 +66,14 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
 
 }  // namespace
 
+ModelHead head_named(const std::string& option, const std::string& text) {
+  const std::vector<std::string> parts = split(text, '.');
+  const auto layer = whole_number(parts.front()), head = whole_number(parts.back());
+  if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
+    refuse_value(option, text, "a layer and a head, such as 13.8,");
+  return {*layer, *head};
+}
+
 Places word_places(const std::string& argument, const std::string& asked,
                    const std::vector<std::string>& tokens, std::int64_t count) {
   Places places = occurrences(asked, tokens);

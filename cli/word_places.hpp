@@ -1,11 +1,16 @@
-// Words of a text, as named on the command line.
+// Words of a text and heads of a model, as named on the command line.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "heed/model/model.hpp"
+
 namespace heed::cli {
+
+/// "13.8": layer 13, head 8. Throws UsageError, naming the option, for anything else.
+[[nodiscard]] ModelHead head_named(const std::string& option, const std::string& text);
 
 /// The positions of `asked` among the tokens, counted from 0, ascending. "it" means every such token; "it:2"
 /// its second occurrence; "#7" token 7. If nothing matches, case and the marks that tokenizers put before

@@ -113,6 +113,52 @@ TEST(Circuit, QuotesWordsForGraphviz) {
   EXPECT_NE(dot.find("\\\\ (1)"), std::string::npos) << dot;
 }
 
+TEST(Circuit, IsDrawnOverTheWordsOnAPage) {
+  const heed::test::TemporaryFolder folder;
+  const std::string file = folder / "be.html";
+  const CommandResult result = circuit({"--model", "induction", kText, "--html", file});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.output.find("the key for 1.0 at or (6)"), std::string::npos);  // as without a page
+  const std::string page = heed::test::read_file(file);
+  EXPECT_NE(page.find("<title>“not” after or (6): logit "), std::string::npos);
+  EXPECT_NE(page.find("data-from=\"0.3@3\" data-to=\"1.0@6\""), std::string::npos);
+  EXPECT_NE(page.find("<title>0.3 at not (3) → the key for 1.0 at or (6): share +"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);  // it loads nothing
+}
+
+TEST(Circuit, EscapesWordsOnItsPage) {
+  const heed::test::TemporaryFolder folder;
+  const std::string file = folder / "page.html";
+  EXPECT_EQ(circuit({"--model", "induction", "<b> & \"x\" <b> &", "--html", file}).exit_code, 0);
+  const std::string page = heed::test::read_file(file);
+  EXPECT_EQ(page.find("<b> "), std::string::npos);
+  EXPECT_NE(page.find("&lt;b&gt; (0)"), std::string::npos) << page;
+}
+
+TEST(Circuit, ShowsWhatPassesThroughOneHead) {
+  const Json paths = answer({"--through", "0.3"});
+  EXPECT_EQ(paths.at("head"), "0.3");
+  EXPECT_EQ(paths.at("token"), "not");
+  double sum = 0;
+  for (const Json& key : paths.at("keys")) sum += key.at("share").get<double>();
+  EXPECT_NEAR(paths.at("share"), sum, 1e-9);
+  EXPECT_EQ(paths.at("later").size(), 12U);  // three for each head of layer 1
+  EXPECT_EQ(paths.at("later").at(0).at("into"), "key");
+  const std::string text = circuit({"--model", "induction", kText, "--through", "1.0", "--top", "1"}).output;
+  EXPECT_NE(text.find("\nhead 1.0 at or (6) adds +"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.980  not (3)\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("be (1)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("through a later head"), std::string::npos) << text;  // layer 1 is the last
+}
+
+TEST(Circuit, LeavesNoSpacesAtLineEnds) {
+  for (const Words& more : {Words{}, Words{"--through", "0.3"}}) {
+    Words words = {"--model", "induction", kText};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(circuit(words).output.find(" \n"), std::string::npos);
+  }
+}
+
 TEST(Circuit, SaysWhatIsWrong) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{kText}, "--model is missing: the model that reads the text"},
@@ -123,6 +169,14 @@ TEST(Circuit, SaysWhatIsWrong) {
       {{"--model", "induction", kText, "--token", "cat"},
        "--token is 'cat', which is not a token of the model"},
       {{"--model", "induction", kText, "--edges", "0"}, "--edges is '0'"},
+      {{"--model", "induction", kText, "--through", "1"},
+       "--through is '1'; a layer and a head, such as 13.8, is expected"},
+      {{"--model", "induction", kText, "--through", "1.4"},
+       "head is 1.4; layers 0 to 1 with heads 0 to 3 are expected"},
+      {{"--model", "induction", kText, "--through", "1.0", "--dot"},
+       "--dot is given together with --through, which traces one head"},
+      {{"--model", "induction", kText, "--top", "3"}, "--top is given without --through, which takes it"},
+      {{"--model", "induction", kText, "--html", "be.txt"}, "--html is 'be.txt'"},
   };
   for (const auto& [words, message] : cases) {
     const CommandResult result = circuit(words);

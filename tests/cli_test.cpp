@@ -137,8 +137,8 @@ TEST(Info, PrintsALineForEachThingToPeople) {
 }
 
 TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
-  for (const char* command : {"atlas", "attend", "bench", "circuit", "explain", "generate", "info", "look",
-                              "plan", "train", "who", "why"}) {
+  for (const char* command : {"atlas", "attend", "bench", "circuit", "explain", "generate", "heads", "info",
+                              "look", "plan", "train", "who", "why"}) {
     const CommandResult result = run_heed({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;

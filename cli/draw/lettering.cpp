@@ -64,6 +64,11 @@ std::string in_columns(const std::vector<std::string>& cells, const std::vector<
   return line;
 }
 
+std::string line_of(const std::vector<std::string>& cells, const std::vector<int>& widths) {
+  const std::string line = in_columns(cells, widths);
+  return line.substr(0, line.find_last_not_of(' ') + 1);
+}
+
 int widest(const std::vector<std::string>& texts) {
   int width = 0;
   for (const std::string& text : texts) width = std::max(width, display_width(text));

@@ -16,6 +16,8 @@ namespace heed::cli {
 [[nodiscard]] std::string right_aligned(std::string_view text, int width);
 /// Cells of a table side by side, each as wide as its width says; negative: aligned to the left.
 [[nodiscard]] std::string in_columns(const std::vector<std::string>& cells, const std::vector<int>& widths);
+/// The same as a whole line, without spaces at its end.
+[[nodiscard]] std::string line_of(const std::vector<std::string>& cells, const std::vector<int>& widths);
 [[nodiscard]] std::string spaces(int count);
 /// The display width of the widest text.
 [[nodiscard]] int widest(const std::vector<std::string>& texts);

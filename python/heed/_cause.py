@@ -149,6 +149,85 @@ class Circuit:
     denied: list[CircuitEdge]  #: patching moves the logit by less than half of the threshold; not followed
 
 
+@dataclass(frozen=True)
+class HeadKeyShare:
+    key: int
+    weight: float  #: p_ij
+    share: float  #: in the logit
+
+
+@dataclass(frozen=True)
+class PathOfTwo:
+    """What a later head of the same row does with what a head wrote."""
+
+    reader: tuple[int, int]  #: layer and head
+    into: str  #: "value", "key" or "query"
+    share: float  #: in the logit; of keys and queries, what the reader would write less without the head
+
+
+@dataclass(frozen=True)
+class HeadPaths:
+    """What passes through one head into a logit."""
+
+    row: int
+    id: int
+    token: str
+    logit: float  #: before the final softcap; a difference if there is `than`
+    share: float  #: of the head at the row: the sum over `keys`
+    keys: list[HeadKeyShare]
+    later: list[PathOfTwo]  #: the largest by size first
+
+
+@dataclass(frozen=True)
+class Composition:
+    """How well what one head writes fits what a later one reads, by the weights alone (Elhage et al. 2021)."""
+
+    query: Floats  #: [layers, H, layers, H]: reader, then writer; 0 unless the writer's layer comes first
+    key: Floats  #: the same
+    value: Floats  #: the same
+    random: float  #: the score to expect of independent random weights
+
+    def pairs(self, into: str, count: int = 10) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
+        """The largest scores into "query", "key" or "value": writer, reader, score."""
+        if into not in ("query", "key", "value"):
+            raise ValueError(f"into is {into!r}; query, key or value is expected")
+        scores: Floats = getattr(self, into)
+        order = np.argsort(-scores, axis=None, kind="stable")[:count]
+        places = [tuple(int(one) for one in np.unravel_index(at, scores.shape)) for at in order]
+        return [((w, v), (r, h), float(scores[r, h, w, v])) for r, h, w, v in places if w < r]
+
+
+@dataclass(frozen=True)
+class HeadExample:
+    text: int  #: index of the text
+    row: int
+    key: int
+    weight: float  #: p_ij
+    moved: float  #: p_ij |v_j W_O|
+
+
+@dataclass(frozen=True)
+class HeadHabit:
+    """A token, or a distance, at which a head moves more than elsewhere."""
+
+    what: int  #: the token's id, or the distance row - key
+    rows: int  #: number of rows with it
+    moved: float  #: their share of all that the head moves
+    usual: float  #: for tokens: their share of all tokens
+
+
+@dataclass(frozen=True)
+class HeadExamples:
+    """Where a head moves most."""
+
+    head: tuple[int, int]  #: layer and head
+    best: list[HeadExample]  #: at most one a text, the largest `moved` first
+    mean: float  #: of `moved` over all rows
+    rows: list[HeadHabit]  #: tokens it looks from
+    keys: list[HeadHabit]  #: tokens it looks to
+    distances: list[HeadHabit]
+
+
 def _numbers(name: str, places: Sequence[int | str], words: Sequence[str], count: int) -> list[int]:
     """The numbers of these places; a word stands for all its places."""
     numbers = []
@@ -245,6 +324,37 @@ class Causes:
         id = made.pop("token")
         return Circuit(id=id, token=self._texts(what, [id])[0], edges=_edges(made.pop("edges")),
                        denied=_edges(made.pop("denied")), **made)
+
+    def paths(self, what: Text, head: tuple[int, int], token: int | str | None = None, *, row: int | None = None,
+              than: int | str | None = None, threads: int = 0) -> HeadPaths:
+        """What passes through one head into a predicted token's logit: from each key, and on through each later head."""
+        tokens = [self._id_of(what, row, one, threads) if isinstance(one, str) else one for one in (token, than)]
+        made = _heed.paths(self._data, self._ids(what), (whole("head", head[0]), whole("head", head[1])),
+                           (row, tokens[0], tokens[1]), threads)
+        id = made.pop("token")
+        keys = [HeadKeyShare(*one) for one in made.pop("keys")]
+        later = [PathOfTwo(*one) for one in made.pop("later")]
+        return HeadPaths(id=id, token=self._texts(what, [id])[0], keys=keys, later=later, **made)
+
+    def composition(self, *, threads: int = 0) -> Composition:
+        """Which heads' outputs fit what later heads read: a score for each pair, without any text."""
+        return Composition(*_heed.composition(self._data, threads))
+
+    def examples(self, texts: Iterable[Text], head: tuple[int, int] | None = None, *, best: int = 10, habits: int = 5,
+                 threads: int = 0) -> list[HeadExamples]:
+        """Where, over many texts, each head (or one) moves most from one token to another."""
+        if isinstance(texts, str):
+            raise TypeError("texts is a str; a list of texts is expected")
+        ids = [[int(one) for one in self._ids(text)] for text in texts]
+        if head is not None:
+            head = whole("head", head[0]), whole("head", head[1])
+        return [HeadExamples(at, [HeadExample(*one) for one in found], mean, *([HeadHabit(*one) for one in all] for all in rest))
+                for at, found, mean, *rest in _heed.examples(self._data, ids, head, best, habits, threads)]
+
+    def lost(self, what: Text, first: int = 4, last: int = 64, *, threads: int = 0) -> Floats:
+        """What each head loses if it sees only the first and the last keys: the mean share of its weights on the
+        others, [layers, H]. A head that loses much needs the whole cache (a retrieval head)."""
+        return _heed.lost(self._data, self._ids(what), whole("first", first), whole("last", last), threads)
 
     def _texts(self, what: Text, ids: list[int]) -> list[str]:
         return _heed.texts_of(self._data, ids, what if isinstance(what, str) else None)

@@ -713,6 +713,19 @@ def circuit(
     threads: int,
     /,
 ) -> dict[str, Any]: ...
+def paths(
+    model: ModelData, ids: Any, head: tuple[int, int], target: tuple[int | None, int | None, int | None], threads: int, /
+) -> dict[str, Any]: ...
+def composition(model: ModelData, threads: int, /) -> tuple[Floats, Floats, Floats, float]: ...
+def examples(
+    model: ModelData,
+    texts: list[list[int]],
+    head: tuple[int, int] | None,
+    best: int,
+    habits: int,
+    threads: int,
+) -> list[tuple[Any, ...]]: ...
+def lost(model: ModelData, ids: Any, first: int, last: int, threads: int, /) -> Floats: ...
 def texts_of(model: ModelData, ids: list[int], text: str | None) -> list[str]: ...
 def write_on(
     model: ModelData,

@@ -16,6 +16,10 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/model/circuit.hpp"
+#include "heed/model/composition.hpp"
+#include "heed/model/examples.hpp"
+#include "heed/model/look.hpp"
+#include "heed/model/paths.hpp"
 #include "heed/model/why.hpp"
 
 namespace heed::python {
@@ -172,6 +176,77 @@ nb::dict circuit_of(const Model& model, nb::handle ids, const Target& target, st
   return all;
 }
 
+nb::dict paths_of(const Model& model, nb::handle ids, const std::pair<std::int64_t, std::int64_t>& head,
+                  const Target& target, int threads) {
+  const Borrowed tokens("ids", ids);
+  const auto& [row, token, than] = target;
+  const HeadPaths made = released([&] {
+    return paths_of_head(model, tokens.view(), {head.first, head.second}, {row, token, than, threads});
+  });
+  std::vector<std::tuple<std::int64_t, double, double>> keys;
+  for (const HeadKeyShare& one : made.keys) keys.emplace_back(one.key, one.weight, one.share);
+  nb::list later;
+  for (const PathOfTwo& one : made.later)
+    later.append(nb::make_tuple(nb::make_tuple(one.reader.layer, one.reader.head),
+                                std::string(name_of(one.into)), one.share));
+  nb::dict all;
+  all["row"] = made.row;
+  all["token"] = made.token;
+  all["logit"] = made.logit;
+  all["share"] = made.share;
+  all["keys"] = keys;
+  all["later"] = later;
+  return all;
+}
+
+// query, key, value, and the score of random weights
+nb::tuple composition_of(const Model& model, int threads) {
+  Composition made = released([&] { return composition_scores(model, threads); });
+  return nb::make_tuple(to_python(std::move(made.query), Kind::numpy),
+                        to_python(std::move(made.key), Kind::numpy),
+                        to_python(std::move(made.value), Kind::numpy), made.random);
+}
+
+using Habit = std::tuple<std::int64_t, std::int64_t, double, double>;
+
+std::vector<Habit> habits_of(const std::vector<HeadHabit>& habits) {
+  std::vector<Habit> all;
+  for (const HeadHabit& one : habits) all.emplace_back(one.what, one.rows, one.moved, one.usual);
+  return all;
+}
+
+nb::list examples_of(const Model& model, const std::vector<std::vector<std::int64_t>>& texts,
+                     const std::optional<std::pair<std::int64_t, std::int64_t>>& head, std::int64_t best,
+                     std::int64_t habits, int threads) {
+  ExampleOptions options;
+  if (head) options.head = ModelHead{head->first, head->second};
+  options.best = best;
+  options.habits = habits;
+  options.threads = threads;
+  const std::vector<HeadExamples> made = released([&] {
+    std::vector<ModelTokens> tokens;
+    for (const auto& ids : texts)
+      tokens.push_back(model.tokens_of(TensorView(ids.data(), {static_cast<std::int64_t>(ids.size())})));
+    return examples_of_heads(model, tokens, options);
+  });
+  nb::list all;
+  for (const HeadExamples& one : made) {
+    std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double>> examples;
+    for (const HeadExample& best_one : one.best)
+      examples.emplace_back(best_one.text, best_one.row, best_one.key, best_one.weight, best_one.moved);
+    all.append(nb::make_tuple(nb::make_tuple(one.head.layer, one.head.head), examples, one.mean,
+                              habits_of(one.rows), habits_of(one.keys), habits_of(one.distances)));
+  }
+  return all;
+}
+
+nb::object lost_of(const Model& model, nb::handle ids, std::int64_t first, std::int64_t last, int threads) {
+  const Borrowed tokens("ids", ids);
+  const EvictionPolicy policy{.kind = EvictionKind::streaming, .chosen = first, .recent = last};
+  return to_python(released([&] { return lost_by_eviction(model, tokens.view(), policy, 0, threads); }),
+                   Kind::numpy);
+}
+
 // Readable texts of tokens, in the context of a text; "#17" for a symbol without one.
 std::vector<std::string> texts_of(const Model& model, const std::vector<std::int64_t>& ids,
                                   const std::optional<std::string>& text) {
@@ -192,6 +267,11 @@ void define_model_cause(nb::module_& module) {
   module.def("why", why_of, nb::arg("model"), nb::arg("ids"), nb::arg("rows"), nb::arg("keys"),
              nb::arg("head").none(), nb::arg("threads"));
   module.def("circuit", circuit_of);
+  module.def("paths", paths_of);
+  module.def("composition", composition_of);
+  module.def("examples", examples_of, nb::arg("model"), nb::arg("texts"), nb::arg("head").none(),
+             nb::arg("best"), nb::arg("habits"), nb::arg("threads"));
+  module.def("lost", lost_of);
   module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
 }
 

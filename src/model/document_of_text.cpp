@@ -32,6 +32,12 @@ void check_layer(const std::optional<std::int64_t>& layer, const ModelInfo& info
     refuse("layer is ", *layer, "; 0 to ", info.layers - 1, " is expected");
 }
 
+void check_head(const ModelHead& head, const ModelInfo& info) {
+  if (head.layer < 0 || head.layer >= info.layers || head.head < 0 || head.head >= info.heads)
+    refuse("head is ", head.layer, ".", head.head, "; layers 0 to ", info.layers - 1, " with heads 0 to ",
+           info.heads - 1, " are expected");
+}
+
 }  // namespace detail
 
 namespace {

@@ -19,7 +19,8 @@ namespace heed::detail {
 /// bias.
 void weigh_by(const Tensor& bias, AttentionOptions& options);
 
-/// Throws Error (invalid_argument) if the model does not have the layer.
+/// Throws Error (invalid_argument) if the model does not have the layer, or the head.
 void check_layer(const std::optional<std::int64_t>& layer, const ModelInfo& info);
+void check_head(const ModelHead& head, const ModelInfo& info);
 
 }  // namespace heed::detail

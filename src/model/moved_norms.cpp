@@ -12,27 +12,8 @@ namespace heed {
 namespace {
 
 using detail::LinearWeights;
-using detail::WeightMatrix;
 
 constexpr std::int64_t kValuesAtOnce = 1024;
-
-// W_O as f32 [H d, D], from any stored format.
-Tensor inputs_by_outputs(const LinearWeights& weights, int threads) {
-  const std::int64_t inputs = weights.inputs(), outputs = weights.outputs();
-  Tensor matrix = Tensor::uninitialized({inputs, outputs}, DType::f32);
-  float* to = matrix.values<float>().data();
-  if (weights.transposed) {
-    parallel_for(inputs, threads,
-                 [&](std::int64_t row, int) { read_weight_row(weights.weight, row, to + row * outputs); });
-    return matrix;
-  }
-  std::vector<float> row(static_cast<std::size_t>(inputs));
-  for (std::int64_t n = 0; n < outputs; ++n) {
-    read_weight_row(weights.weight, n, row.data());
-    for (std::int64_t k = 0; k < inputs; ++k) to[k * outputs + n] = row[static_cast<std::size_t>(k)];
-  }
-  return matrix;
-}
 
 void write_lengths(const Tensor& rows, float* to, int threads) {
   const std::int64_t width = rows.size(1);

@@ -56,10 +56,10 @@ struct Circuit {
   double logit = 0;      ///< before a last softcap; a difference if there is `than`
   double threshold = 0;  ///< reads with at least this share were checked
   /// From the logit backwards: readers of later layers first, then by share.
-  std::vector<CircuitEdge> edges;
+  std::vector<CircuitEdge> edges{};
   /// Edges that patching denies: it moves the logit by less than half of the threshold. They were not
   /// followed.
-  std::vector<CircuitEdge> denied;
+  std::vector<CircuitEdge> denied{};
 };
 
 /// tokens [L], i64 or i32, as for Model::hidden_states(), whose Errors it throws; also Error

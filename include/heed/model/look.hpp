@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "heed/attention/eviction.hpp"
 #include "heed/export.hpp"
 #include "heed/inspect/document.hpp"
 #include "heed/inspect/reports.hpp"
@@ -79,6 +80,14 @@ struct TextLook {
 /// needle, a needle outside the keys, and without a report.
 [[nodiscard]] HEED_API std::vector<Retrieval> retrieval_of(const Document& document,
                                                            std::span<const TokenSpan> needle);
+
+/// Returns the share of each head's weights on keys that the policy has evicted by then, as trace_eviction()
+/// finds it: [layers, H], f64. It is the mean over the rows whose keys exceed the budget
+/// and the prompt. Throws Error as hidden_states() and trace_eviction() do, and invalid_argument for a text
+/// without such rows.
+[[nodiscard]] HEED_API Tensor lost_by_eviction(const Model& model, const TensorView& tokens,
+                                               const EvictionPolicy& policy, std::int64_t prompt = 0,
+                                               int threads = 0);
 
 /// The token ranges of each occurrence of `words` in `text`; empty if there is none. `tokens` is the
 /// tokenized `text`.

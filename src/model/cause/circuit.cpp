@@ -11,7 +11,7 @@
 #include "core/message.hpp"
 #include "model/cause/circuit_patch.hpp"
 #include "model/cause/circuit_reads.hpp"
-#include "model/predictions.hpp"
+#include "model/cause/circuit_target.hpp"
 
 namespace heed {
 namespace {
@@ -27,10 +27,15 @@ constexpr double kStep = 1.25;            // the threshold grows so until the ed
 class Search {
  public:
   Search(const Model& model, const TensorView& tokens, const CircuitOptions& options)
-      : options_(options), state_(model, tokens, options.threads) {}
+      : options_(options),
+        state_(model, tokens, options.threads),
+        target_(detail::find_target(state_, {options.row, options.token, options.than})) {}
 
   Circuit run() {
-    find_target();
+    circuit_.row = target_.row;
+    circuit_.token = target_.token;
+    circuit_.than = options_.than;
+    circuit_.logit = target_.logit;
     double largest = 0;
     for (const CircuitRead& one : into_logit()) largest = std::max(largest, std::abs(one.edge.share));
     if (!(largest > 0) || !std::isfinite(largest)) return std::move(circuit_);
@@ -41,36 +46,8 @@ class Search {
   }
 
  private:
-  void find_target() {
-    const CauseOptions cause{options_.row, options_.token, 1, state_.threads()};
-    circuit_.row = detail::checked_row(cause, state_.tokens());
-    const Tensor& hidden = state_.trace(circuit_.row).hidden;
-    circuit_.token =
-        options_.token ? *options_.token : detail::likeliest_token(state_.model(), hidden, state_.threads());
-    circuit_.than = options_.than;
-    const Tensor row = state_.stream_at(circuit_.row, state_.info().layers);
-    target_ = detail::logit_direction(state_.model(), row.values<float>(), circuit_.token);
-    if (options_.than) subtract(*options_.than, row);
-    circuit_.logit = logit_of(hidden);
-  }
-
-  void subtract(std::int64_t token, const Tensor& row) {
-    if (token == circuit_.token)
-      detail::refuse("than is ", token, ", the token that is traced; another one is expected");
-    const detail::LogitDirection less = detail::logit_direction(state_.model(), row.values<float>(), token);
-    for (std::size_t i = 0; i < target_.stream.size(); ++i) {
-      target_.stream[i] -= less.stream[i];
-      target_.hidden[i] -= less.hidden[i];
-    }
-    target_.bias -= less.bias;
-  }
-
-  [[nodiscard]] double logit_of(const Tensor& hidden) const {
-    return detail::dot<float>(target_.hidden, hidden.values<float>()) + target_.bias;
-  }
-
   std::vector<CircuitRead> into_logit() {
-    return detail::reads_of_logit(state_, circuit_.row, target_.stream);
+    return detail::reads_of_logit(state_, circuit_.row, target_.direction.stream);
   }
 
   // All edges whose share reaches the threshold, from the logit backwards. Where patching finds less than
@@ -111,7 +88,8 @@ class Search {
     const auto key = std::tuple(edge.into, edge.place, edge.reader.layer, edge.reader.head, edge.reader_row,
                                 edge.writer.kind, edge.writer.layer, edge.writer.head);
     const auto [at, is_new] = patched_.try_emplace(key);
-    if (is_new) at->second = circuit_.logit - logit_of(detail::hidden_without(state_, edge, circuit_.row));
+    if (is_new)
+      at->second = circuit_.logit - target_.logit_of(detail::hidden_without(state_, edge, circuit_.row));
     return at->second;
   }
 
@@ -127,7 +105,7 @@ class Search {
 
   const CircuitOptions& options_;
   detail::CircuitState state_;
-  detail::LogitDirection target_;
+  detail::CircuitTarget target_;
   Circuit circuit_;
   std::map<std::tuple<EdgeInto, std::int64_t, std::int64_t, std::int64_t, std::int64_t, StreamPart::Kind,
                       std::int64_t, std::int64_t>,
@@ -135,12 +113,9 @@ class Search {
       patched_;
 };
 
-void check(const CircuitOptions& options, const ModelInfo& info) {
+void check(const CircuitOptions& options) {
   if (options.edges < 1 || options.edges > kMaxEdges)
     detail::refuse("edges is ", options.edges, "; 1 to ", kMaxEdges, " is expected");
-  for (const auto& [name, token] : {std::pair("token", options.token), std::pair("than", options.than)})
-    if (token && (*token < 0 || *token >= info.vocabulary))
-      detail::refuse(name, " is ", *token, "; 0 to ", info.vocabulary - 1, " is expected");
 }
 
 }  // namespace
@@ -151,8 +126,8 @@ std::string_view name_of(EdgeInto into) {
 }
 
 Circuit find_circuit(const Model& model, const TensorView& tokens, const CircuitOptions& options) {
-  detail::check_has_shares(model);
-  check(options, model.info());
+  check(options);
+  detail::check_target(model, {options.row, options.token, options.than});
   return Search(model, tokens, options).run();
 }
 

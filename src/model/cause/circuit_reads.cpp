@@ -48,6 +48,32 @@ class HeadReads {
     return std::move(found_);
   }
 
+  [[nodiscard]] std::vector<HeadKeyShare> of_keys() const {
+    std::vector<HeadKeyShare> shares;
+    for (std::size_t i = 0; i < reader_.keys.size(); ++i)
+      shares.push_back({reader_.keys[i], reader_.weights[i], reader_.weights[i] * reader_.worths[i]});
+    return shares;
+  }
+
+  [[nodiscard]] WriterShares of_writer(const std::vector<Direction>& written) const {
+    WriterShares shares;
+    const std::size_t count = reader_.keys.size();
+    std::vector<double> by_key(count), by_query(count);
+    const Direction query = part_of_query(written[static_cast<std::size_t>(reader_.node.row)]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t place = reader_.keys[i];
+      const auto& part = written[static_cast<std::size_t>(place)];
+      shares.value +=
+          reader_.weights[i] * dot<double>(behind_input(InputKind::value, place, reader_.out), part);
+      by_key[i] = dot<double>(direction_of_key(place), part);
+      by_query[i] =
+          reader_.scale * dot<double>(row_of_head(reader_.layer.made.key, reader_.kv_head, place), query);
+    }
+    shares.key = fall(by_key);
+    shares.query = fall(by_query);
+    return shares;
+  }
+
  private:
   // A head at a row: its weights, and the worth of each key's value along a direction of its output.
   struct Reader {
@@ -144,6 +170,23 @@ class HeadReads {
     }
   }
 
+  // The direction of the stream at a key's position along which the row's score grows.
+  [[nodiscard]] Direction direction_of_key(std::int64_t place) const {
+    Direction of_key = reader_.query;
+    for (double& one : of_key) one *= reader_.scale;
+    return behind_input(InputKind::key, place, of_key);
+  }
+
+  // The share of a part of the stream at the row in the query.
+  [[nodiscard]] Direction part_of_query(const Direction& part) const {
+    const StreamParts alone{{{}, {}}, {part, Direction(part.size())}};  // the last part has the biases
+    const std::int64_t row = reader_.node.row;
+    const Tensor made = project_parts(alone, input_of(InputKind::query, row), info_.head_dim, row,
+                                      state_.length(), state_.threads());
+    const auto values = made.values<double>();
+    return {values.begin(), values.begin() + info_.head_dim};
+  }
+
   // The keys whose loss would move the head most.
   void read_keys() {
     const std::size_t count = reader_.keys.size();
@@ -154,9 +197,7 @@ class HeadReads {
     for (const std::int64_t i : largest_places(effects)) {
       const auto at = static_cast<std::size_t>(i);
       const std::int64_t place = reader_.keys[at];
-      Direction of_key = reader_.query;
-      for (double& one : of_key) one *= reader_.scale;
-      const Direction direction = behind_input(InputKind::key, place, of_key);
+      const Direction direction = direction_of_key(place);
       std::vector<double> less(count);
       add_scored(edge_into(EdgeInto::key, place), layer, direction, [&](std::size_t part) {
         less[at] = dot<double>(direction, state_.parts_at(place, layer).added[part]);
@@ -222,6 +263,16 @@ std::vector<CircuitRead> reads_of_logit(CircuitState& state, std::int64_t row, c
 std::vector<CircuitRead> reads_of_head(CircuitState& state, const CircuitNode& node,
                                        const Direction& direction) {
   return HeadReads(state, node, direction).all();
+}
+
+WriterShares shares_of_writer(CircuitState& state, const CircuitNode& node, const Direction& direction,
+                              const std::vector<Direction>& written) {
+  return HeadReads(state, node, direction).of_writer(written);
+}
+
+std::vector<HeadKeyShare> shares_of_keys(CircuitState& state, const CircuitNode& node,
+                                         const Direction& direction) {
+  return HeadReads(state, node, direction).of_keys();
 }
 
 }  // namespace heed::detail

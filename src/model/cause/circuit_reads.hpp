@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "heed/model/circuit.hpp"
+#include "heed/model/paths.hpp"
 #include "model/cause/circuit_state.hpp"
 #include "model/cause/directions.hpp"
 
@@ -34,5 +35,19 @@ struct CircuitRead {
 /// without it.
 [[nodiscard]] std::vector<CircuitRead> reads_of_head(CircuitState& state, const CircuitNode& node,
                                                      const Direction& direction);
+
+/// The share of one writer in a head's output along a direction: through the values, through the weights as
+/// all keys made them, and through those as the query made them.
+struct WriterShares {
+  double value = 0, key = 0, query = 0;
+};
+/// `written` [L][D]: what the writer wrote at each position.
+[[nodiscard]] WriterShares shares_of_writer(CircuitState& state, const CircuitNode& node,
+                                            const Direction& direction,
+                                            const std::vector<std::vector<double>>& written);
+
+/// The share of each attended key in a head's output at a row, along a direction of the stream.
+[[nodiscard]] std::vector<HeadKeyShare> shares_of_keys(CircuitState& state, const CircuitNode& node,
+                                                       const Direction& direction);
 
 }  // namespace heed::detail

@@ -10,6 +10,7 @@
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/stream_parts.hpp"
+#include "model/look_support.hpp"
 #include "model/parts.hpp"
 
 namespace heed {
@@ -33,11 +34,7 @@ void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t leng
   check_places("rows", question.rows, 1, length);
   check_places("keys", question.keys, 1, length);
   check_places("than", question.than, 0, length);
-  if (!question.head) return;
-  const auto [layer, head] = *question.head;
-  if (layer < 0 || layer >= info.layers || head < 0 || head >= info.heads)
-    detail::refuse("head is ", layer, ".", head, "; layers 0 to ", info.layers - 1, " with heads 0 to ",
-                   info.heads - 1, " are expected");
+  if (question.head) detail::check_head(*question.head, info);
 }
 
 // A row, a key and a head.

@@ -22,4 +22,7 @@ struct LinearWeights {
 /// x [R, K], rows contiguous → [R, N], f32. The same bits for every number of threads.
 [[nodiscard]] Tensor linear(const TensorView& x, const LinearWeights& weights, int threads);
 
+/// W^T in f32, [K, N].
+[[nodiscard]] Tensor inputs_by_outputs(const LinearWeights& weights, int threads);
+
 }  // namespace heed::detail
