@@ -70,6 +70,11 @@ const std::vector<Rule>& rules() {
       {"--prompt", Rule::needs, {"--evict"}, " POLICY, which would start after the prompt"},
       {"--tile-at", Rule::needs, {"--html", "--serve"}, " FILE.html, whose page would show it"},
       {"--proof", Rule::needs, {"--html", "--serve"}, " FILE.html or --serve, whose page would show it"},
+      {"--beside", Rule::needs, {"--html"}, " FILE.html, whose page would subtract it"},
+      {"--beside",
+       Rule::excludes,
+       {"--serve", "--check", "--proof", "--tile-at"},
+       ", which answers for one document"},
       {"--port", Rule::needs, {"--serve"}, ", which would listen on it"},
       {"--json", Rule::excludes, {"--serve"}, ", which answers in the browser"},
       {"--npy", Rule::needs, {"--tile", "--row"}, " R0:R1,C0:C1 or --row N"}};

@@ -9,6 +9,7 @@
 #include "draw/lettering.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
+#include "look/beside.hpp"
 #include "look/heads_print.hpp"
 #include "look/print.hpp"
 #include "options.hpp"
@@ -35,17 +36,6 @@ TileRange tile_around(const Place& place, const AttentionReport& report) {
   const std::int64_t row = begin(place.row, report.queries);
   const std::int64_t key = begin(place.key, report.keys);
   return {row, std::min(row + kTile, report.queries), key, std::min(key + kTile, report.keys)};
-}
-
-void add_weights(Subject& subject, const PageOptions& options) {
-  AttentionReport& report = subject.document.report;
-  const auto piece = [&](const TileRange& range) { return attention_tile(subject.document, range); };
-  const std::int64_t heads = subject.source.model.empty() ? 1 : report.heads;
-  if (report.queries <= std::min(kFullWeightsCells, kMaxWeights / heads) / report.keys) {
-    report.weights = piece({0, report.queries, 0, report.keys});
-    return;
-  }
-  for (const Place& place : options.tiles_around) report.tiles.push_back(piece(tile_around(place, report)));
 }
 
 // The title above the picture.
@@ -76,6 +66,9 @@ std::int64_t rows_to_check(const std::string& text) {
 void add_page_options(CLI::App& app, PageOptions& options) {
   add_text(app, "--html", "FILE.html", options.html,
            "draw the heads on a page for a browser: maps, curves, the words");
+  add_text(app, "--beside", "DOC", options.beside,
+           "with --html: a saved document whose heads the page subtracts (another text of the same length, "
+           "another checkpoint)");
   add_text(app, "--png", "FILE", options.png, "draw the maps of the heads as a picture: .png, .svg or .pdf");
   add_texts_option(
       app, "--tile-at", "ROW,KEY",
@@ -97,6 +90,16 @@ void add_page_options(CLI::App& app, PageOptions& options) {
       "serve the page to a browser on this machine until Ctrl-C; rows and cells are computed on request");
   add_integer(app, "--port", {0, 65535}, options.port,
               "with --serve: listen on this port (0: any free port)");
+}
+
+void add_page_weights(Document& document, const PageOptions& options, std::int64_t heads) {
+  AttentionReport& report = document.report;
+  const auto piece = [&](const TileRange& range) { return attention_tile(document, range); };
+  if (report.queries <= std::min(kFullWeightsCells, kMaxWeights / heads) / report.keys) {
+    report.weights = piece({0, report.queries, 0, report.keys});
+    return;
+  }
+  for (const Place& place : options.tiles_around) report.tiles.push_back(piece(tile_around(place, report)));
 }
 
 void check_page_options(const PageOptions& options) {
@@ -177,15 +180,25 @@ void require_that_it_holds(const DocumentCheck& check, const std::string& option
 
 HtmlPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
                    const std::optional<DocumentCheck>& proof) {
-  add_weights(subject, options);
   AttentionReport& report = subject.document.report;
   const LookSource& source = subject.source;
+  const bool beside = !options.beside.empty();
+  add_page_weights(subject.document, options,
+                   beside                 ? 2 * report.heads
+                   : source.model.empty() ? 1
+                                          : report.heads);
   const std::string path = !source.model.empty()     ? source.model
                            : source.document.empty() ? source.call.query
                                                      : source.document;
   std::string name = std::filesystem::path(path).filename().string();
-  if (source.layer) name += ", layer " + *source.layer;
   HtmlPage page;
+  if (beside) {
+    page.beside = report.heads;
+    subject.document.report =
+        with_beside(report, std::filesystem::path(path).stem().string(), options.beside, options);
+    name += " beside " + std::filesystem::path(options.beside).filename().string();
+  }
+  if (source.layer) name += ", layer " + *source.layer;
   // The title comes from the words; without words, from the document's name.
   if (report.query_tokens.empty() && !source.document.empty()) page.title = name;
   page.about = name + ": " + call_line(subject.document);
@@ -194,7 +207,7 @@ HtmlPage look_page(Subject& subject, const PageOptions& options, const std::stri
   page.cross = page.query_tokens != page.key_tokens;
   page.heads = report.batch * report.heads;
   page.report = &report;
-  page.look = command;
+  if (!beside) page.look = command;
   if (!source.model.empty()) page.most_bytes = kModelPageBytes;
   if (options.proof && proof) page.proof = &*proof;
   return page;

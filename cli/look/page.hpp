@@ -21,6 +21,7 @@ struct Place {
 
 struct PageOptions {
   std::string html, png;              ///< files to write; empty if not requested
+  std::string beside;                 ///< a saved document whose heads the page can subtract
   std::vector<Place> tiles_around;    ///< cells around which the page contains all weights
   std::optional<std::int64_t> check;  ///< rows to check
   bool proof = false;                 ///< the page shows the result of the check
@@ -32,7 +33,7 @@ struct PageOptions {
   [[nodiscard]] bool is_checked() const { return check || proof; }
 };
 
-/// --html, --png, --tile-at, --check, --proof, --serve and --port.
+/// --html, --beside, --png, --tile-at, --check, --proof, --serve and --port.
 void add_page_options(CLI::App& app, PageOptions& options);
 /// Throws UsageError for a picture of an unknown format, or if this build cannot serve.
 void check_page_options(const PageOptions& options);
@@ -56,6 +57,10 @@ void require_that_it_holds(const DocumentCheck& check, const std::string& option
 /// each --tile-at. The subject and `proof`, if the page shows it, must outlive the page.
 [[nodiscard]] HtmlPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
                                  const std::optional<DocumentCheck>& proof);
+
+/// Adds all weights to the report if the heads of the page, `heads` in all, are few enough, else the tiles of
+/// the options.
+void add_page_weights(Document& document, const PageOptions& options, std::int64_t heads);
 
 /// Draws the maps of `heads` as PNG, SVG or PDF, chosen by the file extension.
 void write_look_picture(const std::string& path, const Subject& subject,

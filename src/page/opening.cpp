@@ -1,5 +1,7 @@
 #include "page/opening.hpp"
 
+#include <cmath>
+
 namespace heed::detail {
 
 // A row gives at most two places to the first key and its own, so three of its keys suffice.
@@ -23,6 +25,39 @@ std::optional<Opening> opening_of(const AttentionReport& report) {
         found = {n, row, key};
       }
     }
+  return found;
+}
+
+namespace {
+
+// The weight of a key among the most attended ones of a row; 0 if it is not one of them.
+double top_weight(const AttentionReport& report, std::int64_t batch, std::int64_t head, std::int64_t row,
+                  std::int64_t key) {
+  for (std::int64_t k = 0; k < report.top_k_index.size(3); ++k)
+    if (report.top_k_index.at<std::int64_t>(batch, head, row, k) == key)
+      return number_at(report.top_k_weight, {batch, head, row, k});
+  return 0;
+}
+
+}  // namespace
+
+std::optional<Opening> opening_of_difference(const AttentionReport& report, std::int64_t beside) {
+  if (report.top_k_index.count() == 0) return std::nullopt;
+  std::optional<Opening> found;
+  double most = 0;
+  for (std::int64_t batch = 0; batch < report.batch; ++batch)
+    for (std::int64_t head = 0; head < beside; ++head)
+      for (std::int64_t row = 0; row < report.queries; ++row)
+        for (const std::int64_t one : {head, head + beside})
+          for (std::int64_t k = 0; k < report.top_k_index.size(3); ++k) {
+            const std::int64_t key = report.top_k_index.at<std::int64_t>(batch, one, row, k);
+            if (key < 0) continue;
+            const double difference = std::abs(top_weight(report, batch, head, row, key) -
+                                               top_weight(report, batch, head + beside, row, key));
+            if (!(difference > most)) continue;
+            most = difference;
+            found = {batch * report.heads + head, row, key};
+          }
   return found;
 }
 

@@ -19,4 +19,8 @@ struct Opening {
 /// Nothing if no such weight is known.
 [[nodiscard]] std::optional<Opening> opening_of(const AttentionReport& report);
 
+/// The largest difference between the weights of a head and of head + beside, among the most attended keys.
+[[nodiscard]] std::optional<Opening> opening_of_difference(const AttentionReport& report,
+                                                           std::int64_t beside);
+
 }  // namespace heed::detail

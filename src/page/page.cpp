@@ -22,6 +22,10 @@ using Json = nlohmann::ordered_json;
 void check(const HtmlPage& page) {
   if (page.proof != nullptr && page.report == nullptr)
     throw Error(ErrorCode::invalid_argument, "proof is given without its report");
+  if (page.beside != 0 &&
+      (page.report == nullptr || page.beside < 0 || 2 * page.beside != page.report->heads))
+    throw Error(ErrorCode::invalid_argument,
+                "beside is " + std::to_string(page.beside) + "; half of the heads of the report is expected");
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
@@ -99,6 +103,9 @@ class Writer {
 
   void take(detail::PageReport held) {
     report_ = std::move(held.about);
+    if (page_.beside > 0)
+      if (const auto place = detail::opening_of_difference(*page_.report, page_.beside))
+        report_["opening"] = {{"head", place->head}, {"row", place->row}, {"key", place->key}};
     std::move(held.overview.begin(), held.overview.end(), std::back_inserter(blocks_));
     late_ = std::move(held.in_detail);
   }
@@ -188,6 +195,7 @@ class Writer {
             {"key_count", page_.report != nullptr ? page_.report->keys : count_of(page_.key_tokens)},
             {"report", report_},
             {"look", page_.look},
+            {"beside", page_.beside},
             {"served", page_.served},
             {"proof", proof()},
             {"query_tokens", page_.query_tokens},

@@ -429,3 +429,44 @@ def test_a_model_that_is_too_large_is_refused(heed, tmp_path):
     said = heed("explain", "--model", tmp_path / "long", "--html", tmp_path / "life.html", code=2).stderr
     assert "context of 300 tokens; at most 500000 and 256 are expected for a living page" in said
     assert not (tmp_path / "life.html").exists()
+
+
+def choose(browser, layer, head, row):
+    browser.run("document.querySelector(`.flow-row[data-row='${arguments[0]}']`).dispatchEvent(new MouseEvent('click', "
+                "{bubbles: true, clientY: document.querySelector(`.flow-row[data-row='${arguments[0]}']`)"
+                ".getBoundingClientRect().y + 5}))", row)
+    settle(browser)
+    switch(browser, f'[data-head="{layer}.{head}"] .head-pick')
+
+
+@pytest.mark.parametrize("model,text,asked", [("induction", TEXTS[0], [(0, 1, 2), (1, 0, 6), (1, 3, 3), (1, 2, 5)]),
+                                              ("stories", "Anna had a red ball.", [(0, 1, 4), (1, 3, 9), (2, 2, 12)])])
+def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text, asked):
+    living(text, model=model)
+    for layer, head, row in asked:
+        choose(browser, layer, head, row)
+        weights = browser.run("return [...document.querySelectorAll('table.keys tr[data-key] .weight')].map((one) => one.textContent)")
+        key = max(range(row + 1), key=lambda place: number(weights[place]))
+        told = json.loads(heed("why", f"#{row}", f"#{key}", "--head", f"{layer}.{head}", "--model", model, "--top", 4,
+                               "--json", text).stdout)
+        words = browser.run("return document.querySelector('table.why').closest('li').querySelector('p').innerText")
+        score = number(re.search(r"Its score ([+−][\d.]+) is a sum", words)[1])
+        assert score == pytest.approx(told["score"], abs=5.1e-3)
+        for side, where in (("key_parts", "there"), ("query_parts", "here")):
+            most = max(told[side], key=lambda part: part["share"])
+            name, share = re.search(rf"(?:what (\S+) wrote|the (.*?)) {where}(?: from .*?)? \(([+−][\d.]+)\)",
+                                    words.split("comes from ")[1].split(" and ")[0 if where == "there" else 1]).group(1, 3)
+            assert number(share) == pytest.approx(most["share"], abs=5.1e-3)
+            assert name in (most["part"], None)
+        lines = browser.run("""return [...document.querySelectorAll('table.why tbody tr')].map((line) =>
+            [...line.children].map((cell) => cell.innerText))""")
+        for (share, query, of_key), pair in zip(lines, told["pairs"], strict=True):
+            assert number(share) == pytest.approx(pair["share"], abs=5.1e-3)
+            assert [query.split(",")[0], of_key.split(",")[0]] == [pair["query"], pair["key"]]
+
+
+def test_has_no_reason_where_there_is_one_key(living, browser):
+    living(TEXTS[0])
+    for row, tables in ((0, 0), (1, 1)):
+        choose(browser, 1, 0, row)
+        assert browser.run("return document.querySelectorAll('table.why').length") == tables

@@ -34,6 +34,9 @@ struct HtmlPage {
   std::int64_t heads = 1;                 ///< number of heads over all batch entries
   /// Data of the maps, the text and the curves. A page with steps takes the weights from its steps instead.
   const AttentionReport* report = nullptr;
+  /// Half of the report's heads of a batch entry, if its second half is to be subtracted from the first: the
+  /// page opens with head n less head n + beside. 0: none.
+  std::int64_t beside = 0;
   /// The command that answers questions beyond the page's data, such as "heed look doc.safetensors". The page
   /// appends --head, --row and --tile. Empty: none.
   std::string look;

@@ -102,7 +102,7 @@ function short(value) {
 function tiny(value) {
   if (!Number.isFinite(value)) return exact(value);
   const size = Math.abs(value);
-  return minus(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2));
+  return minus(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2).replace(/^-(?=0(\.0*)?$)/, ''));
 }
 
 // Formats a factor in a product.

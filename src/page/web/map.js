@@ -37,10 +37,11 @@ function ticksOf(from, to, most) {
 }
 
 class MapPicture {
-  constructor() {
+  constructor(head = state.head) {
+    this.head = head;
     this.base = element('canvas', { class: 'base', 'aria-hidden': 'true' });
     this.marks = element('canvas', { class: 'marks', tabindex: '0', role: 'application', 'aria-roledescription': 'map',
-      'aria-label': `Map of ${headName(state.head)}, ${spelled(page.query_count)} rows by ${spelled(page.key_count)} keys; ` +
+      'aria-label': `Map of ${mapName(this.head)}, ${spelled(page.query_count)} rows by ${spelled(page.key_count)} keys; ` +
         'arrow keys move, plus and minus zoom, 0 shows all' });
     this.node = element('div', { class: 'grid' }, this.base, this.marks);
     this.seen = seenOf(state.zoom);
@@ -93,16 +94,16 @@ class MapPicture {
     this.marks.dataset.cells = [this.left, this.top, this.scale[1], this.scale[0]].join(' ');
     const box = [this.left, this.top, this.wide, this.high];
     const [down, across] = this.scale;
-    if (pyramidOf(state.head)) {
+    if (pyramidOf(this.head)) {
       const pixel = [1 / (down * this.dots), 1 / (across * this.dots)];
-      const held = levelFor(state.head, ...pixel);
-      this.level = fetchedLevel(state.head, this.seen, ...pixel, held) || held;
+      const held = levelFor(this.head, ...pixel);
+      this.level = (!isDifference(this.head) && fetchedLevel(this.head, this.seen, ...pixel, held)) || held;
       drawLevel(pen, held, this.seen, box);
       const origin = originOf(this.level);
       if (this.level !== held) drawLevel(pen, this.level, this.seen, box, origin);
       paintNumbers(pen, this.level, shareScale(this.level),
         this.seen.map((edge, i) => (edge - origin[i >> 1]) / this.steps[i >> 1]), box);
-      for (const tile of tilesOf(state.head)) this.paintTile(pen, tile, box);
+      for (const tile of tilesOf(this.head)) this.paintTile(pen, tile, box);
     }
     this.paintAxes(pen, box);
   }
@@ -196,7 +197,7 @@ class MapPicture {
     if (event.pointerType === 'touch') return;
     const place = this.placeAt(event);
     point(place);
-    showTip(event, describePlace(this.level, place));
+    showTip(event, describePlace(this.level, place, this.head));
   }
 
   onDown(event) {
@@ -264,7 +265,7 @@ class MapPicture {
       const row = Math.max(0, Math.min(page.query_count - 1, state.row + moves[event.key][0]));
       const key = Math.max(0, Math.min(page.key_count - 1, state.key + moves[event.key][1]));
       choose({ row, key });
-      tell(describePlace(this.level, { row, key }));
+      tell(describePlace(this.level, { row, key }, this.head));
     } else return;
     event.preventDefault();
   }
@@ -288,8 +289,8 @@ function seenOf(text) {
 }
 
 // "the → cat: 0.3012"; for a bin its rows and keys, and the rows' average share.
-function describePlace(level, { row, key }) {
-  const weight = weightText(state.head, row, key);
+function describePlace(level, { row, key }, head = state.head) {
+  const weight = weightText(head, row, key);
   if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;
   if (!level) return '';
   const [r0, k0] = originOf(level);
@@ -303,3 +304,6 @@ function describePlace(level, { row, key }) {
   const where = `rows ${range(r, level.rowStep, page.query_count, r0)} → keys ${range(c, level.keyStep, page.key_count, k0)}`;
   return isMasked(value) ? `${where}\nmasked` : `${where}\n${short(value)} of a row, on average`;
 }
+
+// "layer 1, head 2 − layer 0, head 3"
+const mapName = (head) => String(head).split('-').map((one) => headName(Number(one))).join(' − ');

@@ -3,8 +3,30 @@
 const report = page.report;
 const heads = report ? report.summaries : [];
 
+// What the map shows: the chosen head, or its difference from another one, "3-5".
+function shownMap() {
+  const other = subtractedHead();
+  return other === null || other === state.head ? state.head : `${state.head}-${other}`;
+}
+// The head that the state asks to subtract: "same" is the same head of the document beside.
+function subtractedHead() {
+  if (state.minus === 'none') return null;
+  if (state.minus !== 'same') return Number(state.minus);
+  return state.head + (state.head % report.heads < page.beside ? page.beside : -page.beside);
+}
+const isDifference = (head) => typeof head === 'string';
+
+// Masked in one head: masked in the difference.
+function differenceOf(head) {
+  const [a, b] = head.split('-').map((one) => pyramidOf(Number(one))?.[0]);
+  if (!a || !b) return null;
+  const values = a.sums.map((sum, i) => (isMasked(sum) || isMasked(b.sums[i]) ? -Infinity : sum - b.sums[i]));
+  return { rows: a.rows, columns: a.columns, values, rounded: a.rounded || b.rounded, signed: true };
+}
+
 // The finest matrix of a head: all weights if the page has them, else the map. None until it is loaded.
 function finestOf(head) {
+  if (isDifference(head)) return differenceOf(head);
   if (steps.weights) return drawnMatrix('weights', head);
   const whole = report.tiles.find((tile) => tile.head === head && tile.row_begin === 0 && tile.key_begin === 0 &&
     tile.row_end === page.query_count && tile.key_end === page.key_count);
@@ -50,15 +72,16 @@ function pyramidOf(head) {
   if (pyramids[head]) return pyramids[head];
   const finest = finestOf(head);
   if (!finest) return null;
-  const { rows, columns, values, rounded } = finest;
-  return (pyramids[head] = [{ ...makeLevel(values, rows, columns, 1, [rows, columns]), rounded }]);
+  const { rows, columns, values, rounded, signed } = finest;
+  return (pyramids[head] = [{ ...makeLevel(values, rows, columns, 1, [rows, columns]), rounded, signed }]);
 }
 
 function levelOf(head, n) {
   const levels = pyramidOf(head);
   while (levels.length <= n && levels.at(-1).values.length > 1) {
     const { rows, columns, sums } = pooled(levels.at(-1));
-    levels.push(makeLevel(sums, rows, columns, 2 ** levels.length, [levels[0].rows, levels[0].columns]));
+    const level = makeLevel(sums, rows, columns, 2 ** levels.length, [levels[0].rows, levels[0].columns]);
+    levels.push({ ...level, signed: levels[0].signed });
   }
   return levels[Math.min(n, levels.length - 1)];
 }
@@ -83,10 +106,17 @@ function levelFor(head, rowsAPixel, keysAPixel) {
   return levelOf(head, n);
 }
 
+// Differences of single weights that are small stay pale.
+const LEAST_DIFFERENCE = 0.1;
+function differenceScale({ values, rowStep, keyStep }) {
+  return signedScale(rowStep > 1 || keyStep > 1 ? values : [...extent(values), LEAST_DIFFERENCE]);
+}
+
 // The colour scale of a level; bins and single weights each have their own.
 function shareScale(level) {
   const key = [state.scaled, state.log].join();
-  if (level.scaleKey !== key) Object.assign(level, { scale: weightScale([level]), scaleKey: key });
+  if (level.scaleKey !== key)
+    Object.assign(level, { scale: level.signed ? differenceScale(level) : weightScale([level]), scaleKey: key });
   return level.scale;
 }
 
@@ -103,7 +133,7 @@ function imageOf(level) {
 
 // The pieces of the matrix that the page holds in full, in addition to the map.
 function tilesOf(head) {
-  if (steps.weights) return [];
+  if (steps.weights || isDifference(head)) return [];
   return report.tiles.filter((tile) => tile.head === head && !(tile.row_end - tile.row_begin === page.query_count &&
     tile.key_end - tile.key_begin === page.key_count)).map((tile) => {
     const found = tensor(tile.tensor);
@@ -116,6 +146,10 @@ function tilesOf(head) {
 
 // The weight of one row on one key: a number, -Infinity for a masked key, null where the page lacks it.
 function weightAt(head, row, key) {
+  if (isDifference(head)) {
+    const [a, b] = head.split('-').map((one) => weightAt(Number(one), row, key));
+    return a === null || b === null ? null : isMasked(a) || isMasked(b) ? -Infinity : a - b;
+  }
   const levels = pyramidOf(head);
   if (levels && levels[0].rowStep === 1 && levels[0].keyStep === 1) return at(levels[0], row, key);
   const held = tilesOf(head).find((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
@@ -126,6 +160,10 @@ function weightAt(head, row, key) {
 function weightText(head, row, key) {
   const weight = weightAt(head, row, key);
   if (weight === null) return null;
+  if (isDifference(head) && !isMasked(weight)) {
+    const [a, b] = head.split('-').map((one) => weightText(Number(one), row, key));
+    return `${a} − ${b} = ${exact(weight)}`;
+  }
   if (isMasked(weight)) return 'masked';
   return written(weight, fetchedWeight(head, row, key) === null && (pyramidOf(head)[0].rounded || tilesOf(head).some((tile) => tile.level.rounded)));
 }

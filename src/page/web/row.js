@@ -93,12 +93,22 @@ function showRow(panel, now) {
     element('p', { class: 'soft' }, 'The rules behind these names: docs/heads.md.'), elsewhere(now) || '');
 }
 
+// Chooses a head whose weights are subtracted from the map.
+function minusChooser() {
+  const others = heads.map((_, n) => n).filter((n) => n !== state.head);
+  const select = element('select', { 'aria-label': 'minus', onchange: (event) => choose({ minus: event.target.value }) },
+    element('option', { value: 'none' }, 'no head'), page.beside && element('option', { value: 'same' }, 'the same head beside'), others.map((n) => element('option', { value: n }, report.batch > 1 ? headName(n)
+      : headLabel(n))));
+  select.value = isDifference(shownMap()) ? state.minus : 'none';
+  return element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'minus'), select);
+}
+
 // The view with the large map.
 const mapView = {
   name: 'Map',
   build(host) {
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The row' });
-    this.picture = new MapPicture();
+    this.picture = new MapPicture(shownMap());
     this.curves = CURVES.filter(([name]) => page.tensors[`${name}-0`]).map((curve) => new Curve(curve));
     this.legend = element('div');
     this.server = element('p', { class: 'server-note soft', role: 'status' });
@@ -108,13 +118,14 @@ const mapView = {
     const zoom = roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Zoom' },
       button('Zoom in', '+', () => this.picture.zoom(0.5)), button('Zoom out', '−', () => this.picture.zoom(2)),
       button('Show all', 'all', () => { this.picture.show(wholeMap()); this.picture.keep(); })));
-    const take = actions(`map of ${headName(state.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
+    const take = actions(`map of ${mapName(this.picture.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
     this.card = element('article', { class: 'card', 'data-step': 'map' },
-      element('header', {}, element('h2', {}, headName(state.head)), element('span', { class: 'soft' }, heads[state.head].name),
+      element('header', {}, element('h2', {}, mapName(this.picture.head)),
+        element('span', { class: 'soft' }, isDifference(this.picture.head) ? 'difference' : heads[state.head].name),
         element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
       element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
         element('div', { class: 'map-place' }, tourBar(), element('div', { class: 'figures' }, this.picture.node),
-          element('div', { class: 'map-tools' }, zoom, this.legend), this.server,
+          element('div', { class: 'map-tools' }, zoom, heads.length > 1 && minusChooser(), this.legend), this.server,
           element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
       element('footer', {}, report.left_out && !page.served &&
         element('p', { class: 'soft left-out' }, `Left out for the size of this page: ${report.left_out}.`), take));
@@ -135,14 +146,15 @@ const mapView = {
   showLegends() {
     const { level, seen } = this.picture;
     if (!level) return;
-    const pieces = tilesOf(state.head).filter((tile) => tile.row_begin < seen[1] && tile.row_end > seen[0] &&
+    const pieces = tilesOf(this.picture.head).filter((tile) => tile.row_begin < seen[1] && tile.row_end > seen[0] &&
       tile.key_begin < seen[3] && tile.key_end > seen[2]).map((tile) => tile.level);
     const shown = [level, ...pieces];
     if (this.legends?.length === shown.length && shown.every((one, i) => one === this.legends[i])) return;
     this.legends = shown;
+    const share = level.signed ? 'difference of shares' : 'share of a row';
     const unit = ({ rowStep, keyStep }) => (rowStep > 1 || keyStep > 1
-      ? `share of a row, mean of ${Number(rowStep.toPrecision(3))} rows; a bin has ${Number(keyStep.toPrecision(3))} keys`
-      : pieces.length && level.rowStep > 1 ? 'share of a row, in the frame' : 'share of a row');
+      ? `${share}, mean of ${Number(rowStep.toPrecision(3))} rows; a bin has ${Number(keyStep.toPrecision(3))} keys`
+      : pieces.length && level.rowStep > 1 ? 'share of a row, in the frame' : share);
     this.legend.replaceChildren(...shown.map((one) => legend(shareScale(one), unit(one), imageOf(one).clear)));
   },
   refresh() {

@@ -10,7 +10,7 @@ const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
-  with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '', drawn: '',
+  minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '', drawn: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -31,6 +31,8 @@ function readFragment() {
   if (!Object.hasOwn(SCALINGS, state.scaled)) state.scaled = DEFAULTS.scaled;
   if (!Object.hasOwn(SHADES, state.shade)) state.shade = DEFAULTS.shade;
   if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;
+  if (!/^(none|same|\d+)$/.test(state.minus) || Number(state.minus) >= headCount() || (state.minus === 'same' && !page.beside))
+    state.minus = DEFAULTS.minus;
   if (!Object.hasOwn(steps, state.step)) state.step = DEFAULTS.step;
   if (!Object.hasOwn(views(), state.view)) state.view = DEFAULTS.view;
 }

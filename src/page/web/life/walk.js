@@ -62,10 +62,10 @@ function keysTable(layer, head) {
   element('tbody', {}, rows));
 }
 
-// The head's contribution to the residual stream: its columns of the output projection times its context.
-function handedOver(layer, head) {
+// The head's contribution to the residual stream at a place: its columns of the output projection times its context.
+function handedOver(layer, head, place) {
   const weight = tensor(`blocks.${layer}.attention.out_proj.weight`).values;
-  const context = rowOf(now.found.layers[layer].attention.heads[head].context, now.row);
+  const context = rowOf(now.found.layers[layer].attention.heads[head].context, place);
   const d = context.length;
   return Float64Array.from({ length: page.model_dim }, (_, out) =>
     context.reduce((sum, value, i) => sum + weight[out * page.model_dim + head * d + i] * value, 0));
@@ -99,10 +99,11 @@ function walkSteps(layer, head) {
       ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it at the size of its factors; the softmax turns the ` +
         `scores into shares of 1.`],
         keysTable(layer, head)],
+    whyStep(layer, head),
     [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`)
       ? '. The head is off and adds nothing.' : '.'],
       strip('z', row(block.attention.heads[head].context))],
-    [['The output projection turns it into what this head adds to the stream.'], strip('added', handedOver(layer, head))],
+    [['The output projection turns it into what this head adds to the stream.'], strip('added', handedOver(layer, head, now.row))],
     !page.attention_only && [['An MLP adds its part, place by place.'], strip('MLP', row(block.mlp))],
     [[`All heads of layer ${layer} together: the stream after it.`], strip('x', row(block.output))],
     [['After the last layer, a final norm and the unembedding give each possible next ' + unit +
