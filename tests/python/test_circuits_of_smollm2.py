@@ -1,4 +1,4 @@
-"""docs/circuits-of-smollm2.md is the output of its script on the real model with this heed."""
+"""docs/circuits-of-smollm2.md is the output of its script on the real models with this heed."""
 
 import pathlib
 import re
@@ -25,6 +25,7 @@ def lines_and_numbers(path):
 # equal shares may change.
 def test_the_page_says_what_the_script_finds(tmp_path):
     subprocess.run([sys.executable, ROOT / "scripts" / "circuits-of-smollm2", "--heed", COMMAND, "--model", real_models.smollm2(),
+                    "--gemma", real_models.gemma3(),
                     "--docs", tmp_path], check=True)
     made = lines_and_numbers(tmp_path / "circuits-of-smollm2.md")
     expected = lines_and_numbers(ROOT / "docs" / "circuits-of-smollm2.md")

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <utility>
 
+#include "heed/inspect/reports.hpp"
 #include "model/predictions.hpp"
 
 namespace heed::detail {
@@ -23,6 +25,18 @@ std::vector<std::int64_t> largest_places(const std::vector<double>& values) {
   std::vector<double> sizes(values.size());
   std::transform(values.begin(), values.end(), sizes.begin(), [](double x) { return std::abs(x); });
   return largest_of(sizes, static_cast<std::int64_t>(std::min(kPlaces, sizes.size())));
+}
+
+// Weights by scores and that of a sink; -inf: none. Weights that f32 rounds to 0 count here.
+std::vector<double> softmax(const std::vector<double>& scores, double sink) {
+  double most = sink;
+  for (const double score : scores) most = std::max(most, score);
+  std::vector<double> weights(scores.size());
+  std::transform(scores.begin(), scores.end(), weights.begin(),
+                 [most](double score) { return std::exp(score - most); });
+  const double sum = std::accumulate(weights.begin(), weights.end(), std::exp(sink - most));
+  for (double& weight : weights) weight /= sum;
+  return weights;
 }
 
 // Adds the edge of each part, by a direction of the stream.
@@ -81,8 +95,9 @@ class HeadReads {
     const LayerState& layer;
     Direction out;                   // of its output
     Direction query;                 // the row's
-    std::vector<std::int64_t> keys;  // with weights above 0
+    std::vector<std::int64_t> keys;  // those that the row sees
     std::vector<double> weights, scores, worths;
+    double sink = -HUGE_VAL;  // the score of a sink
     double scale = 1, cap = 0, mean = 0;
     std::int64_t kv_head = 0;
   };
@@ -102,15 +117,16 @@ class HeadReads {
     made.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(info_.head_dim)));
     made.cap = options.softcap;
     made.kv_head = node.head.head / (info_.heads / info_.kv_heads);
+    if (options.sinks) made.sink = number_at(Tensor::copy_of(*options.sinks), {node.head.head});
     for (std::int64_t key = 0; key < state_.length(); ++key) {
-      const double weight = attention.weights.at<float>(node.head.head, 0, key);
-      if (weight == 0) continue;
+      const double score = attention.scores.at<float>(node.head.head, 0, key);
+      if (score == -HUGE_VAL) continue;
       made.keys.push_back(key);
-      made.weights.push_back(weight);
-      made.scores.push_back(attention.scores.at<float>(node.head.head, 0, key));
+      made.scores.push_back(score);
       made.worths.push_back(dot<double>(made.out, row_of_head(layer.made.value, made.kv_head, key)));
-      made.mean += weight * made.worths.back();
     }
+    made.weights = softmax(made.scores, made.sink);
+    made.mean = std::inner_product(made.weights.begin(), made.weights.end(), made.worths.begin(), 0.0);
     return made;
   }
 
@@ -129,17 +145,30 @@ class HeadReads {
 
   // How much less the head writes along its direction if scores (before a softcap) fall by `less`.
   [[nodiscard]] double fall(const std::vector<double>& less) const {
-    double sum = 1, mean = reader_.mean;  // with the weights as they are, and what a sink takes
+    std::vector<double> scores = reader_.scores;
     for (std::size_t i = 0; i < less.size(); ++i) {
       if (less[i] == 0) continue;
-      const double cap = reader_.cap, score = reader_.scores[i];
-      const double before = cap > 0 ? cap * std::atanh(std::clamp(score / cap, -1.0, 1.0)) : score;
-      const double after = cap > 0 ? cap * std::tanh((before - less[i]) / cap) : before - less[i];
-      const double growth = reader_.weights[i] * std::expm1(std::min(after - score, 500.0));
-      sum += growth;
-      mean += growth * reader_.worths[i];
+      const double cap = reader_.cap;
+      const double before = cap > 0 ? cap * std::atanh(std::clamp(scores[i] / cap, -1.0, 1.0)) : scores[i];
+      scores[i] = cap > 0 ? cap * std::tanh((before - less[i]) / cap) : before - less[i];
     }
-    return reader_.mean - mean / sum;
+    return reader_.mean - mean_by(scores);
+  }
+  // What the head writes along its direction by other scores.
+  [[nodiscard]] double mean_by(const std::vector<double>& scores) const {
+    const std::vector<double> weights = softmax(scores, reader_.sink);
+    return std::inner_product(weights.begin(), weights.end(), reader_.worths.begin(), 0.0);
+  }
+
+  // How much less the head writes without a key. The other keys share its weight, whatever the f32 weights
+  // say.
+  [[nodiscard]] double fall_without(std::size_t key) const {
+    const double weight = reader_.weights[key];
+    if (weight < 0.5) return weight * (reader_.worths[key] - reader_.mean) / (1 - weight);
+    if (reader_.keys.size() == 1 && reader_.sink == -HUGE_VAL) return 0;  // no other takes it
+    std::vector<double> scores = reader_.scores;
+    scores[key] = -HUGE_VAL;
+    return reader_.mean - mean_by(scores);
   }
 
   [[nodiscard]] HeadInput input_of(InputKind kind, std::int64_t place) const {
@@ -191,8 +220,7 @@ class HeadReads {
   void read_keys() {
     const std::size_t count = reader_.keys.size();
     std::vector<double> effects(count);
-    for (std::size_t i = 0; i < count; ++i)
-      effects[i] = reader_.weights[i] * (reader_.worths[i] - reader_.mean) / (1 - reader_.weights[i] + 1e-9);
+    for (std::size_t i = 0; i < count; ++i) effects[i] = fall_without(i);
     const auto layer = reader_.node.head.layer;
     for (const std::int64_t i : largest_places(effects)) {
       const auto at = static_cast<std::size_t>(i);

@@ -37,45 +37,36 @@ double norm_of(const float* values, std::int64_t count) {
                                       [](double a, double b) { return a * b; }));
 }
 
-// L^T [d, d] with X X^T = L L^T. A row that depends on earlier ones adds a row of zeros.
-std::vector<double> gram_factor(const Factor& x) {
+// The product of x [R, K] with W [K, N], or with W [N, K] transposed.
+Tensor product(const TensorView& x, const float* weights, Dims shape, bool transposed) {
+  const detail::LinearWeights right{{weights, &detail::kStoredF32, shape[0], shape[1]}, {}, transposed};
+  return detail::linear(x, right, 1);
+}
+
+// L^T [d, d] with X X^T = L L^T. A row that depends on earlier ones, as far as f32 can tell, adds a row of
+// zeros.
+Tensor gram_factor(const Factor& x) {
+  constexpr double kLeast = 1e-6;
   const std::int64_t n = x.rows;
+  const TensorView view(x.values.data(), {n, x.columns});
+  const Tensor gram = product(view, x.values.data(), {n, x.columns}, false);
   std::vector<double> lower(static_cast<std::size_t>(n * n));
   const auto at = [&](std::int64_t i, std::int64_t j) -> double& {
     return lower[static_cast<std::size_t>(i * n + j)];
   };
-  for (std::int64_t j = 0; j < n; ++j) {
-    const double size = std::pow(norm_of(x.row(j), x.columns), 2);
-    double left = size;
-    for (std::int64_t k = 0; k < j; ++k) left -= at(j, k) * at(j, k);
-    if (!(left > 1e-12 * size)) continue;
-    at(j, j) = std::sqrt(left);
-    for (std::int64_t i = j + 1; i < n; ++i) {
-      double sum = std::inner_product(x.row(i), x.row(i) + x.columns, x.row(j), 0.0, std::plus<>(),
-                                      [](double a, double b) { return a * b; });
-      for (std::int64_t k = 0; k < j; ++k) sum -= at(i, k) * at(j, k);
-      at(i, j) = sum / at(j, j);
-    }
-  }
-  std::vector<double> upper(lower.size());
   for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j) upper[static_cast<std::size_t>(j * n + i)] = at(i, j);
-  return upper;
-}
-
-// L^T X for the factor L^T of another head's weights: |A^T X| = |L^T X| with A A^T = L L^T.
-void fold(const std::vector<double>& upper, const Factor& x, float* to) {
-  std::vector<double> sum(static_cast<std::size_t>(x.columns));
-  for (std::int64_t i = 0; i < x.rows; ++i) {
-    std::fill(sum.begin(), sum.end(), 0.0);
-    for (std::int64_t k = i; k < x.rows; ++k) {
-      const double factor = upper[static_cast<std::size_t>(i * x.rows + k)];
-      const float* from = x.row(k);
-      for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += factor * static_cast<double>(from[c]);
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const double* left = &at(i, 0);
+      const double rest = gram.at<float>(i, j) - std::inner_product(left, left + j, &at(j, 0), 0.0);
+      if (i == j)
+        at(i, i) = rest > kLeast * static_cast<double>(gram.at<float>(i, i)) ? std::sqrt(rest) : 0;
+      else
+        at(i, j) = at(j, j) > 0 ? rest / at(j, j) : 0;
     }
-    for (std::size_t c = 0; c < sum.size(); ++c)
-      to[i * x.columns + static_cast<std::int64_t>(c)] = static_cast<float>(sum[c]);
-  }
+  Tensor upper({n, n}, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j <= i; ++j) upper.at<float>(j, i) = static_cast<float>(at(i, j));
+  return upper;
 }
 
 // The inputs or outputs of a layer's heads: [H d, D], and the norm of each head's product.
@@ -178,7 +169,9 @@ class Composer {
     float* to = made.stack.values<float>().data();
     parallel_for(info_.heads, threads_, [&](std::int64_t head, int /*worker*/) {
       const auto at = static_cast<std::size_t>(head);
-      fold(gram_factor(outer[at]), inner[at], to + head * size);
+      const Factor& x = inner[at];
+      const Tensor folded = product(gram_factor(outer[at]), x.values.data(), {x.rows, x.columns}, true);
+      std::copy_n(folded.values<float>().data(), size, to + head * size);
       made.norms[at] = norm_of(to + head * size, size);
     });
     return made;
