@@ -134,6 +134,18 @@ def test_results_are_written_into_an_array_of_the_callers(rng):
         assert (getattr(result, field) == getattr(expected, field)).all()
 
 
+@pytest.mark.parametrize("heads", [slice(None), 0], ids=["three axes", "two axes"])
+def test_results_beside_the_callers_output_have_its_axes(rng, heads):
+    q, k, v = (x[0][heads] for x in inputs(rng, kv_heads=4))
+    out = np.empty((*q.shape[:-1], v.shape[-1]), np.float32)
+    everything = {"need": NEEDS, "top_k": 2, "received_last": 3, "map": (2, 2)}
+    expected, result = heed.attention(q, k, v, **everything), heed.attention(q, k, v, out=out, **everything)
+    assert (out == expected.output).all()
+    for field in (*NEEDS, "top_k_index", "top_k_weight", "received_last", "map"):
+        ours, theirs = getattr(result, field), getattr(expected, field)
+        assert ours.shape == theirs.shape and (ours == theirs).all()
+
+
 def test_halves_of_both_kinds(rng):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     inputs_f32 = inputs(rng)
