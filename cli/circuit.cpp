@@ -80,8 +80,8 @@ void answer_paths(Traced& traced, const CircuitArguments& arguments, const Circu
                   const ModelHead& head) {
   const HeadPaths paths =
       paths_of_head(traced.model, traced.ids(), head, {options.row, options.token, options.than});
-  if (arguments.json) return print_paths_json(traced, head, paths);
   traced.circuit = {paths.row, paths.token, options.than, paths.logit};
+  if (arguments.json) return print_paths_json(traced, head, paths);
   print_paths(standard_output(), traced, head, paths, arguments.top);
 }
 
@@ -90,6 +90,7 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   std::optional<ModelHead> head;
   if (!arguments.through.empty()) head = head_named("--through", arguments.through);
   const heed::Model model = read_model(arguments.text.model);
+  if (head) check_head("--through", *head, model.info());
   Traced traced{model, read_model_text(model, arguments.text), {}};
   const CircuitOptions options = options_in(traced, arguments);
   if (head) return answer_paths(traced, arguments, options, *head);

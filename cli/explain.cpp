@@ -195,6 +195,17 @@ void explain_reading(const ExplainArguments& arguments, const ModelReading& read
     explain_trained(output, reading, arguments.choice);
 }
 
+// The model of a page to type into. For others the refusal names the command that draws their heads.
+TrainedModel model_of_page(const std::string& name) {
+  try {
+    return load_trained_model(name);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    throw Error(error.code(), std::string(error.what()) + "; for other models, heed look --model " +
+                                  shell_quoted(name) + " WORDS --html FILE.html draws the heads");
+  }
+}
+
 // With --html alone, only the page is written and no sentence is needed.
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
@@ -208,6 +219,8 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
   for (const std::string& word : arguments.words) text += " " + word;
   if (arguments.json) require_standard_output();
+  std::optional<TrainedModel> living;
+  if (!arguments.html.empty()) living = model_of_page(arguments.model);
   if (!only_page) {
     const heed::Model model = read_model(arguments.model);
     explain_reading(arguments,
@@ -215,8 +228,8 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
                               arguments.given.empty() ? read_tokens_of(model, text, "SENTENCE")
                                                       : read_given_tokens(model, arguments.given)));
   }
-  if (arguments.html.empty()) return;
-  write_living_page(arguments.html, load_trained_model(arguments.model), {arguments.model, text});
+  if (!living) return;
+  write_living_page(arguments.html, *living, {arguments.model, text});
   if (!arguments.json)
     std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
               << ": open it in a browser and type words.\n";

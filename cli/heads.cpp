@@ -43,10 +43,15 @@ void check_arguments(const CLI::App& app, const HeadsArguments& arguments) {
         throw UsageError(std::string(option) + " is given without --keep, which takes it");
     if (has_words) throw UsageError("a text is given without --keep, which would read it");
   } else {
-    if (has_words == !arguments.text_file.empty())
-      throw UsageError(has_words ? "WORDS are given together with --text; one text is expected"
-                                 : "no text is given; WORDS or --text FILE is expected with --keep");
+    if (has_words && !arguments.text_file.empty())
+      throw UsageError((arguments.text.given.empty() ? "a text" : arguments.text.given.arguments()) +
+                       " is given together with --text; one text is expected");
+    if (!has_words && arguments.text_file.empty())
+      throw UsageError("no text is given; WORDS or --text FILE is expected with --keep");
     if (has_words) check_model_text(app, arguments.text);
+    if (!arguments.save.empty() && !arguments.save.ends_with(".json") && !arguments.save.ends_with(".tsv"))
+      throw UsageError("--save is '" + arguments.save +
+                       "'; a file whose name ends in .json or .tsv is expected");
     if (arguments.lost < 0 || arguments.lost > 1)
       throw UsageError("--lost is " + std::to_string(arguments.lost) + "; 0 to 1 is expected");
   }
@@ -67,6 +72,7 @@ void run_heads(const CLI::App& app, const HeadsArguments& arguments) {
   const heed::Model model = read_model(arguments.text.model);
   if (arguments.compose) return answer_composition(model, arguments);
   if (policy) return answer_kept(model, arguments, *policy);
+  if (head) check_head("--head", *head, model.info());
   answer_examples(model, arguments, head);
 }
 

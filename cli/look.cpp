@@ -74,7 +74,9 @@ std::vector<NamedFile> output_files(const LookArguments& arguments) {
 void look(const CLI::App& app, const LookArguments& arguments) {
   const LookSource& source = arguments.source;
   const SharedOptions& shared = arguments.shared;
-  check_outputs(input_files(source), output_files(arguments));
+  std::vector<NamedFile> inputs = input_files(source);
+  if (!arguments.heads.page.beside.empty()) inputs.push_back({"--beside", arguments.heads.page.beside});
+  check_outputs(inputs, output_files(arguments));
   if (shared.json) require_standard_output();
   const auto subject = [&] { return Subject(read_document(source), source, shared); };
   switch (arguments.question) {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -52,6 +53,8 @@ Document read_with_model(const heed::Model& model, const ModelTokens& tokens) {
 }
 
 std::string file_text(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    throw Error(ErrorCode::io, path + " is a folder; a text file is expected");
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");

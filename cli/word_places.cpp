@@ -16,6 +16,8 @@ namespace {
 
 using Places = std::vector<std::int64_t>;
 
+constexpr int kShownText = 60;  // columns of the text in a refusal
+
 // Marks that tokenizers put before a word: a space, U+0120, U+2581.
 constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
 
@@ -61,7 +63,7 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
     if (known.size() < kMaxCompared) known.push_back(plain_word(token));
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
   throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
-                   (meant ? "; did you mean '" + *meant + "'?" : ""));
+                   (meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText)));
 }
 
 }  // namespace
@@ -72,6 +74,13 @@ ModelHead head_named(const std::string& option, const std::string& text) {
   if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
     refuse_value(option, text, "a layer and a head, such as 13.8,");
   return {*layer, *head};
+}
+
+void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info) {
+  if (head.layer >= info.layers || head.head >= info.heads)
+    throw UsageError(option + " is '" + std::to_string(head.layer) + "." + std::to_string(head.head) +
+                     "'; layers 0 to " + std::to_string(info.layers - 1) + " with heads 0 to " +
+                     std::to_string(info.heads - 1) + " are expected");
 }
 
 Places word_places(const std::string& argument, const std::string& asked,

@@ -11,6 +11,8 @@ namespace heed::cli {
 
 /// "13.8": layer 13, head 8. Throws UsageError, naming the option, for anything else.
 [[nodiscard]] ModelHead head_named(const std::string& option, const std::string& text);
+/// Throws UsageError, naming the option, if the model does not have the head.
+void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info);
 
 /// The positions of `asked` among the tokens, counted from 0, ascending. "it" means every such token; "it:2"
 /// its second occurrence; "#7" token 7. If nothing matches, case and the marks that tokenizers put before

@@ -172,7 +172,7 @@ TEST(Circuit, SaysWhatIsWrong) {
       {{"--model", "induction", kText, "--through", "1"},
        "--through is '1'; a layer and a head, such as 13.8, is expected"},
       {{"--model", "induction", kText, "--through", "1.4"},
-       "head is 1.4; layers 0 to 1 with heads 0 to 3 are expected"},
+       "--through is '1.4'; layers 0 to 1 with heads 0 to 3 are expected"},
       {{"--model", "induction", kText, "--through", "1.0", "--dot"},
        "--dot is given together with --through, which traces one head"},
       {{"--model", "induction", kText, "--top", "3"}, "--top is given without --through, which takes it"},

@@ -62,17 +62,21 @@ TEST(Heads, HaveExamplesInManyTexts) {
   const Json& examples = made.at("heads").at(0).at("examples");
   ASSERT_EQ(examples.size(), 2U);
   for (const Json& example : examples) {
-    const bool cat = example.at("text") == 0;
+    const bool cat = example.at("line") == 1;
+    EXPECT_TRUE(cat || example.at("line") == 4);
     EXPECT_EQ(example.at("words"), cat ? "the cat «sat» on the [cat]" : "to be «or» not to [be]");
     EXPECT_EQ(example.at("row"), 5);
     EXPECT_EQ(example.at("key"), 2);
   }
+  // A symbol means another word in each text.
+  EXPECT_TRUE(made.at("heads").at(0).at("rows").empty());
+  EXPECT_FALSE(made.at("heads").at(0).at("distances").empty());
   EXPECT_EQ(answer({"--lines", file}).at("heads").size(), 8U);
   const std::string all = heads({"--lines", file}).output;
   EXPECT_NE(all.find("\n1.0  "), std::string::npos) << all;
   const std::string one = heads({"--lines", file, "--head", "1.0"}).output;
   EXPECT_NE(one.find("the cat «sat» on the [cat]\n"), std::string::npos) << one;
-  EXPECT_NE(one.find("\nhow far back: "), std::string::npos) << one;
+  EXPECT_NE(one.find("\nhow far: "), std::string::npos) << one;
 }
 
 TEST(Heads, ShowWhereTheirWordsStandFarApart) {
@@ -85,6 +89,7 @@ TEST(Heads, ShowWhereTheirWordsStandFarApart) {
   const CommandResult letters = run_heed(
       {"heads", "--model", "stories", "--lines", written(folder, "Anna had a ball."), "--head", "0.2"});
   EXPECT_NE(letters.output.find("«A»[n]na had a"), std::string::npos) << letters.output;
+  EXPECT_NE(letters.output.find("\nlooks from: "), std::string::npos) << letters.output;
 }
 
 // The same numbers as heed look --evict says of a layer.
@@ -143,8 +148,13 @@ TEST(Heads, SaysWhatIsWrong) {
       {{"--keep", "4+64"}, "no text is given; WORDS or --text FILE is expected with --keep"},
       {{"--keep", "4+0", kText}, "--keep is '4+0'; a number of first keys and one of last keys"},
       {{"--keep", "1+3", "--lost", "2", kText}, "--lost is 2"},
-      {{"--keep", "1+3", "--save", "a.txt", kText}, "--save is 'a.txt'"},
-      {{"--keep", "4+64", kText}, "tokens has length 12; more than 68, which the cache keeps, is expected"},
+      {{"--keep", "1+3", "--save", "a.txt", kText},
+       "--save is 'a.txt'; a file whose name ends in .json or .tsv is expected"},
+      {{"--keep", "4+64", kText},
+       "--keep is '4+64', which keeps all of the 12 tokens of the text; a longer text is expected"},
+      {{"--keep", "9223372036854775807+1", kText}, "which keeps all of the 12 tokens"},
+      {{"--keep", "1+3", "--text", "x", kText}, "a text is given together with --text; one text is expected"},
+      {{"--lines", "/dev/null", "--head", "2.0"}, "--head is '2.0'; layers 0 to 1 with heads 0 to 3 are"},
       {{"--lines", "/dev/null"}, "--lines is '/dev/null', which has no text; one a line is expected"},
   };
   for (const auto& [words, message] : cases) {

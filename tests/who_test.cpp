@@ -207,7 +207,7 @@ TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal({"be", "or", "doc.safetensors", "--against", "x"},
                  "--against is given without --model, which would read the other text");
   expect_refusal({"be", "or", "--model", "induction", kText, "--against", "no such word"},
-                 "ROW for --against is 'be', which is not a word of the text");
+                 "ROW for --against is 'be', which is not a word of the text, “no such word”");
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ void print_paths_json(const Traced& traced, const ModelHead& head, const HeadPat
                {"share", paths.share},
                {"keys", Json::array()},
                {"later", Json::array()}};
+  if (const auto& than = traced.circuit.than) json["than"] = {{"token", traced.token(*than)}, {"id", *than}};
   for (const HeadKeyShare& one : paths.keys)
     json["keys"].push_back({{"key", one.key}, {"weight", one.weight}, {"share", one.share}});
   for (const PathOfTwo& one : paths.later)

@@ -52,6 +52,10 @@ void answer_composition(const heed::Model& model, const HeadsArguments& argument
     return;
   }
   const TextOutput output = standard_output();
+  if (model.info().layers == 1) {
+    output.stream << "The model has one layer, so no head reads what another one wrote.\n";
+    return;
+  }
   output.stream << "How well the output of one head fits the input of a later one, by the weights alone.\n"
                 << "Independent random weights score " << fixed(made.random, 3) << ".\n";
   for (const auto& [kind, scores] : kinds) {

@@ -23,17 +23,25 @@ constexpr std::int64_t kWordsAround = 3;  // shown before and after the two of a
 constexpr std::int64_t kCharactersAround = 12;
 constexpr const char* kContinues = "·";  // before a piece that continues a word (Tokenizer::shown())
 
-std::vector<ModelTokens> tokens_of_lines(const heed::Model& model, const std::string& path) {
+// The texts of a file, and the number of each one's line.
+struct Lines {
   std::vector<ModelTokens> texts;
+  std::vector<std::size_t> numbers;
+};
+
+Lines lines_of(const heed::Model& model, const std::string& path) {
+  Lines lines;
   std::size_t number = 0;
   for (std::string line : split(file_text(path), '\n')) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
-    texts.push_back(read_tokens_of(model, line, "line " + std::to_string(number) + " of " + path));
+    lines.texts.push_back(read_tokens_of(model, line, "line " + std::to_string(number) + " of " + path));
+    lines.numbers.push_back(number);
   }
-  if (texts.empty()) throw UsageError("--lines is '" + path + "', which has no text; one a line is expected");
-  return texts;
+  if (lines.texts.empty())
+    throw UsageError("--lines is '" + path + "', which has no text; one a line is expected");
+  return lines;
 }
 
 // The words of an example: what it looks from in brackets, what it looks to in angles.
@@ -72,8 +80,8 @@ Json habits_json(const std::vector<HeadHabit>& habits, const char* name,
 
 class ExamplesAnswer {
  public:
-  ExamplesAnswer(const heed::Model& model, std::vector<ModelTokens> texts, std::vector<HeadExamples> heads)
-      : model_(model), texts_(std::move(texts)), heads_(std::move(heads)) {}
+  ExamplesAnswer(const heed::Model& model, const Lines& lines, std::vector<HeadExamples> heads)
+      : model_(model), lines_(lines), texts_(lines.texts), heads_(std::move(heads)) {}
 
   void print_json() const {
     Json json = {{"texts", texts_.size()}, {"heads", Json::array()}};
@@ -81,7 +89,7 @@ class ExamplesAnswer {
       const auto token = [this](std::int64_t id) { return Json(word_of(id)); };
       Json one = {{"head", to_string(head.head)}, {"mean", head.mean}, {"examples", Json::array()}};
       for (const HeadExample& example : head.best)
-        one["examples"].push_back({{"text", example.text},
+        one["examples"].push_back({{"line", lines_.numbers[static_cast<std::size_t>(example.text)]},
                                    {"row", example.row},
                                    {"key", example.key},
                                    {"weight", example.weight},
@@ -107,10 +115,11 @@ class ExamplesAnswer {
     for (const HeadExample& one : head.best) print_line(output, "", one);
     print_habits(output, "from", head.rows);
     print_habits(output, "to", head.keys);
-    output.stream << "\nhow far back: ";
+    if (head.distances.empty()) return;
+    output.stream << "\nhow far: ";
     for (const HeadHabit& one : head.distances)
-      output.stream << (&one == head.distances.data() ? "" : ", ") << one.what << " (" << percent(one.moved)
-                    << ")";
+      output.stream << (&one == head.distances.data() ? "" : ", ") << distance_text(one.what) << " ("
+                    << percent(one.moved) << ")";
     output.stream << '\n';
   }
 
@@ -128,6 +137,11 @@ class ExamplesAnswer {
   [[nodiscard]] std::string marked(const HeadExample& one) const {
     return marked_text(texts_[static_cast<std::size_t>(one.text)], one);
   }
+  [[nodiscard]] static std::string distance_text(std::int64_t back) {
+    return back == 0  ? "itself"
+           : back > 0 ? std::to_string(back) + " back"
+                      : std::to_string(-back) + " ahead";
+  }
   // A token as the text that has it shows it.
   [[nodiscard]] std::string word_of(std::int64_t id) const {
     for (const ModelTokens& text : texts_)
@@ -144,18 +158,17 @@ class ExamplesAnswer {
   }
 
   void print_habits(const TextOutput& output, const char* side, const std::vector<HeadHabit>& habits) const {
-    output.stream << "\nlooks " << side << ": ";
-    bool first = true;
-    for (const HeadHabit& one : habits) {
-      if (one.moved <= one.usual) continue;
-      output.stream << (first ? "" : ", ") << token_text(word_of(one.what)) << " (" << percent(one.moved)
-                    << " of what it moves, " << percent(one.usual) << " of the tokens)";
-      first = false;
-    }
+    std::string told;
+    for (const HeadHabit& one : habits)
+      if (one.moved > one.usual)
+        told += (told.empty() ? "" : ", ") + token_text(word_of(one.what)) + " (" + percent(one.moved) +
+                " of what it moves, " + percent(one.usual) + " of the tokens)";
+    if (!told.empty()) output.stream << "\nlooks " << side << ": " << told;
   }
 
   const heed::Model& model_;
-  std::vector<ModelTokens> texts_;
+  const Lines& lines_;
+  const std::vector<ModelTokens>& texts_;
   std::vector<HeadExamples> heads_;
 };
 
@@ -163,15 +176,15 @@ class ExamplesAnswer {
 
 void answer_examples(const heed::Model& model, const HeadsArguments& arguments,
                      const std::optional<ModelHead>& head) {
-  std::vector<ModelTokens> texts = tokens_of_lines(model, arguments.lines);
+  const Lines lines = lines_of(model, arguments.lines);
   ExampleOptions options;
   options.head = head;
   options.best = arguments.top;
   ProgressBar bar;
   options.progress = [&](double share) { bar.show("texts", share); };
-  std::vector<HeadExamples> heads = examples_of_heads(model, texts, options);
+  std::vector<HeadExamples> heads = examples_of_heads(model, lines.texts, options);
   bar.clear();
-  const ExamplesAnswer answer(model, std::move(texts), std::move(heads));
+  const ExamplesAnswer answer(model, lines, std::move(heads));
   if (arguments.json) return answer.print_json();
   if (head) return answer.print_head(standard_output());
   answer.print_all(standard_output());

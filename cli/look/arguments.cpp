@@ -71,6 +71,7 @@ const std::vector<Rule>& rules() {
       {"--tile-at", Rule::needs, {"--html", "--serve"}, " FILE.html, whose page would show it"},
       {"--proof", Rule::needs, {"--html", "--serve"}, " FILE.html or --serve, whose page would show it"},
       {"--beside", Rule::needs, {"--html"}, " FILE.html, whose page would subtract it"},
+      {"--beside", Rule::excludes, {"--by"}, ", which weighs the keys of one document"},
       {"--beside",
        Rule::excludes,
        {"--serve", "--check", "--proof", "--tile-at"},

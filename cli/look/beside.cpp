@@ -20,12 +20,16 @@ std::vector<LayerHeads> layers_of(const AttentionReport& report, const std::stri
   return layers;
 }
 
-void require_alike(const AttentionReport& own, const AttentionReport& other) {
-  const auto same = [](const char* what, std::int64_t found, std::int64_t expected) {
-    if (found != expected)
-      throw UsageError("--beside has " + std::to_string(found) + " " + what + "; " +
-                       std::to_string(expected) + ", as the first document has, are expected");
+void require_alike(const AttentionReport& own, const AttentionReport& other, const std::string& path) {
+  const auto refuse = [&](const std::string& found, const std::string& expected) {
+    throw UsageError("--beside is '" + path + "', which has " + found + "; " + expected +
+                     ", as the first document has, are expected");
   };
+  const auto same = [&](const char* what, std::int64_t found, std::int64_t expected) {
+    if (found != expected) refuse(std::to_string(found) + " " + what, std::to_string(expected));
+  };
+  if (other.dtype != own.dtype)
+    refuse("numbers of " + std::string(name_of(other.dtype)), "those of " + std::string(name_of(own.dtype)));
   same("batch entries", other.batch, own.batch);
   same("heads", other.heads, own.heads);
   same("rows", other.queries, own.queries);
@@ -37,7 +41,7 @@ void require_alike(const AttentionReport& own, const AttentionReport& other) {
 AttentionReport with_beside(const AttentionReport& own, const std::string& name, const std::string& path,
                             const PageOptions& options) {
   Document document = open_looked_at(path);
-  require_alike(own, document.report);
+  require_alike(own, document.report, path);
   AttentionReport& other = document.report;
   add_page_weights(document, options, 2 * own.heads);
   std::vector<LayerHeads> layers = layers_of(own, name);

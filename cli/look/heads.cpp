@@ -174,10 +174,28 @@ Json summary_json(const Document& document, const HeadsQuestion& question, const
   return json;
 }
 
+// Whether nothing is asked but pictures.
+bool only_draws(const HeadsQuestion& question) {
+  const PageOptions& page = question.page;
+  const bool asks = !question.sort.empty() || question.brief || question.find || !question.needle.empty() ||
+                    question.top || question.map.rows > 0 || question.draw_mask || question.price ||
+                    page.is_checked() || page.serve;
+  return page.is_drawn() && !asks;
+}
+
+void print_drawn(const TextOutput& output, const Document& document, const PageOptions& page) {
+  const std::string heads = counted(document.report.heads, "head");
+  if (!page.png.empty()) output.stream << "Drew " << heads << ", " << printable(page.png) << ".\n";
+  if (!page.html.empty())
+    output.stream << "Drew " << heads << " on a page, " << printable(page.html)
+                  << ": open it in a browser.\n";
+}
+
 void print_summary(const Subject& subject, const HeadsQuestion& question, const Needle& needle,
                    const Summary& summary) {
   const TextOutput output = standard_output();
   const Document& document = subject.document;
+  if (only_draws(question)) return print_drawn(output, document, question.page);
   print_call(output, document);
   if (subject.source.by == WeighedBy::norm)
     output.stream << "each weight is a share of what its row moves: weight times norm of the moved value\n";
@@ -188,10 +206,8 @@ void print_summary(const Subject& subject, const HeadsQuestion& question, const 
   if (summary.check) print_check(output, document, *summary.check);
   const std::vector<CostLine>& cost = document.report.cost;
   if (!cost.empty() && (question.price || cost.front().seconds >= kCostWorthSaying)) print_cost(output, cost);
-  const PageOptions& page = question.page;
-  if (!page.png.empty()) output.stream << "\nDrew the heads, " << printable(page.png) << ".\n";
-  if (!page.html.empty())
-    output.stream << "\nDrew the heads on a page, " << printable(page.html) << ": open it in a browser.\n";
+  if (!question.page.html.empty() || !question.page.png.empty()) output.stream << '\n';
+  print_drawn(output, document, question.page);
 }
 
 void answer(Subject subject, const HeadsQuestion& question, Needle needle, const std::string& command) {
@@ -206,8 +222,8 @@ void answer(Subject subject, const HeadsQuestion& question, Needle needle, const
     needle.retrieval = retrieval_of(document, needle.spans);
   Summary summary;
   summary.check = check_of(subject, options);
-  const HtmlPage page = options.has_page() ? look_page(subject, options, command, summary.check) : HtmlPage();
-  if (!options.html.empty()) write_html(options.html, page);
+  const LookPage page = options.has_page() ? look_page(subject, options, command, summary.check) : LookPage();
+  if (!options.html.empty()) write_html(options.html, page.html);
   if (!options.png.empty()) write_look_picture(options.png, subject, sorted_heads(subject, question));
   summary.heads = ranked_heads(subject, question, needle);
   if (!source.model.empty()) summary.received = most_received(document, summary.heads);
@@ -217,7 +233,7 @@ void answer(Subject subject, const HeadsQuestion& question, Needle needle, const
     print_json(document, summary_json(document, question, needle, summary, !source.model.empty()));
   else
     print_summary(subject, question, needle, summary);
-  if (options.serve) serve_document(document, page, options.port);
+  if (options.serve) serve_document(document, page.html, options.port);
   if (summary.check) require_that_it_holds(*summary.check, options.check ? "--check" : "--proof");
 }
 

@@ -95,7 +95,8 @@ void add_page_options(CLI::App& app, PageOptions& options) {
 void add_page_weights(Document& document, const PageOptions& options, std::int64_t heads) {
   AttentionReport& report = document.report;
   const auto piece = [&](const TileRange& range) { return attention_tile(document, range); };
-  if (report.queries <= std::min(kFullWeightsCells, kMaxWeights / heads) / report.keys) {
+  if (report.queries <=
+      std::min(kFullWeightsCells, kMaxWeights / std::max<std::int64_t>(heads, 1)) / report.keys) {
     report.weights = piece({0, report.queries, 0, report.keys});
     return;
   }
@@ -178,7 +179,7 @@ void require_that_it_holds(const DocumentCheck& check, const std::string& option
                                          : "the call has none"));
 }
 
-HtmlPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
+LookPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
                    const std::optional<DocumentCheck>& proof) {
   AttentionReport& report = subject.document.report;
   const LookSource& source = subject.source;
@@ -191,11 +192,12 @@ HtmlPage look_page(Subject& subject, const PageOptions& options, const std::stri
                            : source.document.empty() ? source.call.query
                                                      : source.document;
   std::string name = std::filesystem::path(path).filename().string();
-  HtmlPage page;
+  LookPage made;
+  HtmlPage& page = made.html;
   if (beside) {
     page.beside = report.heads;
-    subject.document.report =
-        with_beside(report, std::filesystem::path(path).stem().string(), options.beside, options);
+    made.both = std::make_unique<const AttentionReport>(
+        with_beside(report, std::filesystem::path(path).stem().string(), options.beside, options));
     name += " beside " + std::filesystem::path(options.beside).filename().string();
   }
   if (source.layer) name += ", layer " + *source.layer;
@@ -205,12 +207,12 @@ HtmlPage look_page(Subject& subject, const PageOptions& options, const std::stri
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;
   page.cross = page.query_tokens != page.key_tokens;
-  page.heads = report.batch * report.heads;
-  page.report = &report;
+  page.heads = report.batch * report.heads * (beside ? 2 : 1);
+  page.report = beside ? made.both.get() : &report;
   if (!beside) page.look = command;
   if (!source.model.empty()) page.most_bytes = kModelPageBytes;
   if (options.proof && proof) page.proof = &*proof;
-  return page;
+  return made;
 }
 
 void write_look_picture(const std::string& path, const Subject& subject,

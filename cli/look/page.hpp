@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,10 +53,15 @@ void print_check(const TextOutput& output, const Document& document, const Docum
 /// Throws Error (internal) for a mismatch, or if nothing could be compared.
 void require_that_it_holds(const DocumentCheck& check, const std::string& option);
 
+/// A page, and the report that it shows if that is not the document's.
+struct LookPage {
+  HtmlPage html;
+  std::unique_ptr<const AttentionReport> both{};
+};
 /// The page of a document. Adds the page's weights to the document's report: all of them if a head has at
 /// most kFullWeightsCells cells (fewer for a model with many heads), else tiles of 256 rows and keys around
 /// each --tile-at. The subject and `proof`, if the page shows it, must outlive the page.
-[[nodiscard]] HtmlPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
+[[nodiscard]] LookPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
                                  const std::optional<DocumentCheck>& proof);
 
 /// Adds all weights to the report if the heads of the page, `heads` in all, are few enough, else the tiles of

@@ -192,9 +192,12 @@ class Composition:
         if into not in ("query", "key", "value"):
             raise ValueError(f"into is {into!r}; query, key or value is expected")
         scores: Floats = getattr(self, into)
-        order = np.argsort(-scores, axis=None, kind="stable")[:count]
-        places = [tuple(int(one) for one in np.unravel_index(at, scores.shape)) for at in order]
-        return [((w, v), (r, h), float(scores[r, h, w, v])) for r, h, w, v in places if w < r]
+        if whole("count", count) < 0:
+            raise ValueError(f"count is {count}; 0 or more is expected")
+        layers, heads = scores.shape[:2]
+        places = [(r, h, w, v) for r in range(layers) for h in range(heads) for w in range(r) for v in range(heads)]
+        places.sort(key=lambda place: -float(scores[place]))
+        return [((w, v), (r, h), float(scores[r, h, w, v])) for r, h, w, v in places[:count]]
 
 
 @dataclass(frozen=True)
@@ -343,13 +346,15 @@ class Causes:
     def examples(self, texts: Iterable[Text], head: tuple[int, int] | None = None, *, best: int = 10, habits: int = 5,
                  threads: int = 0) -> list[HeadExamples]:
         """Where, over many texts, each head (or one) moves most from one token to another."""
-        if isinstance(texts, str):
-            raise TypeError("texts is a str; a list of texts is expected")
-        ids = [[int(one) for one in self._ids(text)] for text in texts]
+        texts = texts if isinstance(texts, str) else list(texts)
+        if isinstance(texts, str) or any(np.ndim(text) != 1 for text in texts if not isinstance(text, str)):
+            raise TypeError(f"texts is {'a str' if isinstance(texts, str) else 'a list of other things'}; a list of texts, "
+                            "each a str or a list of ids, is expected")
+        ids = [[whole("a token", one) for one in self._ids(text)] for text in texts]
         if head is not None:
             head = whole("head", head[0]), whole("head", head[1])
         return [HeadExamples(at, [HeadExample(*one) for one in found], mean, *([HeadHabit(*one) for one in all] for all in rest))
-                for at, found, mean, *rest in _heed.examples(self._data, ids, head, best, habits, threads)]
+                for at, found, mean, *rest in _heed.examples(self._data, ids, head, whole("best", best), whole("habits", habits), threads)]
 
     def lost(self, what: Text, first: int = 4, last: int = 64, *, threads: int = 0) -> Floats:
         """What each head loses if it sees only the first and the last keys: the mean share of its weights on the

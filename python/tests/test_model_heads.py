@@ -240,7 +240,7 @@ def test_examples_of_nothing_and_of_wrong_heads_are_refused():
     for option in ({"best": 0}, {"best": 1001}, {"habits": -1}):
         with pytest.raises(ValueError, match=f"{next(iter(option))} is .*is expected"):
             model.examples(["to be"], **option)
-    with pytest.raises(TypeError, match="texts is a str; a list of texts is expected"):
+    with pytest.raises(TypeError, match="texts is a str; a list of texts, each a str or a list of ids, is expected"):
         model.examples("to be")
 
 
@@ -255,5 +255,5 @@ def test_lost_weights_are_those_outside_the_first_and_last_keys(tmp_path):
         for head in range(4):
             rows = [weights[head, row, first:row + 1 - last].sum() for row in range(first + last, LENGTH)]
             assert lost[layer, head] == pytest.approx(np.mean(rows), abs=1e-5)
-    with pytest.raises(ValueError, match="tokens has length 21; more than 21, which the cache keeps, is expected"):
+    with pytest.raises(ValueError, match=r"tokens has length 21; more than the cache keeps, 18 \+ 3, and than a prompt of 0 is expected"):
         ours.lost(IDS, 18, 3)

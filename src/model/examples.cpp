@@ -80,10 +80,12 @@ class Collector {
     const auto usual = [this](std::int64_t token) {
       return static_cast<double>(tokens_.at(token)) / static_cast<double>(count_);
     };
+    const std::int64_t habits =
+        model_.info().symbols ? 0 : options_.habits;  // a symbol has no meaning of its own
     for (Known& known : known_) {
       known.made.mean = known.rows_seen > 0 ? known.sum / static_cast<double>(known.rows_seen) : 0;
-      known.made.rows = habits_of(known.rows, known.sum, options_.habits, usual);
-      known.made.keys = habits_of(known.keys, known.sum, options_.habits, usual);
+      known.made.rows = habits_of(known.rows, known.sum, habits, usual);
+      known.made.keys = habits_of(known.keys, known.sum, habits, usual);
       known.made.distances =
           habits_of(known.distances, known.sum, options_.habits, [](std::int64_t) { return 0.0; });
       all.push_back(std::move(known.made));

@@ -9,10 +9,11 @@ namespace heed {
 Tensor lost_by_eviction(const Model& model, const TensorView& tokens, const EvictionPolicy& policy,
                         std::int64_t prompt, int threads) {
   const ModelInfo& info = model.info();
-  const std::int64_t length = tokens.count(), first = std::max(policy.chosen + policy.recent, prompt);
-  if (length <= first)
-    detail::refuse("tokens has length ", length, "; more than ", first,
-                   ", which the cache keeps, is expected");
+  const std::int64_t length = tokens.count();
+  if (policy.chosen >= length || policy.recent >= length - policy.chosen || prompt >= length)
+    detail::refuse("tokens has length ", length, "; more than the cache keeps, ", policy.chosen, " + ",
+                   policy.recent, ", and than a prompt of ", prompt, " is expected");
+  const std::int64_t first = std::max(policy.chosen + policy.recent, prompt);
   Tensor lost({info.layers, info.heads}, DType::f64);
   ModelHooks hooks;
   hooks.attend = [&](const LayerCall& call) {

@@ -96,8 +96,21 @@ def test_tells_all_three_numbers(saved, heed, browser, tmp_path):
     assert values == pytest.approx(expected, abs=2 * DIGITS)
 
 
+def test_what_is_printed_is_the_first_documents(saved, heed):
+    saved("a.safetensors", ONE), saved("b.safetensors", OTHER)
+    alone = json.loads(heed("look", "a.safetensors", "--json").stdout)
+    beside = json.loads(heed("look", "a.safetensors", "--beside", "b.safetensors", "--html", "page.html", "--json").stdout)
+    assert beside["summary"] == alone["summary"] and beside["call"] == alone["call"]
+
+
+def test_the_document_beside_is_never_overwritten(saved, heed):
+    saved("a.safetensors", ONE), saved("b.safetensors", OTHER)
+    told = heed("look", "a.safetensors", "--beside", "b.safetensors", "--save", "b.safetensors", "--html", "page.html", code=2)
+    assert "--save 'b.safetensors' is the file that --beside is read from; an input is never overwritten" in told.stderr
+
+
 def test_other_sizes_are_refused(saved, heed):
     saved("a.safetensors", ONE)
     heed("look", "--model", "induction", "to be or", "--save", "short.safetensors")
     told = heed("look", "a.safetensors", "--beside", "short.safetensors", "--html", "page.html", code=2).stderr
-    assert "--beside has 3 rows; 8, as the first document has, are expected" in told
+    assert "--beside is 'short.safetensors', which has 3 rows; 8, as the first document has, are expected" in told

@@ -34,7 +34,8 @@ struct HeadExamples {
   ModelHead head{};
   std::vector<HeadExample> best{};  ///< at most one a text; the largest `moved` first
   double mean = 0;                  ///< of `moved` over the rows
-  /// Where `moved` exceeds `usual` most; for distances, the largest `moved`.
+  /// Where `moved` exceeds `usual` most; for distances, the largest `moved`. Tokens are left out for a model
+  /// whose tokens have no meaning (ModelInfo::symbols).
   std::vector<HeadHabit> rows{}, keys{}, distances{};
 };
 
@@ -48,7 +49,7 @@ struct ExampleOptions {
 };
 
 /// Runs the model once a text, in O(L) memory. Throws Errors as Model::hidden_states() does, and Error
-/// (invalid_argument) for no texts and for an option out of range.
+/// (invalid_argument) for no texts, an option out of range, and a model with a bias of its own (MPNet).
 [[nodiscard]] HEED_API std::vector<HeadExamples> examples_of_heads(const Model& model,
                                                                    std::span<const ModelTokens> texts,
                                                                    const ExampleOptions& options = {});

@@ -43,11 +43,12 @@ struct HeadPaths {
   std::int64_t token = 0;
   double logit = 0;                  ///< before a last softcap; a difference if there is `than`
   double share = 0;                  ///< of the head at the row: the sum of `keys`
-  std::vector<HeadKeyShare> keys{};  ///< those with a weight above 0, ascending
+  std::vector<HeadKeyShare> keys{};  ///< those that the row sees, ascending
   std::vector<PathOfTwo> later{};    ///< three for each later head; the largest by size first
 };
 
-/// Runs the model once. Throws Errors as find_circuit() does, and for a head out of range.
+/// Runs the model once. Memory is that of the streams, at most 2 GiB. Throws Errors as find_circuit() does,
+/// and for a head out of range.
 [[nodiscard]] HEED_API HeadPaths paths_of_head(const Model& model, const TensorView& tokens,
                                                const ModelHead& head, const PathOptions& options = {});
 

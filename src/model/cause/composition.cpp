@@ -206,6 +206,7 @@ class Composer {
 }  // namespace
 
 Composition composition_scores(const Model& model, int threads) {
+  if (threads < 0) detail::refuse("threads is ", threads, "; 0 (all of the machine) or more is expected");
   return Composer(model, threads == 0 ? default_threads() : threads).run();
 }
 

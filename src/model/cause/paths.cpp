@@ -15,16 +15,29 @@ using detail::CircuitState;
 using detail::Direction;
 
 // The vectors that the head wrote at all positions. Later layers read them unchanged.
-std::vector<Direction> written_by(CircuitState& state, const ModelHead& head) {
-  std::vector<Direction> all;
+std::vector<Direction> written_by(const CircuitState& state, const ModelHead& head) {
+  const ModelInfo& info = state.info();
+  const detail::LinearWeights& output = state.family().output_projection(head.layer);
+  Tensor all({state.length(), info.heads * info.head_dim}, DType::f32);
+  Tensor alone({state.length(), info.heads * info.head_dim}, DType::f32);
+  const auto own = [&](const auto& rows) { return rows.narrow(1, head.head * info.head_dim, info.head_dim); };
+  for (std::int64_t place = 0; place < state.length(); ++place)
+    copy(state.trace(place).heads.view().select(0, head.layer), all.mutable_view().select(0, place));
+  copy(own(all.view()), own(alone.mutable_view()));
+  const Tensor added = detail::linear(all, output, state.threads());
+  const Tensor of_head = detail::linear(alone, {output.weight, {}, output.transposed}, state.threads());
+  const auto row_of = [](const Tensor& rows, std::int64_t row) {
+    return rows.values<float>().subspan(static_cast<std::size_t>(row * rows.size(1)),
+                                        static_cast<std::size_t>(rows.size(1)));
+  };
+  std::vector<Direction> written;
   for (std::int64_t place = 0; place < state.length(); ++place) {
-    const detail::StreamParts& stream = state.parts_at(place, head.layer + 1);
-    const auto at = std::find_if(stream.parts.begin(), stream.parts.end(), [&](const StreamPart& part) {
-      return part.kind == StreamPart::Kind::head && ModelHead{part.layer, part.head} == head;
-    });
-    all.push_back(stream.added[static_cast<std::size_t>(at - stream.parts.begin())]);
+    const auto row = row_of(of_head, place);
+    written.emplace_back(row.begin(), row.end());
+    if (const auto norm = state.family().norm_behind_attention(head.layer, row_of(added, place)))
+      apply_held(*norm, written.back());
   }
-  return all;
+  return written;
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ function showRow(panel, now) {
 function minusChooser() {
   const others = heads.map((_, n) => n).filter((n) => n !== state.head);
   const select = element('select', { 'aria-label': 'minus', onchange: (event) => choose({ minus: event.target.value }) },
-    element('option', { value: 'none' }, 'no head'), page.beside && element('option', { value: 'same' }, 'the same head beside'), others.map((n) => element('option', { value: n }, report.batch > 1 ? headName(n)
+    element('option', { value: 'none' }, 'no head'),
+    page.beside > 0 && element('option', { value: 'same' }, 'the same head beside'), others.map((n) => element('option', { value: n }, report.batch > 1 ? headName(n)
       : headLabel(n))));
   select.value = isDifference(shownMap()) ? state.minus : 'none';
   return element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'minus'), select);

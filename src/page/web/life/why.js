@@ -42,19 +42,20 @@ function sharesOf(kind, layer, head, place) {
   });
 }
 
-// {key, score, pairs: [{query, key, share}], the largest first; of each side the writer with the largest share}.
+// {key, score, pairs: [{query, key, share}], the largest first; of each side the writer whose share says most}.
 function whyOf(layer, head) {
   const weights = rowOf(now.found.layers[layer].attention.heads[head].weights, now.row);
   const key = weights.indexOf(Math.max(...weights));
   const queries = sharesOf('query', layer, head, now.row);
   const keys = sharesOf('key', layer, head, key);
-  const root = Math.sqrt(page.model_dim / page.heads);
+  const root = Math.sqrt(page.model_dim / page.heads) * state.temperature;
   const pairs = queries.flatMap((one) => keys.map((other) => ({ query: one, key: other,
     share: one.values.reduce((sum, value, i) => sum + value * other.values[i], 0) / root })));
+  const score = pairs.reduce((sum, pair) => sum + pair.share, 0);
   const largest = (side, writers) => writers.map((writer) => ({ writer,
     share: pairs.filter((pair) => pair[side] === writer).reduce((sum, pair) => sum + pair.share, 0) }))
-    .reduce((most, one) => (one.share > most.share ? one : most));
-  return { key, score: pairs.reduce((sum, pair) => sum + pair.share, 0), query: largest('query', queries),
+    .reduce((most, one) => (Math.sign(score) * one.share > Math.sign(score) * most.share ? one : most));
+  return { key, score, query: largest('query', queries),
     of: largest('key', keys), pairs: pairs.sort((a, b) => Math.abs(b.share) - Math.abs(a.share)).slice(0, MOST_PAIRS) };
 }
 
@@ -71,7 +72,7 @@ function whyStep(layer, head) {
   const wrote = ({ writer, share }, where) => [writer.read === undefined ? `the ${writer.name} ${where}`
     : [`what ${writer.name} wrote ${where} from `, element('b', {}, now.labels[writer.read])], ` (${signed(share)})`];
   return [['Why does it look at ', element('b', { class: 'key' }, now.labels[found.key]), ` most? Its score ${signed(found.score)} `,
-    'is a sum over who wrote the key and who wrote the query: most of it comes from ', wrote(found.of, 'there'), ' and ',
+    'is a sum over who wrote the key and who wrote the query; the largest shares are those of ', wrote(found.of, 'there'), ' and ',
     wrote(found.query, 'here'), '.'],
   element('table', { class: 'why' }, element('thead', {}, element('tr', {}, ['score', 'the query of ' +
     now.labels[now.row], 'the key of ' + now.labels[found.key]].map((text) => element('th', { scope: 'col' }, text)))),
