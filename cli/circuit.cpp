@@ -55,7 +55,7 @@ void check_arguments(const CLI::App& app, const CircuitArguments& arguments) {
       if (given(app, option))
         throw UsageError(std::string(option) + " is given together with --through, which traces one head");
   }
-  require_ending("--html", arguments.html, ".html");
+  require_page_ending(arguments.html);
   if (!arguments.html.empty()) check_outputs(files_of(arguments.text.given), {{"--html", arguments.html}});
 }
 

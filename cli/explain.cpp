@@ -167,6 +167,7 @@ void check_files(const ExplainArguments& arguments) {
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
   require_ending("--params", arguments.params, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
+  require_page_ending(arguments.html);
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);
 }

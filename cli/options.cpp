@@ -177,6 +177,10 @@ void require_ending(const std::string& option, const std::string& path, const st
   if (!path.empty() && !path.ends_with(end)) refuse_value(option, path, "a file whose name ends in " + end);
 }
 
+void require_page_ending(const std::string& path) {
+  if (!path.ends_with(".htm")) require_ending("--html", path, ".html");
+}
+
 void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
                     const std::string& value) {
   if (given(app, option) && !given(app, other))

@@ -146,6 +146,9 @@ struct GivenOption {
 /// Throws UsageError if the file's name does not end in `end`. An empty path is an option not given.
 void require_ending(const std::string& option, const std::string& path, const std::string& end);
 
+/// Throws UsageError if the file of --html does not end in .html or .htm.
+void require_page_ending(const std::string& path);
+
 /// Throws UsageError if the option is given without the other one. `value` is the other's placeholder.
 void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
                     const std::string& value);

@@ -102,6 +102,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--html", "x.html", "--tile-at", "0"}, "--tile-at is '0'; ROW,KEY, counted from 0, is expected"},
       {{"--html", "x.html", "--tile-at", "0,0", "--tile-at", "5,0"},
        "--tile-at is 5; there are 5 queries, counted from 0"},
+      {{"--html", "x.png"}, "--html is 'x.png'; a file whose name ends in .html is expected"},
       {{"--beside", "x.safetensors"},
        "--beside is given without --html FILE.html, whose page would subtract it"},
       {{"--html", "x.html", "--beside", "x.safetensors", "--check"},

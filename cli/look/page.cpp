@@ -107,6 +107,7 @@ void check_page_options(const PageOptions& options) {
   if (options.serve && !can_serve())
     throw UsageError("--serve is given, but this heed was built without cpp-httplib and cannot serve");
   if (!options.png.empty()) (void)picture_format("--png", options.png);
+  require_page_ending(options.html);
 }
 
 void check_page(const Document& document, const PageOptions& options) {

@@ -22,7 +22,7 @@ class HeadsPainter {
             std::max({picture.heads.front().map.rows, picture.heads.front().map.columns, std::int64_t{1}})),
         cell_(cell_size()),
         margin_(margin()),
-        columns_(static_cast<int>(std::ceil(std::sqrt(static_cast<double>(picture.heads.size()))))),
+        columns_(columns_of(static_cast<int>(picture.heads.size()))),
         canvas_(format, width(), height()) {}
 
   std::string paint() {
@@ -37,6 +37,15 @@ class HeadsPainter {
   }
 
  private:
+  // The number of columns near the square root that leaves the fewest places empty.
+  static int columns_of(int count) {
+    const int root = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(count))));
+    int best = root;
+    for (int columns = root; columns <= root + root / 3 + 1; ++columns)
+      if ((columns - count % columns) % columns < (best - count % best) % best) best = columns;
+    return best;
+  }
+
   // Few cells are large enough for numbers. More cells are large enough for the words at the margin, if there
   // are any. Without words, the map keeps its usual side.
   [[nodiscard]] double cell_size() const {

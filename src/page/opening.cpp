@@ -4,13 +4,15 @@
 
 namespace heed::detail {
 
-// A row gives at most two places to the first key and its own, so three of its keys suffice.
+constexpr double kTelling = 0.3;  // a weaker weight on a distant key is no better opening than a neighbour
+
+// A row gives at most four places to the first key, its own and those beside it, so five of its keys suffice.
 std::optional<Opening> opening_of(const AttentionReport& report) {
   if (report.top_k_index.count() == 0) return std::nullopt;
   const bool cross = report.query_tokens != report.key_tokens;
   const std::int64_t heads = report.top_k_index.size(1);
-  std::optional<Opening> found;
-  double most = 0;
+  std::optional<Opening> found, beside;
+  double most = 0, most_beside = 0;
   for (std::int64_t n = 0; n < report.batch * heads; ++n)
     for (std::int64_t row = 0; row < report.queries; ++row) {
       const std::int64_t batch = n / heads;
@@ -20,12 +22,14 @@ std::optional<Opening> opening_of(const AttentionReport& report) {
         const std::int64_t key = report.top_k_index.at<std::int64_t>(batch, n % heads, row, k);
         if (key <= 0 || (!cross && key == of_row(report.position))) continue;
         const double weight = number_at(report.top_k_weight, {batch, n % heads, row, k});
-        if (!(weight > most)) continue;
-        most = weight;
-        found = {n, row, key};
+        const bool is_neighbour = !cross && std::abs(key - of_row(report.position)) == 1;
+        double& largest = is_neighbour ? most_beside : most;
+        if (!(weight > largest)) continue;
+        largest = weight;
+        (is_neighbour ? beside : found) = {n, row, key};
       }
     }
-  return found;
+  return most >= kTelling ? found : beside ? beside : found;
 }
 
 namespace {

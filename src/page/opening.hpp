@@ -15,7 +15,8 @@ struct Opening {
 };
 
 /// The strongest weight among the report's most attended keys, in rows of at least two keys. It is neither on
-/// the first key nor, in self-attention, on the row's own position; of equal weights the first counts.
+/// the first key nor, in self-attention, on the row's own position or beside it, unless only such weights are
+/// strong; of equal weights the first counts.
 /// Nothing if no such weight is known.
 [[nodiscard]] std::optional<Opening> opening_of(const AttentionReport& report);
 

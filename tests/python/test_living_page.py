@@ -465,6 +465,12 @@ def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text
             assert [query.split(",")[0], of_key.split(",")[0]] == [pair["query"], pair["key"]]
 
 
+def test_a_model_of_characters_shows_no_stray_words(living, browser):
+    living(model="stories")
+    shown = browser.run("return document.body.innerText")
+    assert not re.search(r"\b(false|undefined|NaN|null)\b", shown)
+
+
 def np_sign(value):
     return math.copysign(1, value)
 

@@ -100,7 +100,8 @@ def test_a_long_call_shows_exact_summaries_and_says_what_it_lacks(look, browser,
         assert result(browser, "distance") == pytest.approx((one * abs(row - position)).sum(), abs=6e-5, rel=1e-5)
         assert result(browser, "entropy") == pytest.approx(-(one[one > 0] * np.log(one[one > 0])).sum(), abs=1e-4)
         top = browser.run("return [...document.querySelectorAll('[data-top]')].map((cell) => Number(cell.dataset.top))")
-        assert top == list(np.argsort(-one, kind="stable")[:min(5, row + 1)])
+        largest = list(np.argsort(-one, kind="stable")[:min(5, row + 1)])
+        assert top == [key for n, key in enumerate(largest) if n == 0 or one[key] >= 0.001]  # smaller ones are "others"
     commands = browser.run("return [...document.querySelectorAll('.command code')].map((code) => code.textContent)")
     assert len(commands) == 4 and commands.pop(0).endswith(" --serve")
     # A shell accepts the commands, and they give the answers.
@@ -183,9 +184,11 @@ def test_bins_and_single_weights_have_scales_of_their_own(look, browser):
     assert bins != cells
 
 
-def test_a_page_opens_on_its_strongest_weight_beside_the_diagonal_and_the_first_key(look, browser):
+def test_a_page_opens_on_its_strongest_weight_that_is_no_neighbour_and_not_on_the_first_key(look, browser):
     weights = look(60)
     weights[:, np.arange(60), np.arange(60)] = 0
+    weights[:, np.arange(1, 60), np.arange(59)] = 0
+    assert weights.max() > 0.3
     weights[:, :, 0] = 0
     head, row, key = np.unravel_index(weights.argmax(), weights.shape)
     assert browser.text(".panel h2").split()[-1] == str(head)
@@ -206,6 +209,8 @@ def test_many_heads_fit_in_12_megabytes_and_the_page_says_what_it_lacks(heed, br
     heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--html", "page.html")
     assert (tmp_path / "page.html").stat().st_size <= 12e6
     browser.open((tmp_path / "page.html").as_uri())
+    assert browser.run("return document.querySelector('[aria-label=View] [aria-pressed=true]').dataset.value") == "layers"
+    browser.open((tmp_path / "page.html").as_uri() + "#view=map")
     assert "single weights (its maps have 128 x 128 bins)" in browser.text(".left-out")
 
 
@@ -227,3 +232,12 @@ def test_words_of_a_broad_head_differ_in_shade(heed, browser, tmp_path):
         shades = browser.run("return [...document.querySelectorAll('.w')].map((word) => word.style.background)")
         counts = [shades.count(shade) for shade in set(shades)]
         assert len(counts) > 60 and max(counts) < 100
+
+
+def test_small_weights_are_told_together_and_zeros_are_blank(look, browser):
+    weights = look(40, fragment="#view=map&head=0&row=30")
+    told = browser.run("return [...document.querySelectorAll('.shares tr')].map((row) => [...row.children].map((cell) => cell.innerText))")
+    row = weights[0, 30]
+    named = [float(cells[2].replace("−", "-")) for cells in told if cells[0] != "others"]
+    assert all(weight >= 0.001 for weight in named) and told[-1][0] == "others"
+    assert float(told[-1][2]) == pytest.approx(row.sum() - sum(np.sort(row)[::-1][:len(named)]), rel=2e-2, abs=2e-4)

@@ -283,3 +283,11 @@ def test_lines_are_printed_as_lines(lines, browser):
             continue
         curves += len(re.findall(rb"^(?:[-\d.]+ ){6}c$\s+S$", content, re.MULTILINE))
     assert curves == len(expected(weights, [3], range(10), range(10)))
+
+
+def test_only_controls_that_act_are_shown(lines, browser):
+    lines(8)
+    hidden = lambda: browser.run("return ['Colours', 'Scaled', 'Scale'].map((name) => document.querySelector(`[aria-label=${name}]`).hidden)")
+    assert hidden() == [True, True, True]
+    browser.click('[aria-label="View"] button[data-value="map"]')
+    assert hidden() == [False, False, False]

@@ -47,9 +47,11 @@ def cards(browser):
 def thoughts(browser):
     """The cards of each thought, stepping through them until all are shown at once."""
     found = []
-    while browser.run("return document.querySelector('.story-place') !== null"):
+    while not found or not browser.run("return document.querySelector('.story [data-value=next]').disabled"):
+        if found:
+            press(browser, "next")
         found.append((browser.text(".stage h2"), cards(browser)))
-        press(browser, "next")
+    press(browser, "all")
     return found
 
 

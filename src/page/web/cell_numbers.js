@@ -24,6 +24,7 @@ function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height
   pen.textAlign = 'center';
   pen.textBaseline = 'middle';
   for (const [row, column, value] of cells) {
+    if (/^0(\.0*)?$/.test(tiny(value))) continue;  // zeros are blank; masked cells are hatched
     pen.fillStyle = Number.isNaN(value) ? '#ffffff' : inkOn(palette[colourNumber(scaleOfRow(scale, matrix, row), value)]);
     pen.fillText(style.write(value), x + (column + 0.5 - c0) * across, y + (row + 0.5 - r0) * down + 0.5);
   }

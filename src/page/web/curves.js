@@ -1,10 +1,10 @@
 // Curves along the sequence. A pixel of a long curve covers many positions; it is filled from their least to their
 // largest number, so that no peak is lost.
 const CURVES = [
-  ['received', 'received', 'key', (value) => `${short(value)} rows' worth of weight`],
+  ['received', 'received', 'key', (value) => `the weight of ${short(value)} ${short(value) === '1' ? 'row' : 'rows'}`],
   ['entropy', 'entropy', 'row', (value) => `${short(value)} nats`],
   ['max_weight', 'largest weight', 'row', (value) => short(value)],
-  ['distance', 'mean distance', 'row', (value) => `${short(value)} positions`],
+  ['distance', 'mean distance', 'row', (value) => `${short(value)} ${short(value) === '1' ? 'position' : 'positions'}`],
 ];
 const CURVE_HEIGHT = 54;
 

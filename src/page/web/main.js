@@ -59,7 +59,11 @@ function setTheme() {
 
 function refresh() { shownView?.refresh(); }
 
+// Lines and Pair colour nothing by weight.
+const UNCOLOURED = ['lines', 'pair'];
+
 function showControls() {
+  for (const name of ['colours', 'scaled', 'log']) controls[name].hidden = UNCOLOURED.includes(state.view);
   for (const [name, group] of Object.entries(controls)) {
     if (!(name in state)) continue;
     const select = group.querySelector('select');

@@ -9,15 +9,22 @@ function facts(now) {
   return element('dl', {}, list);
 }
 
+const LEAST_TOLD = 0.001;  // smaller weights are told together, as "others"
+
 function topTable(now) {
-  const top = topOf(state.head, now.row, SHOWN_TOP);
+  const top = topOf(state.head, now.row, SHOWN_TOP).filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD);
   if (!top.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
     ? 'This row attends to nothing.' : '');
   const rows = top.map(([key, weight, rounded]) => element('tr', { class: key === now.key ? 'marked' : '' },
     element('th', { scope: 'row' }, nameOf(keyWords, key)),
     keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),
     element('td', { 'data-top': key }, written(weight, rounded)), element('td', {}, bar(weight))));
-  const rest = weightsOf(state.head, now.row) ? '' : ` of ${spelled(page.key_count)}; ` +
+  const all = weightsOf(state.head, now.row);
+  const others = all ? all.reduce((sum, weight) => sum + Math.max(weight, 0), 0) - top.reduce((sum, [, weight]) => sum + weight, 0) : 0;
+  if (all && others > LEAST_TOLD / 10)
+    rows.push(element('tr', { class: 'rest' }, element('th', { scope: 'row' }, 'others'), keyWords.length > 0 && element('td', {}),
+      element('td', {}, short(others)), element('td', {}, bar(others))));
+  const rest = all ? '' : ` of ${spelled(page.key_count)}; ` +
     (isServed() ? 'the others are loading' : 'the page has no more of this row');
   return [element('table', { class: 'shares' }, element('tbody', {}, rows)),
     rest && element('p', { class: 'soft' }, `The ${top.length === 1 ? 'key' : top.length + ' keys'} attended to most${rest}.`)];

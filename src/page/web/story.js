@@ -91,9 +91,9 @@ function storyBar() {
   const last = thoughts().length;
   const place = Math.min(state.thought, last);
   const go = (label, name, thought) => element('button', { type: 'button', 'data-value': name,
-    onclick: () => choose({ thought }) }, label);
+    disabled: thought === place ? '' : null, onclick: () => choose({ thought }) }, label);
   const buttons = place === 0 ? [go('One at a time', 'next', 1)] : [go('Back', 'back', Math.max(1, place - 1)),
-    go('Next', 'next', place === last ? 0 : place + 1), go('All at once', 'all', 0)];
+    go('Next', 'next', Math.min(last, place + 1)), go('All at once', 'all', 0)];
   return element('section', { class: 'story', 'aria-label': 'Story' },
     roving(element('div', { class: 'choice', role: 'group', 'aria-label': 'Thoughts' }, buttons)),
     place > 0 && element('span', { class: 'soft story-place' }, `${place} of ${last}`));

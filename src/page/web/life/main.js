@@ -1,7 +1,7 @@
 // The page: the typed text and the switches, and everything computed from them.
 const SHOWN_EXPECTED = 5;
 const byId = (id) => document.getElementById(id);
-const EXAMPLES = isSymbols ? [page.text, 'to be or not to be or', 'A B C D A B C'] : [];
+const EXAMPLES = isSymbols ? [...new Set([page.text, 'to be or not to be or', 'A B C D A B C'])] : [];
 
 function slider(name, label, title) {
   const told = element('output', {}, '');
@@ -84,7 +84,7 @@ function showExpected() {
       style: `--share: ${probability}` },
       element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},
         percent(probability))))),
-    isSymbols && element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.'));
+    ...(isSymbols ? [element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.')] : []));
   tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
 }
 
