@@ -1,4 +1,4 @@
-// The heads of a second document on a page, to be subtracted from those of the first.
+// Puts the heads of a second document on a page, which subtracts them from those of the first.
 #pragma once
 
 #include <string>

@@ -47,7 +47,7 @@ struct HeadPaths {
   std::vector<PathOfTwo> later{};    ///< three for each later head; the largest by size first
 };
 
-/// Runs the model once. Memory is that of the streams, at most 2 GiB. Throws Errors as find_circuit() does,
+/// Runs the model once. The streams take at most 2 GiB. Throws Errors as find_circuit() does,
 /// and for a head out of range.
 [[nodiscard]] HEED_API HeadPaths paths_of_head(const Model& model, const TensorView& tokens,
                                                const ModelHead& head, const PathOptions& options = {});

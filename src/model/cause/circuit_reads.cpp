@@ -27,7 +27,7 @@ std::vector<std::int64_t> largest_places(const std::vector<double>& values) {
   return largest_of(sizes, static_cast<std::int64_t>(std::min(kPlaces, sizes.size())));
 }
 
-// Weights by scores and that of a sink; -inf: none. Weights that f32 rounds to 0 count here.
+// The weights of scores beside a sink's score (-inf: there is none). Weights that f32 rounds to 0 count here.
 std::vector<double> softmax(const std::vector<double>& scores, double sink) {
   double most = sink;
   for (const double score : scores) most = std::max(most, score);
@@ -154,7 +154,7 @@ class HeadReads {
     }
     return reader_.mean - mean_by(scores);
   }
-  // What the head writes along its direction by other scores.
+  // The head's output along its direction, if its scores were these.
   [[nodiscard]] double mean_by(const std::vector<double>& scores) const {
     const std::vector<double> weights = softmax(scores, reader_.sink);
     return std::inner_product(weights.begin(), weights.end(), reader_.worths.begin(), 0.0);

@@ -1,4 +1,4 @@
-// What a logit, or a head at a row, reads: the parts of the stream, with their shares.
+// The reads of a logit, or of a head at a row: the parts of the stream, with their shares.
 #pragma once
 
 #include <cstdint>

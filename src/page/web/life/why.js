@@ -1,5 +1,5 @@
-// Why the chosen head looks where it looks: its largest score at the chosen word, split by what wrote the query and what
-// wrote the key, as `heed why` does. The norm is held, so that query and key are sums over their writers.
+// Says why the chosen head looks where it looks. Its largest score at the chosen word is split by the writers of the query
+// and of the key, as `heed why` does. The norm is held, so that query and key are sums over their writers.
 const MOST_PAIRS = 4;
 
 // What wrote to the stream before a layer at a place: [{name, values}]; the biases come last.
