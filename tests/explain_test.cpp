@@ -71,8 +71,9 @@ TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
 }
 
 TEST_F(Explain, RefusesAPageInPlaceOfAnotherFile) {
-  expect_refusal(2, {"to be", "--save", path, "--html", path},
-                 "--html '" + path + "' is the file that --save goes to; each result needs its own file");
+  for (const std::string& name : {path, std::string("map.png")})
+    expect_refusal(2, {"to be", "--save", path, "--html", name},
+                   "--html is '" + name + "'; a file whose name ends in .html is expected");
 }
 
 TEST_F(Explain, GivesTheNumbersOfTheNotebookOnAnInputSentence) {
