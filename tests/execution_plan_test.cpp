@@ -218,6 +218,35 @@ TEST(ExecutionPlan, DividesEachRowAndEachKeyOnce) {
   }
 }
 
+// The words of each unit that the plan of an f32 call passes on its way to one that takes it.
+TEST(ExecutionPlan, SaysOfEachUnitWhichCallsItTakes) {
+  const std::map<std::string, std::string> words = {
+      {"amx", "only bf16 calls whose output is bf16, with 13 or more rows a key head"},
+      {"amx_f32", "only f32 calls with 128 or more rows a key head"},
+      {"amx_f16", "only f16 calls with 128 or more rows a key head"},
+      {"avx512bf16", "only bf16 calls without dropout: many rows whose output is bf16, or few rows"},
+      {"avx512bf16_tiles", "only gradients of bf16 calls with many rows"},
+      {"avx512", "every call"},
+      {"avx2", "every call"},
+      {"plain", "every call"}};
+  const Call call{"", {1, 2, 2, 5, 5, 8}, DType::f32, {}};
+  std::size_t told = 0;
+  for (const heed::Target& target : heed::targets()) {
+    if (!target.available) continue;
+    const Selected selected(target.name);
+    const std::string because =
+        heed::plan_attention(call.query(), call.key(), call.key()).passes.front().because;
+    for (const auto& [unit, takes] : words)
+      for (const std::string& name : {unit, unit + "_emulated"}) {
+        const std::size_t at = because.find(name + " takes ");
+        if (at == std::string::npos || (at > 0 && because[at - 1] != ' ')) continue;
+        EXPECT_EQ(because.substr(at + name.size() + 7, takes.size()), takes) << because;
+        ++told;
+      }
+  }
+  EXPECT_GT(told, 0u);
+}
+
 TEST(ExecutionPlan, OfACallThatTheFusedKernelDoesNotTakeIsTheReferences) {
   const Call f64{"", {1, 2, 2, 5, 5, 8}, DType::f64, {}};
   const heed::AttentionPlan plan = heed::plan_attention(f64.query(), f64.key(), f64.key());
