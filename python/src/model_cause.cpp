@@ -180,8 +180,9 @@ nb::dict paths_of(const Model& model, nb::handle ids, const std::pair<std::int64
                   const Target& target, int threads) {
   const Borrowed tokens("ids", ids);
   const auto& [row, token, than] = target;
+  const PathOptions options{row, token, than, threads};
   const HeadPaths made = released([&] {
-    return paths_of_head(model, tokens.view(), {head.first, head.second}, {row, token, than, threads});
+    return paths_of_head(model, tokens.view(), {head.first, head.second}, options);
   });
   std::vector<std::tuple<std::int64_t, double, double>> keys;
   for (const HeadKeyShare& one : made.keys) keys.emplace_back(one.key, one.weight, one.share);
