@@ -100,12 +100,14 @@ const Renamed* renamed(std::string_view argument) {
   return found == kRenamed.end() ? nullptr : found;
 }
 
-// Translates `heed help`, `heed help COMMAND`, `heed version` and old names of options. CLI11 expects
-// arguments in reverse.
+// Translates `heed help`, `heed help COMMAND`, `heed version`, `heed 'a sentence'` and old names of options.
+// CLI11 expects arguments in reverse.
 std::vector<std::string> arguments_of(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + std::min(1, argc), argv + argc);
   for (std::string& one : arguments)
     if (const Renamed* known = renamed(one)) one.replace(0, known->old_name.size(), known->name);
+  if (!arguments.empty() && !arguments[0].starts_with('-') && arguments[0].find(' ') != std::string::npos)
+    arguments.insert(arguments.begin(), "explain");
   if (!arguments.empty() && arguments[0] == "version") arguments[0] = "--version";
   if (!arguments.empty() && arguments[0] == "help") {
     arguments.erase(arguments.begin());

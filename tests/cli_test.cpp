@@ -46,10 +46,11 @@ TEST(Heed, SaysWhichCommandReadsWords) {
       "heed: 'hello world' is not a command of heed; heed explain 'hello world' shows what attention does "
       "with "
       "these words\n";
-  EXPECT_EQ(run_heed({"hello world"}).errors, refusal);
   EXPECT_EQ(run_heed({"hello", "world", "--json"}).errors, refusal);
-  EXPECT_EQ(run_heed({"hello world"}).exit_code, 2);
-  EXPECT_EQ(run_heed({"explain", "hello world"}).exit_code, 0);
+  EXPECT_EQ(run_heed({"hello", "world"}).exit_code, 2);
+  const std::string explained = run_heed({"explain", "hello world", "--causal"}).output;
+  EXPECT_FALSE(explained.empty());
+  EXPECT_EQ(run_heed({"hello world", "--causal"}).output, explained);  // a quoted sentence is explained
 }
 
 TEST(Heed, SaysWhichOptionLooksAtWords) {
