@@ -147,20 +147,40 @@ class WhyPrinter {
     output_.stream << (heading ? bold(text, output_.color) : text) << '\n';
   }
 
+  // "0.3 wrote there from be (1)".
+  [[nodiscard]] std::string act_text(const StreamPart& part, const std::string& where) const {
+    switch (part.kind) {
+      case StreamPart::Kind::head:
+        return to_string(part) + " wrote " + where + (part.from < 0 ? "" : " from " + word(part.from));
+      case StreamPart::Kind::mlp:
+        return to_string(part) + " wrote " + where;
+      case StreamPart::Kind::biases:
+        return "the biases count " + where;
+      default:
+        return "the " + to_string(part) + " stands " + where;
+    }
+  }
+
+  // A sentence for each pair of writers.
   void print_pairs(const ScoreSplit& split) const {
-    const std::vector<int> widths = {kShareColumns, 3, -kPartColumns, 3, -kPartColumns};
-    line({"score", "", "the query of " + word(split.row), "", "the key of " + word(split.key)}, widths, true);
+    output_.stream << bold("  " + right_aligned("score", kShareColumns) + "   there is " + word(split.key) +
+                               ", here " + word(split.row),
+                           output_.color)
+                   << '\n';
     double rest = split.score;
     const std::vector<PartPair> pairs = largest_pairs(split, top_);
     for (const PartPair& pair : pairs) {
       rest -= pair.share;
-      line({signed_fixed(pair.share, 3), "",
-            part_text(split.query_parts[static_cast<std::size_t>(pair.query)]), " × ",
-            part_text(split.key_parts[static_cast<std::size_t>(pair.key)])},
-           widths);
+      print_pair(pair.share, (pair.share < 0 ? "although " : "because ") +
+                                 act_text(split.key_parts[static_cast<std::size_t>(pair.key)], "there") +
+                                 " and " +
+                                 act_text(split.query_parts[static_cast<std::size_t>(pair.query)], "here"));
     }
     const std::int64_t others = split.table.count() - static_cast<std::int64_t>(pairs.size());
-    if (others > 0) line({signed_fixed(rest, 3), "", "all other pairs", "", std::to_string(others)}, widths);
+    if (others > 0) print_pair(rest, "by the " + std::to_string(others) + " other pairs");
+  }
+  void print_pair(double share, const std::string& reason) const {
+    output_.stream << "  " << right_aligned(signed_fixed(share, 3), kShareColumns) << "   " << reason << '\n';
   }
 
   // The largest sums of rows and of columns, side by side.

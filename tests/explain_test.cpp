@@ -2,6 +2,7 @@
 // each error is one line.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,10 @@ TEST_F(Explain, RefusesAPageInPlaceOfAnotherFile) {
   for (const std::string& name : {path, std::string("map.png")})
     expect_refusal(2, {"to be", "--save", path, "--html", name},
                    "--html is '" + name + "'; a file whose name ends in .html is expected");
+  const std::string link = path + ".html";
+  std::filesystem::create_symlink(path, link);
+  expect_refusal(2, {"to be", "--save", path, "--html", link},
+                 "--html '" + link + "' is the file that --save goes to; each result needs its own file");
 }
 
 TEST_F(Explain, GivesTheNumbersOfTheNotebookOnAnInputSentence) {

@@ -61,6 +61,7 @@ TEST(Heads, HaveExamplesInManyTexts) {
   ASSERT_EQ(made.at("heads").size(), 1U);
   const Json& examples = made.at("heads").at(0).at("examples");
   ASSERT_EQ(examples.size(), 2U);
+  EXPECT_EQ(made.at("heads").at(0).at("looks_like"), "induction");
   for (const Json& example : examples) {
     const bool cat = example.at("line") == 1;
     EXPECT_TRUE(cat || example.at("line") == 4);

@@ -6,7 +6,7 @@ its shares in a logit `stack_head_results` with `logit_attrs`, after its process
 unembedding, which changes the shares). FOLDER is a model of transformers:
 
     PYTHONPATH=build/release/python taskset -c 0 python bench/peers/causes.py FOLDER [--tokens 512 1024 2048]
-    PYTHONPATH=build/release/python taskset -c 0 python bench/peers/causes.py FOLDER --composition
+    PYTHONPATH=build/release/python taskset -c 0 python bench/peers/causes.py FOLDER --composition --layers 12
 
 circuit-tracer answers for transcoders, trained networks that replace the MLPs; heed has none, so the two have no number in
 common.
@@ -18,6 +18,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 
@@ -55,6 +56,18 @@ def ours(folder):
             "shares": lambda count: model.attribute(tokens_of(count), threads=1).heads.flatten()}
 
 
+def first_layers(folder, count, to):
+    """Saves a model's first layers."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.num_hidden_layers = count
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:count]
+    transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype="float32").save_pretrained(to)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(to)
+
+
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # GiB
 
@@ -72,12 +85,17 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 1024, 2048])
     parser.add_argument("--composition", action="store_true", help="compare the scores of composition instead")
+    parser.add_argument("--layers", type=int, help="take only so many layers of the model")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         tool, question, count = arguments.measure
         return measure(tool, arguments.folder, question, int(count))
+    if arguments.layers:
+        kept = tempfile.TemporaryDirectory()
+        first_layers(arguments.folder, arguments.layers, kept.name)
+        arguments.folder = kept.name
     print("| question | heed | TransformerLens | times as fast | heed, GiB | TransformerLens, GiB | largest difference |")
     print("| --- " * 7 + "|", flush=True)
     questions = [("composition", 0)] if arguments.composition else [("shares", count) for count in arguments.tokens]

@@ -87,7 +87,10 @@ class ExamplesAnswer {
     Json json = {{"texts", texts_.size()}, {"heads", Json::array()}};
     for (const HeadExamples& head : heads_) {
       const auto token = [this](std::int64_t id) { return Json(word_of(id)); };
-      Json one = {{"head", to_string(head.head)}, {"mean", head.mean}, {"examples", Json::array()}};
+      Json one = {{"head", to_string(head.head)},
+                  {"looks_like", head.summary.name()},
+                  {"mean", head.mean},
+                  {"examples", Json::array()}};
       for (const HeadExample& example : head.best)
         one["examples"].push_back({{"line", lines_.numbers[static_cast<std::size_t>(example.text)]},
                                    {"row", example.row},
@@ -106,8 +109,8 @@ class ExamplesAnswer {
   // One head with all its examples.
   void print_head(const TextOutput& output) const {
     const HeadExamples& head = heads_.front();
-    output.stream << bold("head " + to_string(head.head) +
-                              " takes most where it looks from [here] to «there» (" +
+    output.stream << bold("head " + to_string(head.head) + " (" + std::string(head.summary.name()) +
+                              ") takes most where it looks from [here] to «there» (" +
                               counted(std::ssize(texts_), "text") + ")",
                           output.color)
                   << '\n'
@@ -127,9 +130,12 @@ class ExamplesAnswer {
   void print_all(const TextOutput& output) const {
     output.stream << bold("The best example of each head: it looks from [here] to «there»", output.color)
                   << '\n'
-                  << bold("head      moved  weight", output.color) << '\n';
+                  << bold("head  looks like            moved  weight", output.color) << '\n';
     for (const HeadExamples& head : heads_)
-      if (!head.best.empty()) print_line(output, left_aligned(to_string(head.head), 6), head.best.front());
+      if (!head.best.empty())
+        print_line(output,
+                   left_aligned(to_string(head.head), 6) + left_aligned(std::string(head.summary.name()), 18),
+                   head.best.front());
   }
 
  private:

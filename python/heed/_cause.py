@@ -224,6 +224,7 @@ class HeadExamples:
     """Where a head moves most."""
 
     head: tuple[int, int]  #: layer and head
+    name: str  #: what it looks like over all texts, by shares of what rows take
     best: list[HeadExample]  #: at most one a text, the largest `moved` first
     mean: float  #: of `moved` over all rows
     rows: list[HeadHabit]  #: tokens it looks from
@@ -353,8 +354,8 @@ class Causes:
         ids = [[whole("a token", one) for one in self._ids(text)] for text in texts]
         if head is not None:
             head = whole("head", head[0]), whole("head", head[1])
-        return [HeadExamples(at, [HeadExample(*one) for one in found], mean, *([HeadHabit(*one) for one in all] for all in rest))
-                for at, found, mean, *rest in _heed.examples(self._data, ids, head, whole("best", best), whole("habits", habits), threads)]
+        return [HeadExamples(at, name, [HeadExample(*one) for one in found], mean, *([HeadHabit(*one) for one in all] for all in rest))
+                for at, name, found, mean, *rest in _heed.examples(self._data, ids, head, whole("best", best), whole("habits", habits), threads)]
 
     def lost(self, what: Text, first: int = 4, last: int = 64, *, threads: int = 0) -> Floats:
         """What each head loses if it sees only the first and the last keys: the mean share of its weights on the

@@ -86,6 +86,7 @@ def test_a_head_that_copies(copying):
     assert paths.share == pytest.approx(sum(one.share for one in paths.keys), abs=1e-12)
     assert copying.paths(ids, (0, 0)).share == 0  # it writes nothing
     best = copying.examples([ids], (0, 1), best=1)[0]
+    assert best.name == "previous-token"
     assert best.distances[0].what == 1 and best.distances[0].moved > 0.99
 
 

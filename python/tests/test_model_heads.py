@@ -6,7 +6,7 @@ import pytest
 import torch
 from test_model_circuit import NEAR, Theirs
 from test_model_why import IDS, LENGTH, held_layer_norm, held_rms, numpy, run
-from tiny_models import ids_of, make, save
+from tiny_models import CAUSAL, ids_of, make, save
 
 import heed
 
@@ -170,6 +170,16 @@ def test_paths_are_the_formulas(name, tmp_path):
             after = np.exp(scores - less / 8 ** 0.5)
             expected = p @ worth - after @ worth / after.sum()
         assert abs(path.share - expected) < NEAR * size, (path, expected)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_paths_of_every_family_sum_to_the_share_of_the_head(name, tmp_path):
+    ours = heed.load_model(save(make(name), tmp_path))
+    shares = ours.attribute(IDS).heads
+    for layer, head in ((0, 1), (1, 3), (2, 0)):
+        paths = ours.paths(IDS, (layer, head))
+        assert abs(sum(one.share for one in paths.keys) - shares[layer, head]) < 1e-5 * max(1, abs(paths.logit))
+        assert len(paths.later) == 3 * 4 * (shares.shape[0] - layer - 1)
 
 
 def test_paths_of_the_difference_of_two_tokens():

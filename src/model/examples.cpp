@@ -53,6 +53,7 @@ class Collector {
   Collector(const Model& model, const ExampleOptions& options) : model_(model), options_(options) {
     const ModelInfo& info = model.info();
     if (options.head) {
+      first_ = static_cast<std::size_t>(options.head->head);
       known_.push_back({{*options.head}});
       return;
     }
@@ -68,11 +69,13 @@ class Collector {
     wanted.threads = options_.threads;
     if (options_.head) wanted.layer = options_.head->layer;
     const TextLook look = look_at_text(model_, text, wanted);
+    std::vector<std::vector<HeadSummary>> both = {look.report.summaries};
+    if (!summaries_.empty()) both.push_back(std::move(summaries_));
+    summaries_ = merge_summaries(both);
     for (const std::int64_t id : text.ids) ++tokens_[id];
     count_ += static_cast<std::int64_t>(text.ids.size());
-    const std::int64_t first = options_.head ? options_.head->head : 0;
     for (std::size_t i = 0; i < known_.size(); ++i)
-      add_head(index, text, look, first + static_cast<std::int64_t>(i), known_[i]);
+      add_head(index, text, look, static_cast<std::int64_t>(first_ + i), known_[i]);
   }
 
   std::vector<HeadExamples> made() {
@@ -83,6 +86,7 @@ class Collector {
     const std::int64_t habits =
         model_.info().symbols ? 0 : options_.habits;  // a symbol has no meaning of its own
     for (Known& known : known_) {
+      known.made.summary = summaries_[first_ + all.size()];
       known.made.mean = known.rows_seen > 0 ? known.sum / static_cast<double>(known.rows_seen) : 0;
       known.made.rows = habits_of(known.rows, known.sum, habits, usual);
       known.made.keys = habits_of(known.keys, known.sum, habits, usual);
@@ -123,8 +127,10 @@ class Collector {
   const Model& model_;
   const ExampleOptions& options_;
   std::vector<Known> known_;
+  std::size_t first_ = 0;                        // the first known head among the heads of a look
   std::map<std::int64_t, std::int64_t> tokens_;  // how often each occurs
   std::int64_t count_ = 0;                       // tokens of all texts
+  std::vector<HeadSummary> summaries_;           // of all heads of the looks
 };
 
 void check(const Model& model, std::span<const ModelTokens> texts, const ExampleOptions& options) {

@@ -453,7 +453,7 @@ def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text
         score = number(re.search(r"Its score ([+−][\d.]+) is a sum", words)[1])
         assert score == pytest.approx(told["score"], abs=5.1e-3)
         for side, where in (("key_parts", "there"), ("query_parts", "here")):
-            most = max(told[side], key=lambda part: part["share"] * np_sign(score))
+            most = max(told[side], key=lambda part: part["share"] * math.copysign(1, score))
             name, share = re.search(rf"(?:what (\S+) wrote|the (.*?)) {where}(?: from .*?)? \(([+−][\d.]+)\)",
                                     words.split("are those of ")[1].split(" and ")[0 if where == "there" else 1]).group(1, 3)
             assert number(share) == pytest.approx(most["share"], abs=5.1e-3)
@@ -469,10 +469,6 @@ def test_a_model_of_characters_shows_no_stray_words(living, browser):
     living(model="stories")
     shown = browser.run("return document.body.innerText")
     assert not re.search(r"\b(false|undefined|NaN|null)\b", shown)
-
-
-def np_sign(value):
-    return math.copysign(1, value)
 
 
 def test_has_no_reason_where_there_is_one_key(living, browser):

@@ -5,24 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from browser import Browser
-from page_support import needs_a_browser
+from page_support import browser, needs_a_browser  # noqa: F401
 
 pytestmark = needs_a_browser
 ONE, OTHER = "to be or not to be or not", "to be or not to go or not"
 DIGITS = 5.1e-4  # the page holds weights in 16 bits, exact to three digits
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with Browser() as browser:
-        yield browser
-        assert browser.errors() == []
-
-
 @pytest.fixture
-def saved(heed):
-    """saved(NAME, TEXT): saves a document. Returns the weights of all heads, [8, L, L]."""
+def saved(heed, browser):
+    """saved(NAME, TEXT): saves a document. Returns the weights of all heads, [8, L, L]. Afterwards the console must be
+    clean."""
 
     def run(name, text):
         heed("look", "--model", "induction", text, "--save", name)
@@ -31,7 +24,8 @@ def saved(heed):
         return np.array([[[np.nan if weight is None else weight for weight in row] for row in head]
                          for head in tiles["weights"][0]], dtype=float)
 
-    return run
+    yield run
+    assert browser.errors() == []
 
 
 def shown(browser):

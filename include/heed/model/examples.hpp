@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heed/export.hpp"
+#include "heed/inspect/reports.hpp"
 #include "heed/model/model.hpp"
 
 namespace heed {
@@ -32,6 +33,7 @@ struct HeadHabit {
 
 struct HeadExamples {
   ModelHead head{};
+  HeadSummary summary{};            ///< over all texts, by shares of what rows take
   std::vector<HeadExample> best{};  ///< at most one a text; the largest `moved` first
   double mean = 0;                  ///< of `moved` over the rows
   /// Where `moved` exceeds `usual` most; for distances, the largest `moved`. Tokens are left out for a model

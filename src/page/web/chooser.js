@@ -1,5 +1,4 @@
 // Small pictures of all heads, to choose one: with room for names if there are few heads, else one line per layer.
-const FEW_HEADS = 16;
 const HEADS_A_LINE = 12;  // without layers
 
 // A head as a small picture.

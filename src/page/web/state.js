@@ -5,8 +5,8 @@
 const MOST_STEP_WORDS = 64;
 const SMALL_SCREEN = 620;
 const opensOnSteps = page.steps.length && page.query_count <= MOST_STEP_WORDS && window.innerWidth > SMALL_SCREEN;
-const MANY_HEADS = 16;  // more are best seen all at once
-const opensOnLayers = !page.beside && window.innerWidth > SMALL_SCREEN && (page.report?.summaries.length ?? 0) > MANY_HEADS;
+const FEW_HEADS = 16;  // more are best seen all at once
+const opensOnLayers = !page.beside && window.innerWidth > SMALL_SCREEN && (page.report?.summaries.length ?? 0) > FEW_HEADS;
 const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_count - 1), key: 0 };
 const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
