@@ -23,6 +23,7 @@ using detail::cpu::Path;
 /// In the order of Path.
 inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "decode, pairs of bf16",
+                                                            "decode, int4 as bytes",
                                                             "decode, keys by matrix tiles",
                                                             "packed panels",
                                                             "packed KV blocks",
@@ -128,7 +129,7 @@ class PathWatch {
     std::cout << "paths taken on " << isa << ":\n";
     for (auto p = static_cast<std::size_t>(first); p <= static_cast<std::size_t>(last); ++p) {
       const auto path = static_cast<Path>(p);
-      if ((path == Path::decode_pairs && isa != "avx512bf16") ||
+      if (path == Path::decode_digits || (path == Path::decode_pairs && isa != "avx512bf16") ||
           (path == Path::matrix_keys && !isa.starts_with("amx") && isa != "neonbf16") ||
           (path == Path::packed_pairs && !multiplies_bf16(isa)) ||
           (path >= Path::backward_matrix_tiles && path <= Path::backward_matrix_modified &&

@@ -1,5 +1,5 @@
 #define HEED_ISA avx512
-#include "attention/isa/simd_avx512.hpp"
+#include "attention/isa/simd_bytes_avx512.hpp"
 //
 #include "attention/isa/target.hpp"
 #include "attention/isa/units.hpp"

@@ -53,6 +53,8 @@ constexpr std::array kFeatures{
     Feature{"avx512bw", [] { return __builtin_cpu_supports("avx512bw") != 0; }},
     Feature{"avx512dq", [] { return __builtin_cpu_supports("avx512dq") != 0; }},
     Feature{"avx512vl", [] { return __builtin_cpu_supports("avx512vl") != 0; }},
+    Feature{"avx512_vbmi", [] { return __builtin_cpu_supports("avx512vbmi") != 0; }},
+    Feature{"avx512_vnni", [] { return __builtin_cpu_supports("avx512vnni") != 0; }},
     Feature{"avx512_bf16", [] { return __builtin_cpu_supports("avx512bf16") != 0; }},
     Feature{"amx_tile", [] { return has_amx(kAmxTile); }},
     Feature{"amx_bf16", [] { return has_amx(kAmxBf16); }},

@@ -40,6 +40,7 @@ cpu::Arguments lower(const Problem& p) {
                     static_cast<float>(1 / (1 - p.dropout.probability)), p.dropout.seed, p.dropout.offset,
                     p.dropout.place};
   call.ahead = cpu::read_ahead(cpu::processor_vendor());
+  call.has_byte_dots = cpu::processor_has("avx512_vnni") && cpu::processor_has("avx512_vbmi");
   return call;
 }
 

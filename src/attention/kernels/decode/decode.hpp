@@ -3,243 +3,17 @@
 // blocks are read before their values, because memory is faster the longer it is read in order.
 #pragma once
 
-#include "attention/kernels/decode/decode_rows.hpp"
+#include "attention/kernels/decode/decode_products.hpp"
 #include "attention/kernels/softmax/epilogue.hpp"
 #include "attention/kernels/softmax/softmax.hpp"
 #include "attention/kernels/softmax/value_block.hpp"
+#if defined(HEED_BYTE_DOTS)
+#include "attention/kernels/decode/digit_blocks.hpp"
+#else
+#include "attention/kernels/decode/no_digits.hpp"
+#endif
 
 namespace heed::detail::HEED_ISA {
-
-/// The rows to be read next, in reading order: `count` rows of this tensor, then rows of the other. Reading a
-/// row prefetches one further on, so that memory is never idle.
-struct StreamPrefetch {
-  HeadRows rows;
-  std::int64_t first, bytes;  // the first row of the block; bytes per row
-  std::int64_t count;
-  std::int64_t ahead;
-  bool to_first_cache;
-  HeadRows next;  // the other tensor
-  std::int64_t next_first, next_bytes;
-
-  template <int kLocality>
-  HEED_INLINE void fetch_row(std::int64_t at) const {
-    const char* from =
-        at < count ? rows.address_ahead(first + at) : next.address_ahead(next_first + at - count);
-    const std::int64_t size = at < count ? bytes : next_bytes;
-    for (std::int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(from + byte, 0, kLocality);
-  }
-};
-
-/// The prefetches of one of `passes` passes over a panel of `keys` keys, which begins at row `panel` of the
-/// stream. One or two passes wait for memory, so the first prefetches the row `ahead` rows further on. With
-/// more passes, each prefetches its share of the next panel, which is then read from the second-level cache.
-/// So memory works during all passes.
-class PassPrefetch {
- public:
-  PassPrefetch(const StreamPrefetch& stream, std::int64_t panel, std::int64_t keys, std::int64_t pass,
-               std::int64_t passes)
-      : stream_(stream) {
-    if (passes <= 2) {
-      interval_ = pass == 0 ? 1 : INT64_MAX;
-      row_ = panel + stream.ahead;
-    } else {
-      shares_ = true;
-      interval_ = passes;
-      row_ = panel + keys + (pass * keys + passes - 1) / passes;
-    }
-    wait_ = interval_;
-  }
-
-  /// Call once per key.
-  HEED_INLINE void fetch() {
-    if (--wait_ > 0) return;
-    wait_ = interval_;
-    if (stream_.to_first_cache && !shares_)
-      stream_.fetch_row<3>(row_++);
-    else
-      stream_.fetch_row<2>(row_++);
-  }
-
- private:
-  const StreamPrefetch& stream_;
-  std::int64_t row_, interval_, wait_;
-  bool shares_ = false;
-};
-
-inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int64_t bytes) {
-  return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
-}
-
-/// Describes `count` rows from `key` on, followed by rows of `next` from `next_key` on.
-inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
-                                      std::int64_t width, std::int64_t count, const HeadRows& next,
-                                      std::int64_t next_key, std::int64_t next_width) {
-  const std::int64_t bytes = rows.bytes_of(width);
-  return {rows,
-          key,
-          bytes,
-          count,
-          rows_ahead(ahead, rows.tensor.dtype, bytes),
-          ahead.to_first_cache,
-          next,
-          next_key,
-          next.bytes_of(next_width)};
-}
-
-/// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
-/// place. kLanes / kRows keys are processed at a time. Each query and key have their own accumulator, and a
-/// transposition sums the lanes. So a score does not depend on what is computed beside it. Queries have the
-/// format that keys are read in. `offset` [kRows], if not null, is added to their products. Returns false if
-/// a score is not finite, or larger than weights can be computed from; a partial sum that overflowed makes it
-/// not finite.
-template <class Format, int kRows, class Rows>
-bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
-                   std::int64_t ldq, const float* offset, float (&scores)[kTileRows][kPanel],
-                   std::int64_t done, PassPrefetch& prefetch) {
-  constexpr int kKeys = kLanes / kRows;
-  constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
-  std::uint32_t in_range = kAll;
-  alignas(64) float offsets[kLanes];
-  for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
-  for (std::int64_t k = 0; k < count; k += kKeys) {
-    Vf acc[kLanes];
-    typename Rows::Row from[static_cast<std::size_t>(kKeys)];
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) acc[i] = zero();
-#pragma GCC unroll 16
-    for (int i = 0; i < kKeys; ++i) {
-      from[i] = keys.row(smaller(k + i, count - 1));
-      prefetch.fetch();
-    }
-    for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
-      const float* q = query + d / Format::kElements;
-#pragma GCC unroll 16
-      for (int i = 0; i < kKeys; ++i) {
-        Vf x[std::size_t{Rows::kParts}];
-        keys.load(from[i], keys.column(d), x);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-          for (int part = 0; part < Rows::kParts; ++part)
-            acc[r * kKeys + i] =
-                Format::multiply_add(x[part], load(q + r * ldq + part * kLanes), acc[r * kKeys + i]);
-      }
-    }
-    const Vf product = sum_each(acc);
-    const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(scale));
-    in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
-    alignas(64) float lane[kLanes];
-    store(lane, score);
-    for (int r = 0; r < kRows; ++r)
-      for (std::int64_t i = 0; i < kKeys && done + k + i < kPanel; ++i)
-        scores[r][done + k + i] = lane[r * kKeys + i];
-  }
-  return in_range == kAll;
-}
-
-/// The same for any number of rows from 1 to kTileRows.
-template <class Format, class Rows>
-auto decode_scores_of(std::int64_t rows) {
-  return rows == 1   ? decode_scores<Format, 1, Rows>
-         : rows == 2 ? decode_scores<Format, 2, Rows>
-                     : decode_scores<Format, kTileRows, Rows>;
-}
-
-/// Loads kParts vectors as PairRows has them, or as they are; and stores them.
-template <int kParts>
-HEED_INLINE void load_parts(const float* from, Vf* to) {
-  if constexpr (kParts == 2)
-    split_pairs(load(from), load(from + kLanes), to[0], to[1]);
-  else
-    to[0] = load(from);
-}
-template <int kParts>
-HEED_INLINE void store_parts(float* to, const Vf* from) {
-  if constexpr (kParts == 2) {
-    Vf a, b;
-    join_pairs(from[0], from[1], a, b);
-    store(to, a);
-    store(to + kLanes, b);
-  } else {
-    store(to, from[0]);
-  }
-}
-
-/// Adds weights [kRows][ldw] x values [count] to output [kRows][ldo], one value after the other. The values
-/// are kVectors vectors wide from `column` on, and are read in place.
-template <int kRows, int kVectors, class Rows>
-void decode_values(const Rows& values, std::int64_t column, std::int64_t count, const float* weights,
-                   std::int64_t ldw, float* output, std::int64_t ldo, PassPrefetch prefetch) {
-  Vf acc[static_cast<std::size_t>(kRows)][static_cast<std::size_t>(kVectors)];
-  typename Rows::Column columns[static_cast<std::size_t>(kVectors)];
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) columns[v] = values.column(column + v * kLanes);
-  constexpr int kParts = Rows::kParts;
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v += kParts) load_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
-  for (std::int64_t k = 0; k < count; ++k) {
-    Vf weight[static_cast<std::size_t>(kRows)];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * ldw + k]);
-    const typename Rows::Row row = values.row(k);
-    prefetch.fetch();
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v += kParts) {
-      Vf x[std::size_t{kParts}];
-      values.load(row, columns[v], x);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 2
-        for (int part = 0; part < kParts; ++part)
-          acc[r][v + part] = mul_add(weight[r], x[part], acc[r][v + part]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; v += kParts) store_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
-}
-
-template <int kRows, class Rows>
-auto decode_values_of(std::int64_t vectors) {
-  constexpr int kWide = Rows::template kVectors<kRows>;
-  return vectors >= kWide && kWide >= 4 ? decode_values<kRows, kWide, Rows>
-         : vectors >= 4 && kWide > 4    ? decode_values<kRows, 4, Rows>
-         : vectors >= 2                 ? decode_values<kRows, 2, Rows>
-                                        : decode_values<kRows, Rows::kParts, Rows>;
-}
-
-/// KV blocks whose keys are read before their values, limited to keys that some row may see.
-struct DecodeBlock {
-  std::int64_t key;    // the first key, within the segment
-  std::int64_t count;  // number of keys
-  StreamPrefetch keys, values;
-};
-
-inline DecodeBlock decode_block(const TaskContext& context, std::int64_t key, std::int64_t end) {
-  const std::int64_t count = smaller(kDecodeKvBlocks * kKvBlock, smaller(context.w.group[0].end, end) - key);
-  const KvSource& kv = context.kv;
-  const std::int64_t depth = context.w.depth;
-  const std::int64_t value_dim = context.call.value_dim;
-  return {key, count,
-          stream_prefetch(context.call.ahead, kv.keys, key, depth, count, kv.values, key, value_dim),
-          stream_prefetch(context.call.ahead, kv.values, key, value_dim, count, kv.keys, key + count, depth)};
-}
-
-/// The part of a KV block of `block`: its keys [begin, end), counted from the block's first key.
-inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& block, std::int64_t kv_block) {
-  const std::int64_t low = larger(0, context.w.group[0].begin - block.key) / kPanel * kPanel;
-  return {larger(low, kv_block * kKvBlock), smaller(block.count, (kv_block + 1) * kKvBlock)};
-}
-
-/// Rows of a panel, converted to floats because some of them are no codes.
-inline FloatRows<DType::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
-                                        std::int64_t count) {
-  const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
-  return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
-}
 
 /// Computes scores of up to kTileRows rows from `row` on against a panel's keys, from key `first` of the
 /// segment on.
@@ -290,47 +64,6 @@ void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64
     softmax_scores(state, row, block.key + at, scores, weights + row * kKvBlock + done, done, !in_range);
   }
   add_panel_statistics(state, 0, state.padded_rows, block.key + at, weights + done, count);
-}
-
-/// Number of column panels that `vectors` vectors make, each at most `wide` vectors.
-inline std::int64_t panels_of(std::int64_t vectors, std::int64_t wide) {
-  const std::int64_t rest = vectors % wide;
-  return vectors / wide + (wide > 4 && rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
-}
-
-/// Adds the weights of kRows rows from `row` on, for a panel, times its values.
-template <int kRows, class Rows>
-void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
-                        std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
-  const Workspace& w = state.w;
-  constexpr std::int64_t kWide = Rows::template kVectors<kRows>;
-  const std::int64_t vectors = w.value_columns / kLanes;
-  const std::int64_t panels = panels_of(vectors, kWide);
-  std::int64_t pass = row / Rows::kValueRows * panels;
-  for (std::int64_t v = 0; v < vectors; ++pass) {
-    const std::int64_t left = vectors - v;
-    const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
-    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count, weights + row * kKvBlock + at % kKvBlock,
-                                        kKvBlock, w.partial + row * w.value_columns + v * kLanes,
-                                        w.value_columns,
-                                        {block.values, at, count, pass, row_passes * panels});
-    v += here;
-  }
-}
-
-/// Adds the weights of all rows for a panel times its values.
-template <class Rows>
-void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
-                        std::int64_t count, const float* weights) {
-  constexpr int kMax = Rows::kValueRows;
-  const std::int64_t passes = (state.rows + kMax - 1) / kMax;
-  for (std::int64_t row = 0; row < state.rows; row += kMax) {
-    const std::int64_t here = smaller(kMax, state.rows - row);
-    const auto add = here == 1   ? add_values_of_rows<1, Rows>
-                     : here == 2 ? add_values_of_rows<2, Rows>
-                                 : add_values_of_rows<kMax, Rows>;
-    add(state, values, block, at, count, weights, row, passes);
-  }
 }
 
 template <DType kType, RowFormat kCodes>
@@ -424,7 +157,10 @@ void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
   const DecodeBlock& block = step.block;
   const KeyRange kv_block = decode_kv_block(state, block, c);
   float* weights = decode_weights(state, c);
-  for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
+  const bool by_digits = kCodes == RowFormat::int4 && multiplies_digits(state);
+  if constexpr (kHasByteDots && kCodes == RowFormat::int4)
+    if (by_digits) weights_by_digits(state, block, c * kKvBlock, kv_block, weights);
+  for (std::int64_t at = kv_block.begin; at < kv_block.end && !by_digits; at += kPanel)
     decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
                                                 weights);
   const std::int64_t key = block.key + c * kKvBlock;
@@ -438,6 +174,11 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   const KeyRange kv_block = decode_kv_block(state, step.block, c);
   float* weights = decode_weights(state, c);
   follow_shifts(state, kv_block, step.shifts[c], weights);
+  if constexpr (kHasByteDots && kCodes == RowFormat::int4)
+    if (multiplies_digits(state)) {
+      add_values_by_digits(state, step.block, c * kKvBlock, kv_block, weights);
+      return add_partial(state);
+    }
   // Values of earlier keys in the first panel, which no row sees, may be infinite. Codes are finite.
   const std::int64_t seen = kCodes == RowFormat::floats ? state.w.group[0].begin - step.block.key : 0;
   for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel) {

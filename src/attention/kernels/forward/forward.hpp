@@ -114,7 +114,10 @@ AttendStep decode_kernel_for(TaskState& state) {
     count_path(call.paths, Path::decode_pairs);
     return attend_decode<DType::bf16, Format>;
   } else {
-    if (state.kv.codes != nullptr) return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
+    if (state.kv.codes != nullptr) {
+      if (multiplies_digits(state)) count_path(call.paths, Path::decode_digits);
+      return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
+    }
     if (are_pair_rows(call.key.dtype, call.head_dim)) split_decode_queries(state);
     return call.key.dtype == DType::f32    ? attend_decode<DType::f32, Format>
            : call.key.dtype == DType::bf16 ? attend_decode<DType::bf16, Format>

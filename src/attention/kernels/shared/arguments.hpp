@@ -82,6 +82,7 @@ struct Arguments : ProblemShape, ScoreRules, ResultOutputs, RowNotes {
   Drop dropout;
   KeptWeights kept;
   ReadAhead ahead;
+  bool has_byte_dots;       ///< the processor has dot products of bytes
   bool keeps_task_weights;  ///< forward_received() takes the call; the rows of a task are of one head
   bool keeps_row_sums;      ///< RowNotes get memory for shifts and sums before forward() runs
   std::int64_t* paths;      ///< [kPaths], counted for tests; else nullptr

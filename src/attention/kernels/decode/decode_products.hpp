@@ -1,0 +1,206 @@
+// Products of few query rows with keys and values that are read in place, a panel at a time.
+#pragma once
+
+#include "attention/kernels/decode/decode_rows.hpp"
+#include "attention/kernels/decode/pass_prefetch.hpp"
+#include "attention/kernels/softmax/workspace.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
+/// place. kLanes / kRows keys are processed at a time. Each query and key have their own accumulator, and a
+/// transposition sums the lanes. So a score does not depend on what is computed beside it. Queries have the
+/// format that keys are read in. `offset` [kRows], if not null, is added to their products. Returns false if
+/// a score is not finite, or larger than weights can be computed from; a partial sum that overflowed makes it
+/// not finite.
+template <class Format, int kRows, class Rows>
+bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
+                   std::int64_t ldq, const float* offset, float (&scores)[kTileRows][kPanel],
+                   std::int64_t done, PassPrefetch& prefetch) {
+  constexpr int kKeys = kLanes / kRows;
+  constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
+  std::uint32_t in_range = kAll;
+  alignas(64) float offsets[kLanes];
+  for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
+  for (std::int64_t k = 0; k < count; k += kKeys) {
+    Vf acc[kLanes];
+    typename Rows::Row from[static_cast<std::size_t>(kKeys)];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) acc[i] = zero();
+#pragma GCC unroll 16
+    for (int i = 0; i < kKeys; ++i) {
+      from[i] = keys.row(smaller(k + i, count - 1));
+      prefetch.fetch();
+    }
+    for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
+      const float* q = query + d / Format::kElements;
+#pragma GCC unroll 16
+      for (int i = 0; i < kKeys; ++i) {
+        Vf x[std::size_t{Rows::kParts}];
+        keys.load(from[i], keys.column(d), x);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+          for (int part = 0; part < Rows::kParts; ++part)
+            acc[r * kKeys + i] =
+                Format::multiply_add(x[part], load(q + r * ldq + part * kLanes), acc[r * kKeys + i]);
+      }
+    }
+    const Vf product = sum_each(acc);
+    const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(scale));
+    in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
+    alignas(64) float lane[kLanes];
+    store(lane, score);
+    for (int r = 0; r < kRows; ++r)
+      for (std::int64_t i = 0; i < kKeys && done + k + i < kPanel; ++i)
+        scores[r][done + k + i] = lane[r * kKeys + i];
+  }
+  return in_range == kAll;
+}
+
+/// The same for any number of rows from 1 to kTileRows.
+template <class Format, class Rows>
+auto decode_scores_of(std::int64_t rows) {
+  return rows == 1   ? decode_scores<Format, 1, Rows>
+         : rows == 2 ? decode_scores<Format, 2, Rows>
+                     : decode_scores<Format, kTileRows, Rows>;
+}
+
+/// Loads kParts vectors as PairRows has them, or as they are; and stores them.
+template <int kParts>
+HEED_INLINE void load_parts(const float* from, Vf* to) {
+  if constexpr (kParts == 2)
+    split_pairs(load(from), load(from + kLanes), to[0], to[1]);
+  else
+    to[0] = load(from);
+}
+template <int kParts>
+HEED_INLINE void store_parts(float* to, const Vf* from) {
+  if constexpr (kParts == 2) {
+    Vf a, b;
+    join_pairs(from[0], from[1], a, b);
+    store(to, a);
+    store(to + kLanes, b);
+  } else {
+    store(to, from[0]);
+  }
+}
+
+/// Adds weights [kRows][ldw] x values [count] to output [kRows][ldo], one value after the other. The values
+/// are kVectors vectors wide from `column` on, and are read in place.
+template <int kRows, int kVectors, class Rows>
+void decode_values(const Rows& values, std::int64_t column, std::int64_t count, const float* weights,
+                   std::int64_t ldw, float* output, std::int64_t ldo, PassPrefetch prefetch) {
+  Vf acc[static_cast<std::size_t>(kRows)][static_cast<std::size_t>(kVectors)];
+  typename Rows::Column columns[static_cast<std::size_t>(kVectors)];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) columns[v] = values.column(column + v * kLanes);
+  constexpr int kParts = Rows::kParts;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; v += kParts) load_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
+  for (std::int64_t k = 0; k < count; ++k) {
+    Vf weight[static_cast<std::size_t>(kRows)];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * ldw + k]);
+    const typename Rows::Row row = values.row(k);
+    prefetch.fetch();
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; v += kParts) {
+      Vf x[std::size_t{kParts}];
+      values.load(row, columns[v], x);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part)
+          acc[r][v + part] = mul_add(weight[r], x[part], acc[r][v + part]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; v += kParts) store_parts<kParts>(output + r * ldo + v * kLanes, &acc[r][v]);
+}
+
+template <int kRows, class Rows>
+auto decode_values_of(std::int64_t vectors) {
+  constexpr int kWide = Rows::template kVectors<kRows>;
+  return vectors >= kWide && kWide >= 4 ? decode_values<kRows, kWide, Rows>
+         : vectors >= 4 && kWide > 4    ? decode_values<kRows, 4, Rows>
+         : vectors >= 2                 ? decode_values<kRows, 2, Rows>
+                                        : decode_values<kRows, Rows::kParts, Rows>;
+}
+
+/// KV blocks whose keys are read before their values, limited to keys that some row may see.
+struct DecodeBlock {
+  std::int64_t key;    // the first key, within the segment
+  std::int64_t count;  // number of keys
+  StreamPrefetch keys, values;
+};
+
+inline DecodeBlock decode_block(const TaskContext& context, std::int64_t key, std::int64_t end) {
+  const std::int64_t count = smaller(kDecodeKvBlocks * kKvBlock, smaller(context.w.group[0].end, end) - key);
+  const KvSource& kv = context.kv;
+  const std::int64_t depth = context.w.depth;
+  const std::int64_t value_dim = context.call.value_dim;
+  return {key, count,
+          stream_prefetch(context.call.ahead, kv.keys, key, depth, count, kv.values, key, value_dim),
+          stream_prefetch(context.call.ahead, kv.values, key, value_dim, count, kv.keys, key + count, depth)};
+}
+
+/// The part of a KV block of `block`: its keys [begin, end), counted from the block's first key.
+inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& block, std::int64_t kv_block) {
+  const std::int64_t low = larger(0, context.w.group[0].begin - block.key) / kPanel * kPanel;
+  return {larger(low, kv_block * kKvBlock), smaller(block.count, (kv_block + 1) * kKvBlock)};
+}
+
+/// Rows of a panel, converted to floats because some of them are no codes.
+inline FloatRows<DType::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
+                                        std::int64_t count) {
+  const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
+  return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
+}
+
+/// Number of column panels that `vectors` vectors make, each at most `wide` vectors.
+inline std::int64_t panels_of(std::int64_t vectors, std::int64_t wide) {
+  const std::int64_t rest = vectors % wide;
+  return vectors / wide + (wide > 4 && rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
+}
+
+/// Adds the weights of kRows rows from `row` on, for a panel, times its values.
+template <int kRows, class Rows>
+void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
+                        std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
+  const Workspace& w = state.w;
+  constexpr std::int64_t kWide = Rows::template kVectors<kRows>;
+  const std::int64_t vectors = w.value_columns / kLanes;
+  const std::int64_t panels = panels_of(vectors, kWide);
+  std::int64_t pass = row / Rows::kValueRows * panels;
+  for (std::int64_t v = 0; v < vectors; ++pass) {
+    const std::int64_t left = vectors - v;
+    const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
+    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count, weights + row * kKvBlock + at % kKvBlock,
+                                        kKvBlock, w.partial + row * w.value_columns + v * kLanes,
+                                        w.value_columns,
+                                        {block.values, at, count, pass, row_passes * panels});
+    v += here;
+  }
+}
+
+/// Adds the weights of all rows for a panel times its values.
+template <class Rows>
+void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
+                        std::int64_t count, const float* weights) {
+  constexpr int kMax = Rows::kValueRows;
+  const std::int64_t passes = (state.rows + kMax - 1) / kMax;
+  for (std::int64_t row = 0; row < state.rows; row += kMax) {
+    const std::int64_t here = smaller(kMax, state.rows - row);
+    const auto add = here == 1   ? add_values_of_rows<1, Rows>
+                     : here == 2 ? add_values_of_rows<2, Rows>
+                                 : add_values_of_rows<kMax, Rows>;
+    add(state, values, block, at, count, weights, row, passes);
+  }
+}
+
+}  // namespace heed::detail::HEED_ISA

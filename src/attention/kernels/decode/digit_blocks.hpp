@@ -1,0 +1,80 @@
+// KV blocks of a cache of int4, by digits. The last rows of a sequence are still floats and are multiplied as
+// such, like values whose weights have no digits.
+#pragma once
+
+#include "attention/kernels/decode/decode_products.hpp"
+#include "attention/kernels/decode/digits.hpp"
+#include "attention/kernels/softmax/row_statistics.hpp"
+#include "attention/kernels/softmax/softmax.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+inline constexpr bool kHasByteDots = true;
+
+/// How many of the keys [first, first + count) are codes. They precede the floats.
+inline std::int64_t coded_keys(const TaskContext& state, std::int64_t first, std::int64_t count) {
+  const CodedRows rows = coded_rows_of(state, true);
+  while (count > 0 && rows.position(first + count - 1) >= rows.sequence.coded) --count;
+  return count;
+}
+
+/// Scores of up to kTileRows rows from `row` on for keys of a KV block, whose key 0 is key `key` of the
+/// segment, from floats.
+inline void score_as_floats(const TaskState& state, std::int64_t key, const KeyRange& range, std::int64_t row,
+                            std::int64_t rows, BlockScores& scores) {
+  const StreamPrefetch nothing = {};
+  for (std::int64_t at = range.begin, end = at; at < range.end; at = end) {
+    end = smaller(range.end, round_up(at + 1, kPanel));
+    alignas(64) float tile[kTileRows][kPanel];
+    PassPrefetch prefetch(nothing, 0, 0, 1, 2);
+    const bool in_range = decode_scores_of<F32Format, FloatRows<DType::f32>>(rows)(
+        mixed_rows(state, true, key + at, end - at), end - at, state.w.depth, state.call.log2_scale,
+        state.queries.data + row * state.queries.stride, state.queries.stride, nullptr, tile, 0, prefetch);
+    scores.in_range[row / kTileRows] &= in_range;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t k = at; k < end; ++k) *scores.row(row + r, k) = tile[r][k - at];
+  }
+}
+
+/// Computes the weights of all rows for KV block `kv_block` of `block`, which begins `start` keys after it.
+inline void weights_by_digits(TaskState& state, const DecodeBlock& block, std::int64_t start,
+                              const KeyRange& kv_block, float* weights) {
+  BlockScores scores;
+  for (bool& in_range : scores.in_range) in_range = true;
+  const std::int64_t key = block.key + start;
+  const KeyRange keys = {kv_block.begin - start, kv_block.end - start};
+  const std::int64_t floats = keys.begin + coded_keys(state, key + keys.begin, keys.end - keys.begin);
+  for (std::int64_t at = keys.begin; at < keys.end; at += kPanel)
+    for (std::int64_t r = 0; r < state.padded_rows; ++r)
+      for (std::int64_t k = 0; k < kPanel; k += kLanes) store(scores.row(r, at) + k, zero());
+  PassPrefetch prefetch(block.keys, kv_block.begin, kv_block.end - kv_block.begin, 0, 1);
+  score_coded_keys(state, key, {keys.begin, floats}, scores, prefetch);
+  for (std::int64_t row = 0; row < state.rows && floats < keys.end; row += kTileRows)
+    score_as_floats(state, key, {floats, keys.end}, row, smaller(kTileRows, state.rows - row), scores);
+  for (std::int64_t at = keys.begin; at < keys.end; at += kPanel) {
+    for (std::int64_t row = 0; row < state.padded_rows; row += kTileRows)
+      softmax_scores(state, row, key + at,
+                     reinterpret_cast<float(&)[kTileRows][kPanel]>(scores.panels[at / kPanel][row]),
+                     weights + row * kKvBlock + at, at, !scores.in_range[row / kTileRows]);
+    add_panel_statistics(state, 0, state.padded_rows, key + at, weights + at, smaller(kPanel, keys.end - at));
+  }
+}
+
+/// Adds the weights of all rows times the values of the same KV block to the partial sums.
+inline void add_values_by_digits(const TaskState& state, const DecodeBlock& block, std::int64_t start,
+                                 const KeyRange& kv_block, const float* weights) {
+  const std::int64_t key = block.key + start;
+  const KeyRange keys = {kv_block.begin - start, kv_block.end - start};
+  const std::int64_t floats = keys.begin + coded_keys(state, key + keys.begin, keys.end - keys.begin);
+  PassPrefetch prefetch(block.values, kv_block.begin, kv_block.end - kv_block.begin, 0, 1);
+  add_coded_values(state, key, {keys.begin, floats}, weights, prefetch,
+                   [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+                     add_values_of_rows<1>(state, mixed_rows(state, false, key + begin, end - begin), block,
+                                           start + begin, end - begin, weights, row, 2);
+                   });
+  if (floats < keys.end)
+    add_rows_of_values(state, mixed_rows(state, false, key + floats, keys.end - floats), block,
+                       start + floats, keys.end - floats, weights);
+}
+
+}  // namespace heed::detail::HEED_ISA

@@ -1,0 +1,84 @@
+// Prefetches of the rows that the decode kernel reads next.
+#pragma once
+
+#include "attention/kernels/softmax/workspace.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// The rows to be read next, in reading order: `count` rows of this tensor, then rows of the other. Reading a
+/// row prefetches one further on, so that memory is never idle.
+struct StreamPrefetch {
+  HeadRows rows;
+  std::int64_t first, bytes;  // the first row of the block; bytes per row
+  std::int64_t count;
+  std::int64_t ahead;
+  bool to_first_cache;
+  HeadRows next;  // the other tensor
+  std::int64_t next_first, next_bytes;
+
+  template <int kLocality>
+  HEED_INLINE void fetch_row(std::int64_t at) const {
+    const char* from =
+        at < count ? rows.address_ahead(first + at) : next.address_ahead(next_first + at - count);
+    const std::int64_t size = at < count ? bytes : next_bytes;
+    for (std::int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(from + byte, 0, kLocality);
+  }
+};
+
+/// The prefetches of one of `passes` passes over a panel of `keys` keys, which begins at row `panel` of the
+/// stream. One or two passes wait for memory, so the first prefetches the row `ahead` rows further on. With
+/// more passes, each prefetches its share of the next panel, which is then read from the second-level cache.
+/// So memory works during all passes.
+class PassPrefetch {
+ public:
+  PassPrefetch(const StreamPrefetch& stream, std::int64_t panel, std::int64_t keys, std::int64_t pass,
+               std::int64_t passes)
+      : stream_(stream) {
+    if (passes <= 2) {
+      interval_ = pass == 0 ? 1 : INT64_MAX;
+      row_ = panel + stream.ahead;
+    } else {
+      shares_ = true;
+      interval_ = passes;
+      row_ = panel + keys + (pass * keys + passes - 1) / passes;
+    }
+    wait_ = interval_;
+  }
+
+  /// Call once per key.
+  HEED_INLINE void fetch() {
+    if (--wait_ > 0) return;
+    wait_ = interval_;
+    if (stream_.to_first_cache && !shares_)
+      stream_.fetch_row<3>(row_++);
+    else
+      stream_.fetch_row<2>(row_++);
+  }
+
+ private:
+  const StreamPrefetch& stream_;
+  std::int64_t row_, interval_, wait_;
+  bool shares_ = false;
+};
+
+inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int64_t bytes) {
+  return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
+}
+
+/// Describes `count` rows from `key` on, followed by rows of `next` from `next_key` on.
+inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
+                                      std::int64_t width, std::int64_t count, const HeadRows& next,
+                                      std::int64_t next_key, std::int64_t next_width) {
+  const std::int64_t bytes = rows.bytes_of(width);
+  return {rows,
+          key,
+          bytes,
+          count,
+          rows_ahead(ahead, rows.tensor.dtype, bytes),
+          ahead.to_first_cache,
+          next,
+          next_key,
+          next.bytes_of(next_width)};
+}
+
+}  // namespace heed::detail::HEED_ISA
