@@ -18,8 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Texts that a page opens with, for words and for characters. The model copies from earlier in both, so that one
-// other word changes its prediction.
+// Texts that a page opens with, for words and for characters. The model copies from earlier in both, so that
+// one other word changes its prediction.
 constexpr std::string_view kFirstWords = "the red fox met the blue fish and then the red";
 constexpr std::string_view kFirstCharacters = "Anna had a red hat. One day Anna took the ";
 

@@ -1,4 +1,4 @@
-// What invites to type: a change, with what the model will then expect, and what it writes on. All is run before it is told.
+// A hint to change the text, with what the model will then expect, and the text that the model writes on. Both are run first.
 const MOST_TRIED = 6;  // runs of the model for one hint
 const LEAST_SURE = 0.5;  // a hint with a smaller probability surprises nobody
 const THINGS = [['hat', 'key'], ['key', 'hat'], ['cup', 'kite'], ['kite', 'cup']];  // of the stories in models/stories
@@ -44,7 +44,7 @@ function* showHint() {
 }
 const changeTo = (text) => change({ text, word: LAST });
 
-// What the model writes after the chosen word if each time the likeliest token is taken.
+// The continuation after the chosen word. Each time the likeliest token is taken.
 function* showWriting() {
   const host = byId('writing');
   if (!host) return;
