@@ -1,6 +1,6 @@
 // The page: the typed text and the switches, and everything computed from them.
 const SHOWN_EXPECTED = 5;
-const LEAST_EXPECTED = 0.0005;  // less is 0.0 %
+const LEAST_EXPECTED = 0.01;  // less is told together
 const byId = (id) => document.getElementById(id);
 const EXAMPLES = [...new Set([page.text, ...(isSymbols ? ['to be or not to be or', 'A B C D A B C']
   : ['Once a fox met the old owl. The fox was ', 'The green boat was all that Ida '])])].filter((text) => !tokensOf(text).said);
