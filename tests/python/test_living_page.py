@@ -4,6 +4,8 @@ import json
 import math
 import pathlib
 import re
+import shutil
+import subprocess
 import urllib.parse
 
 import numpy
@@ -356,8 +358,9 @@ def test_little_is_blank_beside_the_steps(living, browser, model):
     assert card - part < 250 and card - steps < 400
 
 
-def test_a_phone_shows_every_percentage(heed, tmp_path):
-    heed("explain", "--model", "induction", "--html", "life.html")
+@pytest.mark.parametrize("model,count", [("induction", 3), ("stories", 42)])
+def test_a_phone_shows_every_percentage(heed, tmp_path, model, count):
+    heed("explain", "--model", model, "--html", "life.html")
     with Browser(width=500, height=844) as phone:
         phone.resize(390, 844)
         phone.open((tmp_path / "life.html").as_uri())
@@ -367,8 +370,11 @@ def test_a_phone_shows_every_percentage(heed, tmp_path):
         shares = phone.run("""return [...document.querySelectorAll('.flow-end .share')].map((share) => {
             const box = share.getBoundingClientRect();
             return [box.left, box.right, share.textContent]; })""")
-        assert len(shares) == 3 and all(left < begin and end <= right for begin, end, _ in shares)
+        assert len(shares) == count and all(left < begin and end <= right for begin, end, _ in shares)
         assert all(re.fullmatch(r"[\d.]+ %", text) for *_, text in shares)
+        words = place(phone, "#words")
+        chosen = place(phone, "#words [aria-checked=true]")
+        assert words[1] <= chosen[1] and chosen[3] <= words[3] + 1  # scrolled into sight
         assert phone.errors() == []
 
 
@@ -549,8 +555,20 @@ def test_nothing_is_cut_or_touches(living, browser, width):
     boxes = browser.run("""return [...document.querySelectorAll('.flow-head, #flow .flow-heading')].map((one) => {
         const {left, right, top, bottom} = one.getBoundingClientRect(); return [left, right, top, bottom]; })""")
     host = place(browser, "#flow")
+    rows = len({place(browser, css)[3] // 20 for css in ("#controls .slider", "#controls .choice")})
     browser.resize(1360, 900)
+    assert rows == 1 or width < 1280
     assert cut == []
     assert all(host[0] - 1 <= left and right <= host[2] + 1 for left, right, *_ in boxes)
     assert not [(a, b) for n, a in enumerate(boxes) for b in boxes[:n]
                 if a[0] < b[1] and b[0] < a[1] and a[2] + 3 < b[3] and b[2] + 3 < a[3]]
+
+
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="the package poppler-utils is not installed")
+def test_prints_no_map_in_two_pieces_and_no_controls(living, browser, tmp_path):
+    living()
+    browser.print(tmp_path / "life.pdf")
+    text = subprocess.run(["pdftotext", "-layout", tmp_path / "life.pdf", "-"], check=True, capture_output=True, text=True).stdout
+    beginning, = [paper for paper in text.split("\f") if "Empty cells are below" in paper]
+    assert "looks at fox most" in re.sub(r"\s+", " ", beginning)  # it stands below the map
+    assert not re.search("Temperature|switch all|All at once|Do it", text)

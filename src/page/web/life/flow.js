@@ -55,8 +55,9 @@ function flowPlan(width) {
   measuring.font = FLOW_FONT;
   const longest = Math.max(...now.labels.map((label) => measuring.measureText(label).width), 30);
   const word = Math.min(narrow ? 54 : 110, longest + 12);
-  const end = narrow ? 112 : 210;
-  const gap = Math.max(narrow ? 24 : 46, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
+  const least = narrow ? 12 : 46;  // pixels between columns
+  const end = narrow ? within(width - word * (page.layers + 1) - least * page.layers, 88, 112) : 210;
+  const gap = Math.max(least, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
   const height = now.labels.length > MOST_TALL_ROWS ? 17 : narrow ? 22 : 25;
   const left = (column) => column * (word + gap);
   return { narrow, word, end, gap, height, left, width: left(page.layers) + word + end,

@@ -57,6 +57,8 @@ function showWords() {
     'data-kind': 'row', 'data-key': 'word-' + row,
     'aria-checked': String(row === now.row), tabindex: row === now.row ? 0 : -1,
     onclick: () => chooseWord(row) }, label)));
+  const chosen = host.children[now.row];
+  if (chosen) host.scrollTop = chosen.offsetTop - host.offsetTop - host.clientHeight / 2;
 }
 
 function onWordKey(event) {
