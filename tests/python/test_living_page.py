@@ -343,9 +343,35 @@ def test_the_story_takes_all_heads_away_that_copy(living, browser, oracle):
     weights, logits, numbers = oracle.run(WORDS.split(), off=every)
     assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
     assert browser.text('[data-layer="1"]') == "switch all on"
+    told = browser.text("#story")
+    assert "The 4 heads that copy are off. With them the model expects not" in told and "no head fetches what followed or₂" in told
+    before, left = [float(share) for share in re.findall(r"([\d.]+) %", told)]
+    assert abs(before - shares[0]) <= 0.051 and abs(left - share_of(oracle, every, "not")) <= 0.051
+    assert "The heads that copy (1.0, 1.1, 1.2, 1.3) are off: this is a guess." in browser.text("#expected")
     switch(browser, '[data-layer="1"]')
     weights, logits, numbers = oracle.run(WORDS.split())
     assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
+
+
+@pytest.mark.parametrize("text,off", [(FIRST, ""), (FIRST, "1.0,1.1,1.2,1.3"), (FIRST, "0.3"), ("x y y x y x x", "")])
+def test_the_story_says_that_it_copies_only_where_it_does(living, browser, text, off):
+    living()
+    words = text.split()
+    rows = [row for row, word in enumerate(words) if word in words[:row]]
+    shown = browser.wait("""const found = [];
+        for (const row of arguments[0]) {
+          location.hash = `thought=3&word=${row}&off=${arguments[1]}&text=${encodeURIComponent(arguments[2])}`;
+          await new Promise((done) => addEventListener('hashchange', done, {once: true}));
+          found.push(['#expected li .bar-name', '#story'].map((css) => document.querySelector(css).innerText));
+        }
+        return found;""", rows, off, text)
+    for row, (expected, told) in zip(rows, shown, strict=True):
+        followed = any(words[place:place + 2] == [words[row], expected] for place in range(row))
+        assert ("it has copied" in told) == (followed and not off.startswith("1")), told
+        assert ("so it is a guess" in told) == (not followed and not off.startswith("1")), told
+        assert ("heads that copy are off" in told) == off.startswith("1")
+        fetched = re.search(r"fetches says: (\w+?)[₀-₉]*\.", told)
+        assert not fetched or fetched[1] == expected
 
 
 @pytest.mark.parametrize("model", ["induction", "stories"])

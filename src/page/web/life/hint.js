@@ -24,7 +24,7 @@ const known = (id) => !isSymbols || now.ids.includes(id);
 // The first change after which the model expects something else and is sure of it.
 function* showHint() {
   const host = byId('hint');
-  host.hidden = !now.found || now.row < now.ids.length - 1 || now.said || areOff(everyHead);
+  host.hidden = !now.found || now.row < now.ids.length - 1 || now.said || areOff(everyHead) || copyingIsOff();
   if (host.hidden) return;
   const isFresh = isNew(now.row);
   const expected = best();
@@ -53,6 +53,7 @@ function* showWriting() {
   while (made.length < MOST_WRITTEN && ids.length < page.context) {
     const { id } = bestAfter({ ids }, ids.length - 1);
     yield;
+    host.parentElement.hidden = !known(id) && !made.length;
     if (!known(id)) break;
     ids.push(id);
     made.push(isSymbols ? textOf(id, now) : page.tokenizer.characters[id]);

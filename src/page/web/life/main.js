@@ -82,6 +82,7 @@ const put = (host, ...children) => host.replaceChildren(...children.filter(Boole
 
 function tellAlone() {
   const guess = isSymbols ? ` A guess among ${page.tokenizer.symbols} symbols is right in ${percent(1 / page.tokenizer.symbols)}.` : '';
+  if (!areOff(everyHead)) return element('p', { class: 'alone' }, `The heads that copy (${copying.join(', ')}) are off: this is a guess.`);
   return element('p', { class: 'alone' }, `All ${everyHead.length} heads are off. The model sees only `, element('b', { class: 'query' },
     now.labels[now.row]), ` and its place, and no other ${unit}: it can only guess.${guess}`);
 }
@@ -100,7 +101,7 @@ function showExpected() {
       element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},
         percent(probability))))),
     hidden > 0 && element('p', { class: 'soft' }, `All others: ${percent(hidden)}`),
-    areOff(everyHead) ? tellAlone() : element('p', {}, 'It writes on: ', element('b', { id: 'writing' }, '…')),
+    areOff(everyHead) || copyingIsOff() ? tellAlone() : element('p', {}, 'It writes on: ', element('b', { id: 'writing' }, '…')),
     expected.some(({ id }) => !known(id)) && element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.'));
   tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
 }

@@ -46,26 +46,40 @@ function tellCopy() {
   if (isNew(now.row)) return tellNew();
   const { id, probability } = best();
   const { key } = mostAttended(induction);
-  const copied = now.ids[key] === id;
-  return [copied ? ['The value that it fetches says: ', wordAt(key), '. '] : '', 'The model expects ', element('b', {},
-    textOf(id, now)), ' ', number(percent(probability)),
-    copied ? '. It has copied what followed the last time. It can do so with words that it has never seen.'
-      : '. Nothing is there to copy, so it can only guess.'];
+  const followed = now.ids.some((one, place) => place < now.row && one === now.ids[now.row] && now.ids[place + 1] === id);
+  const expects = ['The model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)), '. '];
+  if (copyingIsOff()) return [expects, 'The heads that copy are off, so it can only guess.'];
+  if (!followed) return [expects, 'That has not followed ', wordAt(now.row), ' before, so it is a guess.'];
+  return [now.ids[key] === id && ['The value that it fetches says: ', wordAt(key), '. '], expects,
+    'That followed an earlier ', wordAt(now.row), ': it has copied. It can do so with words that it has never seen.'];
+}
+
+const copying = induction ? headsThat(induction.layer, INDUCTION).sort().map((head) => headLabel(induction.layer, head)) : [];
+const copyingIsOff = () => isSymbols && copying.length > 0 && areOff(copying);
+const switchCopying = () => element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch',
+  onclick: () => switchHeads(copying) }, `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`);
+
+// What the model expects with the copying heads, and what is left of that.
+function tellLost() {
+  const { id, probability } = expectedAfter(run(now.ids, { ...state, off: switched(copying) }), now.row, state.answer)[0];
+  const left = expectedAfter(now.found, now.row, state.answer).find((one) => one.id === id).probability;
+  return [`The ${copying.length} heads that copy are off. With them the model expects `, element('b', {}, textOf(id, now)), ' ',
+    number(percent(probability)), '. Without them no head fetches what followed ', wordAt(now.row), ' the last time, and ',
+    element('b', {}, textOf(id, now)), ' gets ', number(percent(left)), '. ', switchCopying()];
 }
 
 function tellProof() {
   if (isNew(now.row)) return tellNew();
+  if (copyingIsOff()) return tellLost();
   const { id, probability } = best();
   const without = (names, layer, words) => [number(percent(areOff(names) ? probability : otherwise(names, layer, id))),
     ` without ${words}`];
-  const copying = headsThat(induction.layer, INDUCTION).sort().map((head) => headLabel(induction.layer, head));
   const others = copying.length > 1 ? `all ${copying.length} heads of layer ${induction.layer} that copy` : '';
   return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ',
     without([previous.name], previous.layer, inWords(previous.name)), others ? ', ' : ', and ',
     without([induction.name], induction.layer, inWords(induction.name)),
     others && [', and ', without(copying, induction.layer, others)], '. ',
-    element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch', onclick: () => switchHeads(copying) },
-      `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`)];
+    switchCopying()];
 }
 
 const THE_STORY = [
