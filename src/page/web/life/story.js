@@ -59,7 +59,7 @@ const copyingIsOff = () => isSymbols && copying.length > 0 && areOff(copying);
 const switchCopying = () => element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch',
   onclick: () => switchHeads(copying) }, `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`);
 
-// What the model expects with the copying heads, and what is left of that.
+// The prediction with the copying heads, and its probability without them.
 function tellLost() {
   const { id, probability } = expectedAfter(run(now.ids, { ...state, off: switched(copying) }), now.row, state.answer)[0];
   const left = expectedAfter(now.found, now.row, state.answer).find((one) => one.id === id).probability;
