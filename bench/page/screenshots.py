@@ -29,7 +29,7 @@ PICTURES = [
     ("map", TWICE, "#view=map&theme=light", (1280, 860)),
     ("map-dark", TWICE, "#view=map&theme=dark", (1280, 860)),
     ("phone", TWICE, "#view=map&theme=light", (390, 844)),
-    ("living", ["explain", "--model", "induction"], "#theme=dark&thought=2", (1280, 760)),
+    ("living", ["explain", "--model", "induction"], "#theme=dark&thought=2", (1280, 836)),
 ]
 
 

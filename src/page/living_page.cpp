@@ -18,7 +18,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kFirstText = "Life is short, eat dessert first, Life is short, eat";
+// Texts that a page opens with, for words and for characters. The model copies from earlier in both, so that
+// one other word changes its prediction.
+constexpr std::string_view kFirstWords = "the red fox met the blue fish and then the red";
+constexpr std::string_view kFirstCharacters = "Anna had a red hat. One day Anna took the ";
 
 void check_size(const nn::LanguageModelConfig& config) {
   const std::int64_t count = nn::parameter_count(config);
@@ -121,7 +124,8 @@ Json about(const TrainedModel& trained, const LivingPage& page, const std::strin
 
 void write_living_page(const std::string& path, const TrainedModel& trained, const LivingPage& page) {
   check_size(trained.model.config);
-  const std::string text = page.text.empty() ? readable(trained, kFirstText) : page.text;
+  const std::string_view first = trained.tokenizer.is_symbols() ? kFirstWords : kFirstCharacters;
+  const std::string text = page.text.empty() ? readable(trained, first) : page.text;
   (void)ids_of(trained, text);  // throws if the text is wrong
   std::vector<detail::PageBlock> blocks;
   nn::LanguageModel model = trained.model;

@@ -4,6 +4,8 @@ import json
 import math
 import pathlib
 import re
+import shutil
+import subprocess
 import urllib.parse
 
 import numpy
@@ -132,8 +134,13 @@ def test_a_full_context_has_its_numbers_row_by_row(living, browser, heed):
     text = " ".join(f"w{i % 27}" for i in range(64))
     living(fragment="#shown=2.1&layer=0&word=40&text=" + text.replace(" ", "+"))
     told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)
-    shown = browser.run("return [...document.querySelectorAll('table.keys .weight')].map((cell) => cell.textContent)")
-    assert all(map(close, shown, told["heads"][2]["weights"][40])) and len(shown) == 64
+    shown = browser.run("""return Object.fromEntries([...document.querySelectorAll('table.keys [data-key]')].map(
+        (line) => [line.dataset.key, line.querySelector('.weight').textContent]))""")
+    weights = told["heads"][2]["weights"][40]
+    assert sorted(map(int, shown)) == list(range(64)) and all(close(shown[str(key)], weight) for key, weight in enumerate(weights))
+    folded = browser.run("return [...document.querySelectorAll('details [data-key]')].map((line) => Number(line.dataset.key))")
+    assert len(folded) == 54 and max(weights[key] for key in folded) <= sorted(weights)[-10]
+    assert close(re.search(r"54 other words, together (\S+)", browser.text(".walk-steps summary"))[1], sum(weights[key] for key in folded))
     shown = shown_next(browser)
     assert shown[:27] == [None] * 27
     assert [token for token, _ in shown[27:]] == [one["token"] for one in told["next"][27:]]
@@ -167,7 +174,7 @@ def test_a_new_word_is_answered_in_grey_that_there_is_nothing_to_copy(living, br
     assert colour_of(browser, "#expected p") == colour_of(browser, "#flow .flow-end.new text") == grey
     browser.wait("await new Promise((done) => setTimeout(done, 400))")  # until heads report on the prediction
     for part in ("#expected", "#story", "#heads"):
-        assert "%" not in browser.text(part)
+        assert "%" not in browser.text(part), part
     assert f"{last} is new" in browser.text("#story")
     assert "After a new word they mean nothing" in browser.text("#walk")
 
@@ -228,6 +235,7 @@ def oracle():
 
 
 WORDS = "to be or not to be or"
+FIRST = "the red fox met the blue fish and then the red"  # what the page opens with
 
 
 @pytest.mark.parametrize("temperature", [0.3, 2.5])
@@ -277,9 +285,9 @@ def test_each_head_says_what_the_prediction_would_be_without_it(living, browser,
         assert abs(float(shown.rstrip(" %")) - wanted) <= 0.051
 
 
-@pytest.mark.parametrize("text", ["Life is short eat dessert first Life is short eat", WORDS, "the cat sat"])
+@pytest.mark.parametrize("text", [FIRST, WORDS, "the cat sat"])
 def test_heads_have_the_names_that_the_command_gives_them_for_this_text(living, browser, heed, text):
-    living(*([] if text.startswith("Life") else [text]))
+    living(*([] if text == FIRST else [text]))
     assert browser.run("return document.getElementById('typed').value") == text
     told = json.loads(heed("explain", "--model", "induction", "--json", text).stdout)["heads"]
     names = browser.run("""return Object.fromEntries([...document.querySelectorAll('.head-card')].map((card) =>
@@ -287,7 +295,7 @@ def test_heads_have_the_names_that_the_command_gives_them_for_this_text(living, 
     assert names == {head["label"]: head["looks_like"] for head in told}
     browser.run("document.querySelector('[data-key=story-next]').click()")
     settle(browser)
-    assert "Head 0.3 looks one word back" in browser.text("#story")  # whatever the text shows about it
+    assert "Layer 0, head 3 looks one word back" in browser.text("#story")  # whatever the text shows about it
 
 
 def test_parameters_are_counted_once(living, browser, heed):
@@ -309,12 +317,12 @@ def place(browser, css):
 def test_a_switch_stands_apart_from_what_the_model_says_without_its_head(living, browser):
     living()
     browser.wait("while (!document.querySelector('[data-without=\"1.3\"]')) await new Promise((done) => setTimeout(done, 20))")
-    assert browser.text('[data-head="0.0"] .without').startswith("if off: dessert ")
+    assert browser.text('[data-head="0.0"] .without').startswith("if off: fox ")
     assert place(browser, '[data-head="0.0"] .without')[1] >= place(browser, '[data-head="0.0"] .switch')[3]
     switch(browser, '[data-head="0.0"] .switch input')
     browser.wait("while (!document.querySelector('[data-without=\"1.3\"]')) await new Promise((done) => setTimeout(done, 20))")
     browser.wait("await new Promise((done) => setTimeout(done, 300))")
-    assert browser.text('[data-head="0.0"] .without').startswith("if on: dessert ")
+    assert browser.text('[data-head="0.0"] .without').startswith("if on: fox ")
 
 
 def share_of(oracle, off, word):
@@ -327,7 +335,7 @@ def test_the_story_takes_all_heads_away_that_copy(living, browser, oracle):
     living(WORDS, fragment="#thought=4")
     every = [(1, head) for head in range(4)]
     shares = [float(share) for share in re.findall(r"([\d.]+) %", browser.text("#story"))]
-    best = int(re.search(r"without head 1\.(\d)", browser.text("#story"))[1])
+    best = int(re.search(r"without layer 1, head (\d)", browser.text("#story"))[1])
     for share, off in zip(shares, [[], [(0, 3)], [(1, best)], every], strict=True):
         assert abs(share - share_of(oracle, off, "not")) <= 0.051
     assert "without all 4 heads of layer 1 that copy" in browser.text("#story") and shares[3] < 10 < shares[2]
@@ -335,22 +343,50 @@ def test_the_story_takes_all_heads_away_that_copy(living, browser, oracle):
     weights, logits, numbers = oracle.run(WORDS.split(), off=every)
     assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
     assert browser.text('[data-layer="1"]') == "switch all on"
+    told = browser.text("#story")
+    assert "The 4 heads that copy are off. With them the model expects not" in told and "no head fetches what followed or₂" in told
+    before, left = [float(share) for share in re.findall(r"([\d.]+) %", told)]
+    assert abs(before - shares[0]) <= 0.051 and abs(left - share_of(oracle, every, "not")) <= 0.051
+    assert "The heads that copy (1.0, 1.1, 1.2, 1.3) are off: this is a guess." in browser.text("#expected")
     switch(browser, '[data-layer="1"]')
     weights, logits, numbers = oracle.run(WORDS.split())
     assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
 
 
-def test_little_is_blank_beside_the_steps(living, browser):
+@pytest.mark.parametrize("text,off", [(FIRST, ""), (FIRST, "1.0,1.1,1.2,1.3"), (FIRST, "0.3"), ("x y y x y x x", "")])
+def test_the_story_says_that_it_copies_only_where_it_does(living, browser, text, off):
     living()
+    words = text.split()
+    rows = [row for row, word in enumerate(words) if word in words[:row]]
+    shown = browser.wait("""const found = [];
+        for (const row of arguments[0]) {
+          location.hash = `thought=3&word=${row}&off=${arguments[1]}&text=${encodeURIComponent(arguments[2])}`;
+          await new Promise((done) => addEventListener('hashchange', done, {once: true}));
+          found.push(['#expected li .bar-name', '#story'].map((css) => document.querySelector(css).innerText));
+        }
+        return found;""", rows, off, text)
+    for row, (expected, told) in zip(rows, shown, strict=True):
+        followed = any(words[place:place + 2] == [words[row], expected] for place in range(row))
+        assert ("it has copied" in told) == (followed and not off.startswith("1")), told
+        assert ("so it is a guess" in told) == (not followed and not off.startswith("1")), told
+        assert ("heads that copy are off" in told) == off.startswith("1")
+        fetched = re.search(r"fetches says: (\w+?)[₀-₉]*\.", told)
+        assert not fetched or fetched[1] == expected
+
+
+@pytest.mark.parametrize("model", ["induction", "stories"])
+def test_little_is_blank_beside_the_steps(living, browser, model):
+    living(model=model)
     browser.resize(1280, 900)
     settle(browser)
-    bottoms = [place(browser, css)[3] for css in (".walk-map .scrolled", ".walk-steps li:last-child")]
+    card, part, steps = [place(browser, css)[3] for css in ("#walk", ".why-part", ".walk-steps li:last-child")]
     browser.resize(1360, 900)
-    assert abs(bottoms[0] - bottoms[1]) < 400
+    assert card - part < 250 and card - steps < 400
 
 
-def test_a_phone_shows_every_percentage(heed, tmp_path):
-    heed("explain", "--model", "induction", "--html", "life.html")
+@pytest.mark.parametrize("model,count", [("induction", 3), ("stories", 42)])
+def test_a_phone_shows_every_percentage(heed, tmp_path, model, count):
+    heed("explain", "--model", model, "--html", "life.html")
     with Browser(width=500, height=844) as phone:
         phone.resize(390, 844)
         phone.open((tmp_path / "life.html").as_uri())
@@ -360,8 +396,11 @@ def test_a_phone_shows_every_percentage(heed, tmp_path):
         shares = phone.run("""return [...document.querySelectorAll('.flow-end .share')].map((share) => {
             const box = share.getBoundingClientRect();
             return [box.left, box.right, share.textContent]; })""")
-        assert len(shares) == 4 and all(left < begin and end <= right for begin, end, _ in shares)
+        assert len(shares) == count and all(left < begin and end <= right for begin, end, _ in shares)
         assert all(re.fullmatch(r"[\d.]+ %", text) for *_, text in shares)
+        words = place(phone, "#words")
+        chosen = place(phone, "#words [aria-checked=true]")
+        assert words[1] <= chosen[1] and chosen[3] <= words[3] + 1  # scrolled into sight
         assert phone.errors() == []
 
 
@@ -370,7 +409,7 @@ def test_the_story_and_its_lines_follow_the_copied_word(living, browser):
     switch(browser, "[data-key=story-next]")
     switch(browser, "[data-key=story-next]")
     story = browser.text("#story")
-    assert "Head 1." in story and "not" in story and "has noted or₁" in story
+    assert "Layer 1, head " in story and "not" in story and "has noted or₁" in story
     lines = browser.run("return [...document.querySelectorAll('.line.followed')].map((line) => line.dataset.line)")
     assert "1 6 3" in lines and "0 3 2" in lines  # or₂ reads "not", which has read or₁
     switch(browser, "[data-key=story-next]")
@@ -445,11 +484,12 @@ def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text
     living(text, model=model)
     for layer, head, row in asked:
         choose(browser, layer, head, row)
-        weights = browser.run("return [...document.querySelectorAll('table.keys tr[data-key] .weight')].map((one) => one.textContent)")
-        key = max(range(row + 1), key=lambda place: number(weights[place]))
+        weights = browser.run("""return [...document.querySelectorAll('table.keys [data-key]')].map(
+            (line) => [Number(line.dataset.key), line.querySelector('.weight').textContent])""")
+        key = max(weights, key=lambda one: (number(one[1]), -one[0]))[0]
         told = json.loads(heed("why", f"#{row}", f"#{key}", "--head", f"{layer}.{head}", "--model", model, "--top", 4,
                                "--json", text).stdout)
-        words = browser.run("return document.querySelector('table.why').closest('li').querySelector('p').innerText")
+        words = browser.run("return document.querySelector('.why-part p').innerText")
         score = number(re.search(r"Its score ([+−][\d.]+) is a sum", words)[1])
         assert score == pytest.approx(told["score"], abs=5.1e-3)
         for side, where in (("key_parts", "there"), ("query_parts", "here")):
@@ -476,3 +516,85 @@ def test_has_no_reason_where_there_is_one_key(living, browser):
     for row, tables in ((0, 0), (1, 1)):
         choose(browser, 1, 0, row)
         assert browser.run("return document.querySelectorAll('table.why').length") == tables
+
+
+def wait_for(browser, script):
+    browser.wait(f"for (let turn = 0; turn < 400 && !({script}); turn++) await new Promise((done) => setTimeout(done, 20))")
+
+
+@pytest.mark.parametrize("model", ["induction", "stories"])
+def test_opens_with_a_change_that_does_what_the_hint_says(living, browser, model):
+    living(model=model)
+    wait_for(browser, "!document.getElementById('hint').hidden")
+    hint = browser.text("#hint-text")
+    there, before = re.fullmatch(r"Try: write \w+ in place of .*\w+\. The model will then expect (\w+) instead of (\w+)\.", hint).groups()
+    assert browser.text("#expected li:first-child .bar-name") == before != there
+    switch(browser, "#hint-do")
+    assert browser.text("#expected li:first-child .bar-name") == there
+    wait_for(browser, f"document.getElementById('hint-text').textContent.endsWith('expect {before} instead of {there}.')")
+    switch(browser, "#hint-do")
+    assert browser.text("#expected li:first-child .bar-name") == before
+
+
+@pytest.mark.parametrize("model,tokens", [("induction", 5), ("stories", 24)])
+def test_it_writes_on_as_the_command_does(living, browser, heed, model, tokens):
+    living(model=model)
+    text = browser.run("return document.getElementById('typed').value")
+    told = heed("generate", model, "--prompt", text, "--tokens", tokens, "--temperature", 0).stdout
+    wanted = told[len(text):].strip() if model == "stories" else " ".join(told.split()[-5:])
+    wait_for(browser, f"document.getElementById('writing').textContent.length >= {len(wanted)}")
+    assert browser.text("#writing").removesuffix("…").strip() == wanted
+
+
+def test_all_heads_off_leaves_a_guess_and_says_why(living, browser, oracle):
+    every = [(layer, head) for layer in range(2) for head in range(4)]
+    living(WORDS)
+    wait_for(browser, "document.querySelector('[data-without=all]')")
+    assert abs(float(browser.text("[data-without=all]").rstrip(" %")) - share_of(oracle, every, "not")) <= 0.051
+    switch(browser, "[data-key=all-heads]")
+    weights, logits, numbers = oracle.run(WORDS.split(), off=every)
+    assert_shows(browser, weights, oracle.following(logits, numbers), words=WORDS.split())
+    said = browser.text("#expected .alone")
+    assert "All 8 heads are off. The model sees only or₂ and its place" in said and "right in 1.6 %" in said
+    assert browser.text("[data-key=all-heads]") == "Switch all heads on"
+    switch(browser, "[data-key=all-heads]")
+    assert browser.text("#expected li:first-child .bar-name") == "not"
+
+
+def test_heads_have_one_name(living, browser):
+    """In full "layer 1, head 2", in short "1.2", as on the page of a report."""
+    living(fragment="#thought=9")
+    shown = browser.run("return document.body.innerText") + browser.run(
+        "return [...document.querySelectorAll('[aria-label]')].map((one) => one.ariaLabel).join(' ')")
+    assert not re.search(r"[Hh]ead \d+\.\d", shown)
+    assert all(re.search(r"[Ll]ayer \d, $", shown[:found.start()]) for found in re.finditer(r"head \d", shown))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_cut_or_touches(living, browser, width):
+    living()
+    browser.resize(width, 900)
+    settle(browser)
+    cut = browser.run("""return [...document.querySelectorAll('#about, .flow-head, .flow-heading, table.weights td, .vector-name')]
+        .filter((one) => one.clientWidth && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 2) || one.textContent.endsWith('…'))
+        .map((one) => one.textContent)""")
+    boxes = browser.run("""return [...document.querySelectorAll('.flow-head, #flow .flow-heading')].map((one) => {
+        const {left, right, top, bottom} = one.getBoundingClientRect(); return [left, right, top, bottom]; })""")
+    host = place(browser, "#flow")
+    rows = len({place(browser, css)[3] // 20 for css in ("#controls .slider", "#controls .choice")})
+    browser.resize(1360, 900)
+    assert rows == 1 or width < 1280
+    assert cut == []
+    assert all(host[0] - 1 <= left and right <= host[2] + 1 for left, right, *_ in boxes)
+    assert not [(a, b) for n, a in enumerate(boxes) for b in boxes[:n]
+                if a[0] < b[1] and b[0] < a[1] and a[2] + 3 < b[3] and b[2] + 3 < a[3]]
+
+
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="the package poppler-utils is not installed")
+def test_prints_no_map_in_two_pieces_and_no_controls(living, browser, tmp_path):
+    living()
+    browser.print(tmp_path / "life.pdf")
+    text = subprocess.run(["pdftotext", "-layout", tmp_path / "life.pdf", "-"], check=True, capture_output=True, text=True).stdout
+    beginning, = [paper for paper in text.split("\f") if "Empty cells are below" in paper]
+    assert "looks at fox most" in re.sub(r"\s+", " ", beginning)  # it stands below the map
+    assert not re.search("Temperature|switch all|All at once|Do it", text)

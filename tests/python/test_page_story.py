@@ -3,8 +3,10 @@
 import json
 import math
 import re
+import shlex
 import statistics
 
+import numpy
 import pytest
 import safetensors.numpy
 
@@ -63,7 +65,7 @@ def test_one_thought_at_a_time_shows_every_step_once(page, browser, arguments):
     assert len(told) == (8 if "--causal" in arguments else 7)
     everything = [name for _, names in told for name in names]
     left_out = {"ids", "context_ids"} | ({"merged"} if len(steps["weights"]) == 1 else set())
-    assert sorted(everything) == sorted({"flows", *steps} - left_out)
+    assert sorted(everything) == sorted({"flows", "root", *steps} - left_out)
     assert cards(browser) == everything
     press(browser, "next")
     assert cards(browser) == told[0][1]
@@ -125,18 +127,130 @@ def test_what_is_said_of_the_root_follows_from_the_numbers(page, browser, argume
         without = f"the softmax of {words[shown]} would give {raw:.4f} to one word; with it, {scaled:.4f}"
         assert (without in told) == (raw - scaled >= 0.1)
         assert ("the division changes no share by more than" in told) == (raw - scaled < 0.1)
-        slopes = re.search(r"the slope of the softmax, w \(1 − w\): (\S+) without the division, (\S+) with it", told)
+        slopes = re.search(r"The slope w \(1 − w\) is (\S+) without the division, (\S+) with it", told)
         assert (slopes is not None) == (raw - scaled >= 0.1 and raw * (1 - raw) < scaled * (1 - scaled))
         for slope, share in zip(slopes.groups() if slopes else [], (raw, scaled)):
             assert_shown(slope.replace("−", "-"), share * (1 - share))
     assert (found[most][0] - found[most][1] >= 0.1) == ("--key-dim" not in arguments)  # for d = 1 the root is 1
 
 
-def test_a_quotient_of_large_numbers_has_the_digits_of_its_result(page, browser):
-    page("Life is short, eat dessert first", fragment="#row=3&key=2")
-    shown = re.search(r"= ([\d.e+]+) / ([\d.e+]+)\s*= ([\d.]+)", browser.text("[data-part=weights] .sum"))
-    over, under, weight = map(float, shown.groups())
-    assert over > 1e6 and abs(over / under - weight) <= 1.5e-4
+LIFE = "Life is short, eat dessert first"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--heads", "4"], ["--causal", "--init", "torch"]])
+def test_a_quotient_has_the_digits_of_its_result(page, browser, arguments):
+    steps = page(LIFE, *arguments)
+    largest = 0
+    places = [(row, key) for row in range(6) for key in range(row + 1 if "--causal" in arguments else 6)]
+    told = browser.wait("""const found = [];
+        for (const [row, key] of arguments[0]) {
+          location.hash = `view=story&thought=${arguments[1]}&head=0&row=${row}&key=${key}`;
+          await new Promise((done) => addEventListener('hashchange', done, {once: true}));
+          found.push(document.querySelector('[data-part=weights] .sum').innerText);
+        }
+        return found;""", places, 6 if "--causal" in arguments else 5)
+    for (row, key), text in zip(places, told, strict=True):
+        over, under, weight = re.search(r"= ([\d.e+-]+) / ([\d.e+-]+)\s*= ([\d.e-]+)", text.replace("−", "-")).groups()
+        largest = max(largest, float(over))
+        assert_shown(weight, steps["weights"][0][row][key])
+        assert abs(float(over) / float(under) - float(weight)) <= (0.51e-4 if "e" not in weight else 0.0051 * float(weight))
+    assert (largest > 1e6) == (not arguments)
+
+
+def test_the_lesson_of_the_root_holds_for_vectors_drawn_at_random(page, browser):
+    """The table's means are those of many more vectors, drawn by NumPy."""
+    page(LIFE, fragment="#view=story&thought=4")
+    rows = browser.run("""return [...document.querySelectorAll('.root-table tbody tr')].map(
+        (row) => [...row.children].map((cell) => Number(cell.textContent)))""")
+    draw = numpy.random.default_rng(5).standard_normal
+    assert [row[0] for row in rows] == [1, 4, 16, 64, 256]
+    for d, spread, *found in rows:
+        scores = numpy.einsum("nd,nkd->nk", draw((4000, int(d))), draw((4000, 6, int(d))))
+        wanted = []
+        for by in (1, math.sqrt(d)):
+            powers = numpy.exp((scores - scores.max(1, keepdims=True)) / by)
+            share = powers.max(1) / powers.sum(1)
+            wanted += [share.mean(), (share * (1 - share)).mean()]
+        assert spread == pytest.approx(math.sqrt(d), rel=0.15)
+        assert found == pytest.approx(wanted, abs=0.04)
+    assert rows[-1][2] > 0.9 > 0.5 > rows[-1][4] and rows[-1][3] < 0.06 < 0.2 < rows[-1][5]
+
+
+def test_the_story_says_how_these_vectors_differ_from_random_ones(page, browser):
+    for arguments in ([], ["--heads", "4", "--causal"]):
+        steps = page(LIFE, *arguments, fragment="#view=story&thought=4&head=0")
+        told = browser.text(".story-text")
+        spread = statistics.pstdev(value for row in steps["scaled"][0] for value in row)
+        assert ("That is still far above 1, for these untrained" in told) == (spread > 2) == (not arguments)
+        squares = [statistics.fmean(value ** 2 for row in steps[name][0] for value in row) for name in ("query", "key")]
+        assert ("mean squares of {:.3g} and {:.3g}, and the vectors lie along few".format(*squares) in told) == (not arguments)
+        assert arguments or spread > 2 * math.sqrt(squares[0] * squares[1])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_collides_or_stands_empty(page, browser, width):
+    browser.resize(width, 900)
+    page(LIFE, fragment="#view=story&thought=1")
+    for thought in range(1, 8):
+        browser.run("location.hash = `view=story&thought=${arguments[0]}`", thought)
+        browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert browser.run("return [...document.querySelectorAll('.panel section')].some((part) => !part.hidden)")
+    browser.run("location.hash = 'view=story&thought=1'")
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    panel = browser.run("return document.querySelector('.panel').textContent")  # folded on a phone
+    assert "dessert1" in panel and "is row 1 of the table: −0.0770, −1.0205, −0.1690" in panel
+    assert browser.run("return Number(getComputedStyle(document.querySelector('.story [data-value=back]')).opacity)") < 0.6
+    browser.press(",")
+    assert browser.text(".stage h2").startswith("1. ")
+    browser.run("location.hash = 'view=story&thought=6&row=4'")
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    boxes = browser.run("""return [...document.querySelectorAll('.flows text')].map((one) => {
+        const {left, right, top, bottom} = one.getBoundingClientRect(); return [left, right, top, bottom]; })""")
+    assert len(boxes) == 13
+    assert not [1 for n, a in enumerate(boxes) for b in boxes[:n] if a[0] < b[1] and b[0] < a[1] and a[2] + 2 < b[3] and b[2] + 2 < a[3]]
+    browser.run("location.hash = 'view=story&thought=7'")
+    browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    browser.press(".")
+    assert browser.text(".stage h2").startswith("7. ")  # the last thought; "All at once" is a button
+    browser.run("document.querySelector('.notebooks').open = true")
+    assert browser.run("return document.documentElement.scrollWidth") == width
+    browser.resize(1360, 900)
+
+
+def test_each_step_of_the_notebooks_is_found(page, browser, heed, tmp_path):
+    """The command under a notebook writes a page on which a link leads to each of its steps. The example prints the names."""
+    page(LIFE, fragment="#view=story")
+    commands = browser.run("""return [...document.querySelectorAll('.notebook-command')].map((one) => one.textContent)""")
+    assert len(commands) == 5
+    elsewhere = {2: ["--heads 3", "--against OTHER_SENTENCE"], 3: ["examples/3_causal_head.cpp"]}
+    cards_of = {"W_": "query", "omega": "scores", "omega_x /": "scaled", "attention_weights": "weights", "masked_fill": "masked",
+                "scaled + mask": "masked", "linear_layer": "output", "embedded_sentence": "embeddings"}
+    for number, command in enumerate(commands, 1):
+        heed(*shlex.split(command)[1:])
+        browser.open((tmp_path / f"{number}.html").as_uri() + "#view=story")
+        lines = browser.run("""return [...document.querySelectorAll(`[data-notebook="${arguments[0]}"] li`)].map((line) =>
+            [line.querySelector('code').textContent, line.querySelector('a')?.getAttribute('href'), line.textContent])""", number)
+        assert [line for _, href, line in lines if not href and not any(line.endswith(where) for where in elsewhere.get(number, []))] == []
+        assert len([href for _, href, _ in lines if not href]) == len(elsewhere.get(number, []))
+        for names, href, _ in lines:
+            if not href:
+                continue
+            browser.run("location.hash = arguments[0]", href[1:])
+            browser.wait("await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            wanted = [card for name, card in cards_of.items() if name in names]
+            assert not wanted or set(wanted) & set(cards(browser)), (number, names)
+    steps = page("the quick brown fox jumps over a lazy dog", "--init", "normal", "--seed", "0")
+    assert steps["scores"][0][1][6] == pytest.approx(171.9292)  # omega_x of the second notebook
+
+
+def test_untrained_matrices_are_said_to_mean_nothing_yet(page, browser, tmp_path):
+    page(FOX, fragment="#view=story&thought=2")
+    assert "means nothing yet" in browser.text(".story-text")
+    parts = safetensors.numpy.load_file(tmp_path / "saved.safetensors")
+    safetensors.numpy.save_file({name: part for name, part in parts.items() if name.endswith((".weight", ".bias"))},
+                                tmp_path / "read.safetensors")
+    page(FOX, "--params", tmp_path / "read.safetensors", fragment="#view=story&thought=2")
+    assert "means nothing yet" not in browser.text(".story-text")
 
 
 def test_the_mask_says_what_it_hides(page, browser):

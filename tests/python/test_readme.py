@@ -70,6 +70,9 @@ def test_its_pictures_are_small_and_the_chart_is_what_the_figures_make():
     pictures = re.findall(r"!\[[^]]*\]\((.*?)\)", README)
     assert len(pictures) == 2
     assert all((ROOT / picture).stat().st_size < MOST_BYTES_OF_A_PICTURE for picture in pictures)
+    moving = (ROOT / pictures[0]).read_bytes()
+    assert pictures[0] == "docs/pictures/living.gif" and moving.startswith(b"GIF89a") and b"NETSCAPE2.0" in moving  # it repeats
+    assert moving.count(b"\x21\xf9\x04") >= 8  # frames
     subprocess.run([ROOT / "scripts" / "speed-chart", "--check"], check=True)
 
 

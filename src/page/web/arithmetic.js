@@ -56,6 +56,20 @@ function projection(name, word, source, now) {
   return sumOfProducts(name, left, terms, at(vector, row, c));
 }
 
+// The numbers of the words, and the first numbers of the chosen word's vector.
+const SHOWN_WORDS = 16;
+const SHOWN_NUMBERS = 6;
+function showNumbers(now) {
+  const ids = stepTensor('ids').values;
+  const vector = rowOf(stepMatrix('embeddings'), now.row);
+  const first = queryWords.map((_, i) => i).filter((i) => ids.indexOf(ids[i]) === i);
+  return [part('Each different word has a number', ['ids'], now,
+    element('table', {}, first.slice(0, SHOWN_WORDS).map((i) => element('tr', { class: ids[i] === ids[now.row] ? 'marked' : '' },
+      element('th', { scope: 'row' }, tokenText(page.query_tokens[i])), element('td', {}, String(ids[i]))))),
+    element('p', { class: 'sum' }, 'The vector of ', queryWord(now.row), ` is row ${ids[now.row]} of the table: ${Array.from(
+      vector.slice(0, SHOWN_NUMBERS), exact).join(', ')}${vector.length > SHOWN_NUMBERS ? ', …' : ''}`))];
+}
+
 function showProjections(now) {
   const source = page.cross ? 'context_embeddings' : 'embeddings';
   const made = [];
@@ -109,8 +123,8 @@ function showSoftmax(now) {
   const shown = (score) => (shift ? `${exact(score)} − ${factor(shift)}` : exact(score));
   const power = (score) => [element('i', {}, 'e'), element('sup', {}, shown(score))];
   const sum = scores.reduce((total, score) => total + Math.exp(score - shift), 0);
-  // Large numbers get as many digits as their quotient shows.
-  const parts = (value) => (value >= 1e6 ? value.toExponential(4) : exact(value));
+  // Six digits, so that their quotient has the digits that are shown of it.
+  const parts = (value) => (value >= 1e6 || value < 1e-3 ? minus(value.toExponential(5)) : value.toPrecision(6));
   const score = scores[now.key];
   const rows = heaviest(weights, now).map((j) => element('tr', { class: j === now.key ? 'marked' : '' },
     element('th', { scope: 'row' }, keyWords[j]), element('td', {}, isMasked(scores[j]) ? '−∞' : exact(scores[j])),
@@ -118,7 +132,7 @@ function showSoftmax(now) {
   const rest = weights.length - rows.length;
   return [part('Softmax: shares of 1', ['weights', 'masked'], now,
     element('p', { class: 'sum' }, element('i', {}, 'w'), ' = ',
-      isMasked(score) ? ['0 / ', exact(sum)] : [...power(score), ' / Σ ', element('i', {}, 'e'), element('sup', {}, 's'),
+      isMasked(score) ? ['0 / ', parts(sum)] : [...power(score), ' / Σ ', element('i', {}, 'e'), element('sup', {}, 's'),
         ` = ${parts(Math.exp(score - shift))} / ${parts(sum)}`],
       ' = ', element('output', { 'data-result': 'weights' }, exact(weights[now.key]))),
     element('table', { class: 'shares' }, element('thead', {}, element('tr', {}, element('th', {}, ''),
@@ -158,7 +172,7 @@ function showArithmetic(panel, now) {
   panel.replaceChildren(
     element('h2', {}, queryWord(now.row), ' → ', keyWord(now.key),
       headCount() > 1 && element('span', { class: 'soft' }, `head ${state.head}`)),
-    ...showProjections(now), ...showScore(now), ...showMask(now), ...showSoftmax(now), ...showContext(now),
+    ...(isStory() ? showNumbers(now) : []), ...showProjections(now), ...showScore(now), ...showMask(now), ...showSoftmax(now), ...showContext(now),
     ...showOutput(now));
   panel.scrollTop = kept;
 }

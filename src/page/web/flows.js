@@ -11,8 +11,8 @@ function flowsPicture(now, width) {
   const height = keys.length * FLOW_STEP + 8;
   const words = Math.min(0.3 * width, widest(keys.map((key) => keyWords[key])) + 14);
   const end = Math.min(0.34 * width, 170);
-  const [from, to, middle] = [words + 64, width - end, height / 2];
   const told = (key) => (isMasked(weights[key]) ? 'masked' : exact(weights[key]));
+  const [from, to, middle] = [words + widest(keys.map(told)) + 18, width - end, height / 2];
   const y = (place) => 4 + (place + 0.5) * FLOW_STEP;
   const text = (x, at, anchor, fill, content, bold = false) => drawn('text', { x, y: at, fill, 'text-anchor': anchor,
     'dominant-baseline': 'central', 'font-weight': bold ? 650 : 400 }, content);

@@ -165,13 +165,14 @@ const stepsView = {
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The arithmetic' });
     const flow = sections().map(([title, names]) => {
       // With one head, the merged context equals the context, so one picture is enough.
-      const shown = names.filter((name) => name === 'flows' || (steps[name] && !(name === 'merged' && headCount() === 1)));
+      const shown = names.filter((name) => STORY_CARDS[name] || (steps[name] && !(name === 'merged' && headCount() === 1)));
       if (!shown.length) return null;
       return element('section', { class: 'stage' }, element('h2', {}, title),
         isStory() && element('div', { class: 'story-text' }), element('div', { class: 'cards cards-' + shown.length },
-          shown.map((name) => (name === 'flows' ? flowsCard() : stepCard(steps[name], this.grids)))));
+          shown.map((name) => (STORY_CARDS[name]?.() ?? stepCard(steps[name], this.grids)))));
     });
-    host.append(this.strip, isStory() ? storyBar() : '', element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, flow), this.panel));
+    host.append(this.strip, isStory() ? storyBar() : '', element('div', { class: 'with-panel' },
+      element('div', { class: 'flow' }, flow, isStory() && notebooks()), this.panel));
     this.layOut();
   },
   layOut() {

@@ -1,13 +1,8 @@
 // The steps as a story, one thought at a time. state.thought counts from 1; 0 shows all at once. A thought is [title,
 // cards, parts of the panel, function that makes the text on the chosen words].
-const wholeMean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-function spread(values) {
-  const mean = wholeMean(values);
-  return Math.sqrt(wholeMean(values.map((value) => (value - mean) ** 2)));
-}
+const STORY_CARDS = { flows: () => flowsCard(), root: () => rootCard() };
+const isUntrained = page.about?.endsWith(', untrained.');
 const finite = (values) => Array.from(values).filter(Number.isFinite);
-// The largest share in the softmax of these scores.
-const largestShare = (scores) => 1 / scores.reduce((sum, score) => sum + Math.exp(score - Math.max(...scores)), 0);
 const allowedOf = (name, row) => Array.from(rowOf(stepMatrix(name), row)).filter((_, key) =>
   !steps.masked || !isMasked(at(stepMatrix('masked'), row, key)));
 
@@ -17,12 +12,13 @@ function sharesOf(row) {
   return { row, raw, scaled, lost: raw - scaled };
 }
 
+const MUCH = 2;
 const TELLING = 0.1;  // a smaller difference teaches nothing
 function tellShares({ row, raw, scaled }) {
   const told = ['Without the division, the softmax of ', queryWord(row), ` would give ${exact(raw)} to one word; with it, ${
     exact(scaled)}. `];
   const slope = (share) => share * (1 - share);
-  return slope(raw) >= slope(scaled) ? told : [...told, `Training changes a weight w by the slope of the softmax, w (1 − w): ${
+  return slope(raw) >= slope(scaled) ? told : [...told, `The slope w (1 − w) is ${
     exact(slope(raw))} without the division, ${exact(slope(scaled))} with it.`];
 }
 
@@ -30,10 +26,17 @@ function tellShares({ row, raw, scaled }) {
 // most.
 function tellRoot(now) {
   const d = stepMatrix('query').columns;
-  const spreads = ['scores', 'scaled'].map((name) => exact(spread(finite(stepMatrix(name).values))));
-  const begin = `A dot product sums ${d} products, so it grows like √${d} with their number. In this sentence the ` +
-    `scores of the head spread by ${spreads[0]} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are ` +
-    `scaled and spread by ${spreads[1]}. `;
+  const [raw, scaled] = ['scores', 'scaled'].map((name) => spread(finite(stepMatrix(name).values)));
+  const sizes = ['query', 'key'].map((name) => wholeMean(finite(stepMatrix(name).values).map((value) => value ** 2)));
+  const usual = Math.sqrt(sizes[0] * sizes[1]);  // the scaled spread of random vectors of these sizes
+  const begin = ['A dot product sums d products. It spreads by √d around 0 if the numbers are random with mean 0 and variance 1, as in ' +
+    'the table. Without the division, the softmax of long vectors gives nearly all to one key. Then its slope w (1 − w), with which ' +
+    'training changes a weight w, is nearly 0.', element('br'),
+  `This head has d = ${d}. Its scores spread by ${exact(raw)} around their mean; divided by √${d} = ${exact(Math.sqrt(d))} they are ` +
+    `scaled and spread by ${exact(scaled)}. `,
+  scaled > MUCH && `That is still far above 1, for ${isUntrained ? 'these untrained queries and keys' : 'these queries and keys'} ` +
+    `are not like the random ones: their numbers have mean squares of ${short(sizes[0])} and ${short(sizes[1])}` +
+    `${scaled > usual ? ', and the vectors lie along few directions' : ''}. `];
   const here = sharesOf(now.row);
   if (here.lost >= TELLING) return [begin, ...tellShares(here)];
   const most = queryWords.map((_, row) => sharesOf(row)).reduce((best, one) => (one.lost > best.lost ? one : best));
@@ -52,19 +55,20 @@ function tellMask(now) {
 }
 
 const thoughts = () => [
-  ['Words become vectors', ['embeddings', 'context_embeddings'], [],
+  ['Words become vectors', ['embeddings', 'context_embeddings'], ['ids'],
     () => ['Each word has a number, and each number a vector, its embedding. Words that are the same have the same vector. A ' +
       'whole model would add the position here; this single layer has no positions, so order counts only through a mask.']],
   ['Three matrices make three vectors', ['query', 'key', 'value'], ['query', 'key', 'value'],
     (now) => ['From the embedding of ', queryWord(now.row), ', the matrix ', formula('W_q'), ' makes a query: what ' +
       'the word looks for. ',
       formula('W_k'), ' makes the key that it is found by, ', formula('W_v'),
-      ' the value that it hands over. All words share the matrices of a head.']],
+      ' the value that it hands over. All words share the matrices of a head.',
+      isUntrained && ' Here they are random numbers, so what a word looks for means nothing yet; training gives it a meaning.']],
   ['A query meets every key', ['scores'], ['scores'],
     (now) => ['The score of ', queryWord(now.row), ' and ', keyWord(now.key),
       ` is the dot product of a query and a key: ${exact(at(stepMatrix('scores'), now.row, now.key))}. A row shows ` +
         `how well one word fits all the others.`]],
-  ['Why √d', ['scaled'], ['scaled', 'scores'], tellRoot],
+  ['Why √d', ['root', 'scaled'], ['scaled', 'scores'], tellRoot],
   steps.masked && ['The mask hides what comes later', ['masked'], ['masked', 'weights'], tellMask],
   ['Scores become shares', ['weights'], ['weights', 'masked'],
     (now) => ['The softmax turns a row of scores into weights that are above 0 and sum to 1. ', queryWord(now.row), ' gives ',
@@ -78,7 +82,8 @@ const thoughts = () => [
       'A whole model adds the output to the residual stream of its place and continues with the next layer; at the ' +
         'end it predicts the next word. ',
       'heed explain --model induction --html life.html writes such a model into a page.']],
-].filter((thought) => thought && thought[1].some((name) => steps[name]));
+].filter((thought) => thought && thought[1].some((name) => steps[name])).map(([title, cards, parts, text]) => [title, cards, parts,
+  (now) => text(now).filter(Boolean)]);
 
 const isStory = () => state.view === 'story';
 // The thoughts to show, each with its place.
@@ -109,9 +114,9 @@ function tellThoughts(host, panel, now) {
     section.hidden = shown.length === 1 && !shown[0][0][2].includes(section.dataset.part);
 }
 
-// Keys . and , turn to the next and the previous thought.
+// Keys . and , turn to the next and the previous thought, and stay at the last and the first.
 function turnThought(by) {
-  const count = thoughts().length + 1;
-  const thought = isStory() ? (state.thought + by + count) % count : Math.max(1, state.thought);
+  const last = thoughts().length;
+  const thought = Math.max(1, Math.min(last, isStory() ? Math.min(state.thought, last) + by : state.thought));
   if (page.steps.length) choose({ view: 'story', thought });
 }

@@ -4,6 +4,8 @@ const LEAST_LINE = 0.03;  // weight
 const LEAST_FOLLOWED = 0.05;
 const LINES_A_ROW = 4;
 const HEADING = 44;
+const MOST_TALL_ROWS = 28;
+const ROOM_FOR_NAME = 130;
 
 function svg(name, attributes = {}, ...children) {
   const made = document.createElementNS('http://www.w3.org/2000/svg', name);
@@ -53,9 +55,10 @@ function flowPlan(width) {
   measuring.font = FLOW_FONT;
   const longest = Math.max(...now.labels.map((label) => measuring.measureText(label).width), 30);
   const word = Math.min(narrow ? 54 : 110, longest + 12);
-  const end = narrow ? 112 : 210;
-  const gap = Math.max(narrow ? 24 : 46, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
-  const height = now.labels.length > 64 ? 17 : narrow ? 22 : 25;
+  const least = narrow ? 12 : 46;  // pixels between columns
+  const end = narrow ? within(width - word * (page.layers + 1) - least * page.layers, 88, 112) : 210;
+  const gap = Math.max(least, Math.min(260, (width - word * (page.layers + 1) - end) / page.layers));
+  const height = now.labels.length > MOST_TALL_ROWS ? 17 : narrow ? 22 : 25;
   const left = (column) => column * (word + gap);
   return { narrow, word, end, gap, height, left, width: left(page.layers) + word + end,
     y: (row) => HEADING + (row + 0.5) * height };
@@ -111,13 +114,12 @@ function flowEnd(plan, row) {
 }
 
 function flowHeadings(plan) {
-  const words = (column, text) => svg('text', { class: 'flow-heading', x: plan.left(column) + (column ? 4 : plan.word - 6),
-    y: HEADING - 10, 'text-anchor': column ? 'start' : 'end' }, cutTo(text, plan.word + 20));
-  return [words(0, unit + 's'), layers.map((layer) => {
+  return [svg('text', { class: 'flow-heading', x: plan.word - 6, y: HEADING - 10, 'text-anchor': 'end' }, 'reads'), layers.map((layer) => {
     const middle = plan.left(layer) + plan.word + plan.gap / 2;
     const head = state.shown[layer];
-    const off = state.off.has(`${layer}.${head}`) ? ', off' : '';
-    return [svg('text', { class: 'flow-head', x: middle, y: 14, 'text-anchor': 'middle' }, `head ${layer}.${head}${off}`),
+    const label = headLabel(layer, head);
+    const off = state.off.has(label) ? ', off' : '';
+    return [svg('text', { class: 'flow-head', x: middle, y: 14, 'text-anchor': 'middle' }, (plan.gap < ROOM_FOR_NAME ? label : inWords(label)) + off),
       !plan.narrow && svg('text', { class: 'flow-heading', x: middle, y: 30, 'text-anchor': 'middle' },
         cutTo(headName(layer, head), plan.gap))];
   }), svg('text', { class: 'flow-heading', x: plan.left(page.layers) + plan.word + 8, y: HEADING - 10 }, 'expects')];
@@ -135,12 +137,15 @@ function showFlow(host, shown) {
   const height = plan.y(now.labels.length) - plan.height / 2 + 4;
   const picture = svg('svg', { width: plan.width, height, viewBox: `0 0 ${plan.width} ${height}`, role: 'img',
     'aria-label': `Lines from each ${unit} to those it attends to, in ${layers.map((layer) =>
-      `head ${layer}.${state.shown[layer]}`).join(' and ')}` },
+      inWords(headLabel(layer, state.shown[layer]))).join(' and ')}` },
   flowRows(plan), flowLines(plan, shown), layers.concat(page.layers).map((column) => flowWords(plan, column)),
   now.labels.map((_, row) => flowEnd(plan, row)), flowHeadings(plan));
   picture.addEventListener('click', (event) => {
     const y = event.clientY - picture.getBoundingClientRect().y - HEADING;
     if (y >= 0) chooseWord(within(Math.floor(y / plan.height), 0, now.labels.length - 1));
   });
+  const kept = host.scrollTop;
   host.replaceChildren(picture);
+  const below = plan.y(now.row) + plan.height - host.clientHeight;
+  host.scrollTop = within(kept, below, plan.y(now.row) - HEADING);
 }

@@ -2,14 +2,14 @@
 const cards = new Map();  // "layer.head" -> {card, canvas, mark, pick, onOff, without}
 
 function headCard(layer, head) {
-  const name = `${layer}.${head}`;
+  const name = headLabel(layer, head);
   const canvas = element('canvas', { class: 'head-map', 'aria-hidden': 'true' });
   const mark = element('span', { class: 'head-row' });
   const pick = element('button', { type: 'button', class: 'head-pick', 'aria-pressed': 'false', onclick: () => showHead(layer,
     head) },
     element('span', { class: 'head-frame' }, canvas, mark),
     element('span', { class: 'head-caption' }, name, element('span', { class: 'soft' }, headName(layer, head))));
-  const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': `head ${name}`, onchange: () =>
+  const onOff = element('input', { type: 'checkbox', role: 'switch', 'aria-label': inWords(name), onchange: () =>
     switchHeads([name]) });
   const without = element('p', { class: 'without' });
   const card = element('article', { class: 'head-card', 'data-head': name }, pick,
@@ -18,7 +18,7 @@ function headCard(layer, head) {
   return card;
 }
 
-const namesOfLayer = (layer) => headsOf.map((head) => `${layer}.${head}`);
+const namesOfLayer = (layer) => headsOf.map((head) => headLabel(layer, head));
 const buildHeads = () => layers.map((layer) => element('section', { class: 'layer' },
   element('h3', {}, `Layer ${layer}`, element('button', { type: 'button', class: 'plain', 'data-layer': layer,
     onclick: () => switchHeads(namesOfLayer(layer)) })),
@@ -55,21 +55,19 @@ function otherwise(names, layer, id) {
   return expectedAfter(found, now.row, state.answer).find((one) => one.id === id).probability;
 }
 
-// It takes one run per head, so it waits until typing pauses, and yields between heads.
-let waiting = 0;
-function showWithout() {
-  clearTimeout(waiting);
-  if (!now.found || isNew(now.row)) {
-    for (const { without } of cards.values()) without.textContent = '';
-    return;
-  }
+const noWithout = () => [byId('without-all'), ...Array.from(cards.values(), ({ without }) => without)].forEach((one) =>
+  one.replaceChildren());
+
+function* showWithout() {
+  if (!now.found || isNew(now.row)) return noWithout();
   const [{ id }] = expectedAfter(now.found, now.row, state.answer);
-  const left = [...cards];
-  const next = () => {
-    const [name, { without }] = left.shift();
-    without.replaceChildren(`if ${state.off.has(name) ? 'on' : 'off'}: ${cutTo(textOf(id, now), 90)} `,
-      element('output', { 'data-without': name }, percent(otherwise([name], Number(name.split('.')[0]), id))));
-    if (left.length) waiting = setTimeout(next, 0);
-  };
-  waiting = setTimeout(next, 150);
+  const share = (name, names, layer) => [` ${cutTo(textOf(id, now), 90)} `, element('output', { 'data-without': name },
+    percent(otherwise(names, layer, id)))];
+  byId('without-all').replaceChildren(`If all ${everyHead.length} are ${areOff(everyHead) ? 'on' : 'off'}:`,
+    ...share('all', everyHead, 0));
+  yield;
+  for (const [name, { without }] of cards) {
+    without.replaceChildren(`if ${state.off.has(name) ? 'on' : 'off'}:`, ...share(name, [name], Number(name.split('.')[0])));
+    yield;
+  }
 }

@@ -1,7 +1,9 @@
 // The page: the typed text and the switches, and everything computed from them.
 const SHOWN_EXPECTED = 5;
+const LEAST_EXPECTED = 0.01;  // less is told together
 const byId = (id) => document.getElementById(id);
-const EXAMPLES = isSymbols ? [...new Set([page.text, 'to be or not to be or', 'A B C D A B C'])] : [];
+const EXAMPLES = [...new Set([page.text, ...(isSymbols ? ['to be or not to be or', 'A B C D A B C']
+  : ['Once a fox met the old owl. The fox was ', 'The green boat was all that Ida '])])].filter((text) => !tokensOf(text).said);
 
 function slider(name, label, title) {
   const told = element('output', {}, '');
@@ -17,6 +19,7 @@ const controls = {
   answer: slider('answer', 'Temperature of the prediction', 'Logits are divided by it before the softmax'),
 };
 const causal = element('input', { type: 'checkbox', role: 'switch', onchange: () => change({ causal: causal.checked }) });
+const allHeads = element('button', { type: 'button', class: 'plain', 'data-key': 'all-heads', onclick: () => switchHeads(everyHead) });
 const theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme, (name) =>
   change({ theme: name }));
 const reset = element('button', { type: 'button', class: 'plain', onclick: () => change({ ...defaults(), text: state.text,
@@ -30,11 +33,11 @@ function buildPage() {
   typed.maxLength = MOST_TYPED;
   typed.addEventListener('input', () => change({ text: typed.value, word: LAST }));
   byId('examples').append(...EXAMPLES.map((text, n) => element('button', { type: 'button', class: 'plain', 'data-example': n,
-    onclick: () => change({ text, word: LAST }) }, cutTo(text, 180))));
+    onclick: () => changeTo(text) }, cutTo(text, 180))));
   byId('examples').hidden = !EXAMPLES.length;
   byId('controls').append(controls.temperature.node, controls.answer.node, element('label', { class: 'switch' }, causal,
-    element('span', {}, 'causal')), reset, theme);
-  byId('heads').append(element('h2', {}, 'All heads'),
+    element('span', {}, 'causal')), allHeads, reset, theme);
+  byId('heads').append(element('h2', {}, 'All heads ', element('span', { class: 'soft', id: 'without-all' })),
     element('p', { class: 'soft' }, 'Layers and heads are counted from 0. A click on a map shows that head in the lines and below; ' +
       `grey is masked. Heads are named from the text that the page opened with (docs/heads.md has the rules).`),
     element('div', { class: 'layers' }, buildHeads()));
@@ -54,6 +57,8 @@ function showWords() {
     'data-kind': 'row', 'data-key': 'word-' + row,
     'aria-checked': String(row === now.row), tabindex: row === now.row ? 0 : -1,
     onclick: () => chooseWord(row) }, label)));
+  const chosen = host.children[now.row];
+  if (chosen) host.scrollTop = chosen.offsetTop - host.offsetTop - host.clientHeight / 2;
 }
 
 function onWordKey(event) {
@@ -73,18 +78,31 @@ function showNewWord(host) {
   tell(`After ${now.labels[now.row]}: ${NEW_WORD}`);
 }
 
+const put = (host, ...children) => host.replaceChildren(...children.filter(Boolean));
+
+function tellAlone() {
+  const guess = isSymbols ? ` A guess among ${page.tokenizer.symbols} symbols is right in ${percent(1 / page.tokenizer.symbols)}.` : '';
+  if (!areOff(everyHead)) return element('p', { class: 'alone' }, `The heads that copy (${copying.join(', ')}) are off: this is a guess.`);
+  return element('p', { class: 'alone' }, `All ${everyHead.length} heads are off. The model sees only `, element('b', { class: 'query' },
+    now.labels[now.row]), ` and its place, and no other ${unit}: it can only guess.${guess}`);
+}
+
 function showExpected() {
   const host = byId('expected');
   if (!now.found) return host.replaceChildren(element('p', { class: 'soft' },
     `Type a ${unit}, and the model predicts what comes next.`));
   if (isNew(now.row)) return showNewWord(host);
-  const expected = expectedAfter(now.found, now.row, state.answer).slice(0, SHOWN_EXPECTED);
-  host.replaceChildren(element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
+  const everything = expectedAfter(now.found, now.row, state.answer);
+  const expected = everything.slice(0, SHOWN_EXPECTED).filter(({ probability }, n) => n === 0 || probability >= LEAST_EXPECTED);
+  const hidden = everything.slice(expected.length).reduce((sum, { probability }) => sum + probability, 0);
+  put(host, element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
     element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id,
       style: `--share: ${probability}` },
       element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},
         percent(probability))))),
-    ...(isSymbols ? [element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.')] : []));
+    hidden > 0 && element('p', { class: 'soft' }, `All others: ${percent(hidden)}`),
+    areOff(everyHead) || copyingIsOff() ? tellAlone() : element('p', {}, 'It writes on: ', element('b', { id: 'writing' }, '…')),
+    expected.some(({ id }) => !known(id)) && element('p', { class: 'soft' }, 'Tokens such as #17 are symbols that no word has taken.'));
   tell(`After ${now.labels[now.row]}: ${textOf(expected[0].id, now)} ${percent(expected[0].probability)}`);
 }
 
@@ -95,13 +113,14 @@ function show() {
   for (const { show: showControl } of Object.values(controls)) showControl();
   causal.checked = state.causal;
   pressed(theme, state.theme);
+  allHeads.textContent = `Switch all heads ${areOff(everyHead) ? 'on' : 'off'}`;
   showTyped();
   showWords();
   showExpected();
   showStory(byId('story'));
   showFlow(byId('flow'), shownLines());
   showHeads();
-  showWithout();
+  later(showLater());
   showWalk(byId('walk'));
   const again = focused && document.querySelector(`[data-key="${CSS.escape(focused)}"]`);
   if (again && again !== document.activeElement) (again.disabled ? document.querySelector('[data-key="story-all"]')

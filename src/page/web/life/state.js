@@ -6,6 +6,10 @@ const percent = (share) => (100 * share).toFixed(1) + ' %';
 const layers = Array.from({ length: page.layers }, (_, layer) => layer);
 const headsOf = Array.from({ length: page.heads }, (_, head) => head);
 const headName = (layer, head) => page.looks[layer][head].name;
+// The two forms of a head's name, as on the page of a report: "1.2" where room is short, else "layer 1, head 2".
+const headLabel = (layer, head) => `${layer}.${head}`;
+const inWords = (label) => 'layer ' + label.replace('.', ', head ');
+const everyHead = layers.flatMap((layer) => headsOf.map((head) => headLabel(layer, head)));
 
 // The heads of a layer with a role in the story, the best first. A text of repeated words assigns the roles, whatever
 // text the page opens with.
@@ -96,6 +100,14 @@ function switched(names) {
   return off;
 }
 const switchHeads = (names) => change({ off: switched(names) });
+
+// Work that waits until typing pauses. `work` yields after each run of the model, so that typing is never held up.
+let waiting = 0;
+function later(work) {
+  clearTimeout(waiting);
+  const next = () => { if (!work.next().done) waiting = setTimeout(next, 0); };
+  waiting = setTimeout(next, 150);
+}
 
 const showHead = (layer, head) => change({ layer, shown: state.shown.map((shown, at) => (at === layer ? head : shown)) });
 const chooseWord = (row) => change({ word: row === now.ids.length - 1 ? LAST : row });

@@ -4,7 +4,7 @@ const all = { layers, top: page.layers - 1 };
 function placeOf(name, least = 0) {
   for (const layer of layers.slice(least)) {
     const head = bestHead(layer, name);
-    if (head >= 0) return { layer, head, name: `${layer}.${head}` };
+    if (head >= 0) return { layer, head, name: headLabel(layer, head) };
   }
   return null;
 }
@@ -35,7 +35,7 @@ function tellInduction() {
   const fits = key > 0 && now.ids[key - 1] === now.ids[now.row];
   return ['At ', wordAt(now.row), ` it asks: which place has my word before it? It gives `, number(exact(weight)),
     ' of its attention to ', wordAt(key),
-    fits ? [': there, ', `head ${previous.name} has noted `, wordAt(key - 1),
+    fits ? [': there, ', `${inWords(previous.name)} has noted `, wordAt(key - 1),
       '. The query of one layer meets the key that the other made possible.'] : '.'];
 }
 
@@ -46,35 +46,49 @@ function tellCopy() {
   if (isNew(now.row)) return tellNew();
   const { id, probability } = best();
   const { key } = mostAttended(induction);
-  const copied = now.ids[key] === id;
-  return [copied ? ['The value that it fetches says: ', wordAt(key), '. '] : '', 'The model expects ', element('b', {},
-    textOf(id, now)), ' ', number(percent(probability)),
-    copied ? '. It has copied what followed the last time. It can do so with words that it has never seen.'
-      : '. Nothing is there to copy, so it can only guess.'];
+  const followed = now.ids.some((one, place) => place < now.row && one === now.ids[now.row] && now.ids[place + 1] === id);
+  const expects = ['The model expects ', element('b', {}, textOf(id, now)), ' ', number(percent(probability)), '. '];
+  if (copyingIsOff()) return [expects, 'The heads that copy are off, so it can only guess.'];
+  if (!followed) return [expects, 'That has not followed ', wordAt(now.row), ' before, so it is a guess.'];
+  return [now.ids[key] === id && ['The value that it fetches says: ', wordAt(key), '. '], expects,
+    'That followed an earlier ', wordAt(now.row), ': it has copied. It can do so with words that it has never seen.'];
+}
+
+const copying = induction ? headsThat(induction.layer, INDUCTION).sort().map((head) => headLabel(induction.layer, head)) : [];
+const copyingIsOff = () => isSymbols && copying.length > 0 && areOff(copying);
+const switchCopying = () => element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch',
+  onclick: () => switchHeads(copying) }, `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`);
+
+// The prediction with the copying heads, and its probability without them.
+function tellLost() {
+  const { id, probability } = expectedAfter(run(now.ids, { ...state, off: switched(copying) }), now.row, state.answer)[0];
+  const left = expectedAfter(now.found, now.row, state.answer).find((one) => one.id === id).probability;
+  return [`The ${copying.length} heads that copy are off. With them the model expects `, element('b', {}, textOf(id, now)), ' ',
+    number(percent(probability)), '. Without them no head fetches what followed ', wordAt(now.row), ' the last time, and ',
+    element('b', {}, textOf(id, now)), ' gets ', number(percent(left)), '. ', switchCopying()];
 }
 
 function tellProof() {
   if (isNew(now.row)) return tellNew();
+  if (copyingIsOff()) return tellLost();
   const { id, probability } = best();
   const without = (names, layer, words) => [number(percent(areOff(names) ? probability : otherwise(names, layer, id))),
     ` without ${words}`];
-  const copying = headsThat(induction.layer, INDUCTION).sort().map((head) => `${induction.layer}.${head}`);
   const others = copying.length > 1 ? `all ${copying.length} heads of layer ${induction.layer} that copy` : '';
   return ['The probability of ', element('b', {}, textOf(id, now)), ' is ', number(percent(probability)), ' now, ',
-    without([previous.name], previous.layer, `head ${previous.name}`), others ? ', ' : ', and ',
-    without([induction.name], induction.layer, `head ${induction.name}`),
+    without([previous.name], previous.layer, inWords(previous.name)), others ? ', ' : ', and ',
+    without([induction.name], induction.layer, inWords(induction.name)),
     others && [', and ', without(copying, induction.layer, others)], '. ',
-    element('button', { type: 'button', class: 'plain', 'data-key': 'story-switch', onclick: () => switchHeads(copying) },
-      `Switch ${copying.join(', ')} ${areOff(copying) ? 'on' : 'off'}`)];
+    switchCopying()];
 }
 
 const THE_STORY = [
   { title: 'Words are only symbols', shown: all, text: () => [
     `The model knows no language. Each different ${unit} takes one of ${page.tokenizer.symbols} symbols, so it can ` +
       `only tell which words are the same. It learned one thing from random symbols: what came next the last time?`] },
-  { title: () => `Head ${previous.name} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }),
+  { title: () => `Layer ${previous.layer}, head ${previous.head} looks one word back`, shown: () => ({ layers: [previous.layer], top: previous.layer }),
     text: tellPrevious },
-  { title: () => `Head ${induction.name} finds what followed`, shown: all, text: tellInduction },
+  { title: () => `Layer ${induction.layer}, head ${induction.head} finds what followed`, shown: all, text: tellInduction },
   { title: 'It copies what it finds', shown: all, text: tellCopy },
   { title: 'Switch a head off', shown: all, text: tellProof },
 ];

@@ -1,6 +1,7 @@
 // The chosen head at the chosen word, step by step, with all numbers.
 const MOST_TABLED = 14;  // words of a map up to which a table shows its numbers
-const MOST_KEY_STRIPS = 24;
+const MOST_KEYS = 14;  // up to which the table of keys shows all
+const SHOWN_KEYS = 10;  // the heaviest of more
 
 function weightsTable(weights) {
   const all = inks();
@@ -9,7 +10,7 @@ function weightsTable(weights) {
     if (state.causal && key > row) return element('td', { class: 'masked', 'aria-label': 'masked' });
     const colour = colourOf(weight, all);
     return element('td', { style: `background: ${css(colour)}; color: ${inkOn(colour)}`, title: exact(weight),
-      'data-weight': exact(weight) }, tiny(weight));
+      'data-weight': exact(weight) }, weight < 0.005 ? '' : tiny(weight));
   };
   return element('table', { class: 'weights' },
     element('thead', {}, element('tr', {}, element('td'), now.labels.map((label) => element('th', { scope: 'col' },
@@ -37,30 +38,37 @@ function keysTable(layer, head) {
   const { scores, weights } = heads[head];
   const part = (key) => rowOf(keys, key).subarray(head * d, (head + 1) * d);
   const largest = largestOf(keys.values);
-  const strips = now.labels.length <= MOST_KEY_STRIPS;
   const keyStrip = (key) => {
     const canvas = element('canvas', { class: 'key-cells', 'aria-hidden': 'true' });
     paintMatrix(canvas, { rows: 1, columns: d, values: part(key) }, largest);
     return element('td', { class: 'cells' }, canvas);
   };
-  const rows = now.labels.map((label, key) => {
+  const line = (key) => {
     const masked = state.causal && key > now.row;
     const weight = at(weights, now.row, key);
-    return element('tr', { class: masked ? 'masked' : '', 'data-key': key }, element('th', { scope: 'row' }, label),
-      strips && keyStrip(key),
+    return element('tr', { class: masked ? 'masked' : '', 'data-key': key }, element('th', { scope: 'row' }, now.labels[key]),
+      keyStrip(key),
       element('td', {}, exact(at(scores, now.row, key))),
       element('td', {}, masked ? '−∞' : exact(at(scores, now.row, key) / Math.sqrt(d) / state.temperature)),
       element('td', { class: 'weight' }, exact(weight)),
       element('td', { class: 'bar-cell' }, masked ? 'masked' : element('span', { class: 'share-bar',
         style: `--share: ${weight}` })));
-  });
+  };
   const heading = (text, kind) => element('th', { scope: 'col', class: kind }, formula(text));
-  return element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, unit),
-    strips && heading('k_j', 'cells'),
-    heading('q · k_j'), heading(state.temperature === 1 ? '/ √d' : '/ √d T'), element('th', { scope: 'col' }, 'weight'),
+  const table = (chosen) => element('table', { class: 'keys' }, element('thead', {}, element('tr', {}, element('th', {
+    scope: 'col' }, unit), heading('k_j', 'cells'), heading('q · k_j'), heading(state.temperature === 1 ? '/ √d' : '/ √d T'), element('th', { scope: 'col' }, 'weight'),
       element('td'))),
-  element('tbody', {}, rows));
+  element('tbody', {}, chosen.map(line)));
+  const all = now.labels.map((_, key) => key);
+  if (all.length <= MOST_KEYS) return table(all);
+  const order = [...all].sort((a, b) => at(weights, now.row, b) - at(weights, now.row, a) || a - b);
+  const [most, rest] = [order.slice(0, SHOWN_KEYS), order.slice(SHOWN_KEYS)].map((keys) => keys.sort((a, b) => a - b));
+  const together = rest.reduce((sum, key) => sum + at(weights, now.row, key), 0);
+  const others = element('details', { open: restIsOpen, ontoggle: () => { restIsOpen = others.open; } }, element('summary', {},
+    `${rest.length} other ${unit}s, together ${exact(together)}`), table(rest));
+  return [table(most), others];
 }
+let restIsOpen = false;
 
 // The head's contribution to the residual stream at a place: its columns of the output projection times its context.
 function handedOver(layer, head, place) {
@@ -99,8 +107,7 @@ function walkSteps(layer, head) {
       ` = ${exact(Math.sqrt(d)).replace(/\.0+$/, '')} keeps it at the size of its factors; the softmax turns the ` +
         `scores into shares of 1.`],
         keysTable(layer, head)],
-    whyStep(layer, head),
-    [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(`${layer}.${head}`)
+    [['The values of these places, mixed by the weights: ', formula('z = Σ w v'), state.off.has(headLabel(layer, head))
       ? '. The head is off and adds nothing.' : '.'],
       strip('z', row(block.attention.heads[head].context))],
     [['The output projection turns it into what this head adds to the stream.'], strip('added', handedOver(layer, head, now.row))],
@@ -120,8 +127,8 @@ function showWalk(host) {
   const { weights } = now.found.layers[layer].attention.heads[head];
   host.replaceChildren(element('div', { class: 'walk-map' },
     element('h2', {}, `Layer ${layer}, head ${head} `, element('span', { class: 'soft' }, headName(layer, head))),
-    element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. Cells without colour are 0.'),
-    element('div', { class: 'scrolled' }, weightsMap(weights))),
+    element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. Empty cells are below 0.005.'),
+    element('div', { class: 'scrolled' }, weightsMap(weights)), whyPart(layer, head)),
   element('div', { class: 'walk-steps' },
     element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, now.labels[now.row])), element('ol', {},
       walkSteps(layer, head))));

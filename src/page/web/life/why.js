@@ -65,17 +65,18 @@ function writerText({ name, read }) {
   return read === undefined ? name : [name, ', which read ', element('b', {}, now.labels[read])];
 }
 
-// The step that says why, or nothing where there is one key alone.
-function whyStep(layer, head) {
+// The part that says why, or nothing where there is one key alone.
+function whyPart(layer, head) {
   if (state.causal && now.row === 0) return false;
   const found = whyOf(layer, head);
   const wrote = ({ writer, share }, where) => [writer.read === undefined ? `the ${writer.name} ${where}`
     : [`what ${writer.name} wrote ${where} from `, element('b', {}, now.labels[writer.read])], ` (${signed(share)})`];
-  return [['Why does it look at ', element('b', { class: 'key' }, now.labels[found.key]), ` most? Its score ${signed(found.score)} `,
-    'is a sum over who wrote the key and who wrote the query; the largest shares are those of ', wrote(found.of, 'there'), ' and ',
-    wrote(found.query, 'here'), '.'],
+  return element('section', { class: 'why-part' }, element('h3', {}, 'Why ', element('b', { class: 'query' }, now.labels[now.row]),
+    ' looks at ', element('b', { class: 'key' }, now.labels[found.key]), ' most'),
+  element('p', {}, `Its score ${signed(found.score)} is a sum over who wrote the key and who wrote the query; ` +
+    'the largest shares are those of ', wrote(found.of, 'there'), ' and ', wrote(found.query, 'here'), '.'),
   element('table', { class: 'why' }, element('thead', {}, element('tr', {}, ['score', 'the query of ' +
     now.labels[now.row], 'the key of ' + now.labels[found.key]].map((text) => element('th', { scope: 'col' }, text)))),
   element('tbody', {}, found.pairs.map(({ query, key, share }) => element('tr', {}, element('td', {}, signed(share)),
-    element('td', {}, writerText(query)), element('td', {}, writerText(key))))))];
+    element('td', {}, writerText(query)), element('td', {}, writerText(key)))))));
 }
