@@ -51,7 +51,7 @@ function weightsOfWord({ side, place }, list, rows) {
       if (held?.weight > 0) add(n, row, held.weight, held.rounded);
     }
   const most = ([, of]) => Math.max(...of.map((held) => held?.weight ?? 0));
-  const sorted = [...found].sort((a, b) => most(b) - most(a) || a[0] - b[0]).slice(0, MOST_LISTED);
+  const sorted = [...found].filter(([at]) => !isHidden(side === 'row' ? 'key' : 'row', at)).sort((a, b) => most(b) - most(a) || a[0] - b[0]).slice(0, MOST_LISTED);
   for (const [at, of] of sorted)
     list.forEach((n, i) => { of[i] ??= heldWeight(n, ...(side === 'row' ? [place, at] : [at, place])); });
   return sorted;
@@ -75,7 +75,7 @@ function weightsTable(lit, list, rows) {
 function strongestLines(head, rows, keys) {
   const found = [];
   for (let row = rows[0]; row < rows[1]; row++)
-    for (const [key, weight, rounded] of drawnStrands(head, row, keys, state.sink)) found.push({ row, key, weight, rounded });
+    for (const [key, weight, rounded] of isHidden('row', row) ? [] : drawnStrands(head, row, keys, state.sink)) found.push({ row, key, weight, rounded });
   return found.sort((a, b) => b.weight - a.weight || a.row - b.row).slice(0, 8);
 }
 

@@ -61,7 +61,7 @@ const pairView = {
     const list = `pair-${kind}`;
     const field = element('input', { type: 'text', list, autocomplete: 'off', spellcheck: 'false', 'aria-label': kind === 'row' ? 'From the word' : 'To the word',
       onchange: () => this.take(kind, field.value.trim(), words, count), onfocus: () => field.select() });
-    const some = words.slice(0, MOST_SUGGESTED);
+    const some = words.slice(0, MOST_SUGGESTED).filter((_, place) => !isHidden(kind, place));
     return { field, node: element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, label), field,
       element('datalist', { id: list }, some.map((word) => element('option', { value: word })))) };
   },
