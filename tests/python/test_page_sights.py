@@ -116,6 +116,10 @@ def test_many_heads_at_1280(many, browser, at):
         browser.wait(WAIT_A_FRAME)
         assert said in browser.text(".panel .definition")
     assert not (found := faults(browser)), "\n".join(found)
+    for view in ("lines", "pair"):
+        at(1280, f"#view={view}")
+        browser.click(".card header .defined")
+        assert len(browser.text(".card .definition")) > 20, view
 
 
 def test_layers_at_1280_and_390(many, browser, at):

@@ -33,6 +33,7 @@ const HEAD_GLOSSARY = {
   vertical: 'A vertical head looks at the same keys from every row: stripes in its map.',
   uniform: 'A uniform head spreads its weight nearly evenly over all keys.',
   mixed: 'A mixed head fits no rule well enough to be named.',
+  'too few rows': 'Fewer than three rows of the text have a choice of keys, too few to name the head.',
   'score of a name': 'The score of a name tells how well its rule fits: 0 for even weights, 1 if all weight is where the rule looks. ' +
     'A star marks the share of the weight that is not on the first key. A dash: the text cannot tell.',
   entropy: 'Entropy tells how widely a row spreads its weight: 0 nats for one key, log n for n equal keys.',

@@ -25,7 +25,7 @@ function topTable(now) {
   const all = weightsOf(state.head, now.row);
   const sumOf = (list) => list.reduce((sum, [, weight]) => sum + weight, 0);
   const together = (name, weight, title) => rows.push(element('tr', { class: 'rest', title }, element('th', { scope: 'row' }, name),
-    keyWords.length > 0 && element('td', {}), element('td', {}, short(weight)), element('td', {}, bar(weight))));
+    keyWords.length > 0 && element('td', {}), element('td', {}, exact(weight)), element('td', {}, bar(weight))));
   const others = all ? all.reduce((sum, weight) => sum + Math.max(weight, 0), 0) - sumOf(top) - sumOf(hidden) : 0;
   if (all && others > LEAST_TOLD / 10) together('others', others);
   if (hidden.length) {
