@@ -188,8 +188,9 @@ def test_a_long_text_is_read_and_toured_without_cut_or_needless_numbers(heed, br
         assert not re.search(r"\bRow \S+ give |\bRows [\d,]+ give", said)
         left, top, wide, high = map(float, cells.split())
         assert not [text for text, *_ in drawn if re.search("[a-z]", text)], said  # bins have no words
-        for text, _, _, y, _ in drawn:
+        for text, begin, _, y, _ in drawn:
             assert y >= 6, (said, text, y)
+            assert begin < left or y < top or not re.fullmatch(r"−?0?(\.0*)?", text), said  # zeros are blank
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="the package poppler-utils is not installed")

@@ -3,7 +3,7 @@ const NUMBER_FONTS = [11, 10].map((size) => `${size}px system-ui, "Segoe UI", "D
 const LEAST_NUMBERED = [24, 14];  // smallest cell, in pixels: width, height
 const NUMBER_GAP = 6;             // pixels between two numbers
 const MOST_NUMBERS = 4000;
-const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.'),
+const NUMBER_STYLES = [tiny, (value) => tiny(value).replace(/^(−?)0\./, '$1.').replace(/^1\.00$/, '1'),
   (value) => minus(String(Number(value.toFixed(1))))];
 
 // Draws the numbers of rows r0 to r1 and columns c0 to c1 of a matrix, which fill the box; its edges may cut cells.
@@ -25,7 +25,7 @@ function paintNumbers(pen, matrix, scale, [r0, r1, c0, c1], [x, y, width, height
   pen.textAlign = 'center';
   pen.textBaseline = 'middle';
   for (const [row, column, value] of cells) {
-    if (/^0(\.0*)?$/.test(tiny(value))) continue;  // zeros are blank; masked cells are hatched
+    if (/^−?0?(\.0*)?$/.test(style.write(value))) continue;  // zeros are blank; masked cells are hatched
     pen.fillStyle = Number.isNaN(value) ? '#ffffff' : inkOn(palette[colourNumber(scaleOfRow(scale, matrix, row), value)]);
     const [right, below] = [(column + 0.5 - c0) * across, (row + 0.5 - r0) * down];
     // A cell that the edge cuts may have no room for its number.
