@@ -31,8 +31,8 @@ std::optional<Number> number_in(std::string_view text) {
   return number;
 }
 
-// The word, else the only one that begins with the text, else the only one of whose parts ("first", "token",
-// "sink") one begins with it.
+// The exact word. Otherwise the only word that begins with the text, then the only one with a hyphen before
+// it: "sink" finds "first-token-sink".
 std::vector<std::string>::const_iterator word_or_part(const std::vector<std::string>& words,
                                                       const std::string& text) {
   const auto found = std::find(words.begin(), words.end(), text);

@@ -16,7 +16,7 @@ struct Opening {
 
 /// The strongest weight among the report's most attended keys, in rows of at least two keys. It is not on the
 /// first key nor, in self-attention, on the row's own position. Unless no other is strong, it joins two
-/// words, not punctuation or special tokens, which are not neighbours. Of equal weights the first counts.
+/// words, not punctuation or special tokens, which are not neighbours. The first one wins a tie.
 /// Nothing if no such weight is known.
 [[nodiscard]] std::optional<Opening> opening_of(const AttentionReport& report);
 
