@@ -52,7 +52,8 @@ constexpr const char* kAttendExamples =
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
 
-constexpr double kBytesWorthSaying = 64e6;  // writing files of this size takes a while
+constexpr double kBytesWorthSaying = 64e6;     // writing files of this size takes a while
+constexpr double kBytesToSayAnywhere = 100e6;  // a script's log should tell why it waits
 
 struct Run {
   AttentionResult result;
@@ -214,9 +215,9 @@ void check_memory(double bytes, double memory) {
                      "); --map 1024x1024 (exact sums), --received, --entropy or --top-k need less");
 }
 
-// Tells a user at a terminal the size of the files before work begins.
+// Tells the size of the files before work begins.
 void say_size(const AttendArguments& arguments, double bytes) {
-  if (bytes < kBytesWorthSaying || isatty(STDERR_FILENO) != 1) return;
+  if (bytes < (isatty(STDERR_FILENO) == 1 ? kBytesWorthSaying : kBytesToSayAnywhere)) return;
   const std::string weights = arguments.results.weights.empty() ? "" : "--weights";
   const std::string scores = arguments.results.scores.empty() ? "" : "--scores";
   std::cerr << "heed: " << weights << (weights.empty() || scores.empty() ? "" : " and ") << scores

@@ -38,7 +38,7 @@ struct CircuitArguments {
   ModelText text;
   std::string row, token, than;
   CircuitOptions options;
-  std::string through, html;
+  std::string through, html, title;
   std::int64_t top = 10;
   bool json = false, dot = false;
 };
@@ -56,6 +56,7 @@ void check_arguments(const CLI::App& app, const CircuitArguments& arguments) {
         throw UsageError(std::string(option) + " is given together with --through, which traces one head");
   }
   require_page_ending(arguments.html);
+  require_beside(app, "--title", "--html", "FILE.html, whose title it would be");
   if (!arguments.html.empty()) check_outputs(files_of(arguments.text.given), {{"--html", arguments.html}});
 }
 
@@ -95,7 +96,7 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   const CircuitOptions options = options_in(traced, arguments);
   if (head) return answer_paths(traced, arguments, options, *head);
   traced.circuit = find_circuit(model, traced.ids(), options);
-  if (!arguments.html.empty()) io::write_text(arguments.html, circuit_page(traced));
+  if (!arguments.html.empty()) io::write_text(arguments.html, circuit_page(traced, arguments.title));
   if (arguments.json) return print_circuit_json(traced);
   if (arguments.dot) return print_circuit_dot(traced);
   print_circuit(standard_output(), traced);
@@ -122,6 +123,8 @@ Command add_circuit(CLI::App& heed) {
   add_integer(*app, "--top", {1, 1000}, arguments->top,
               "with --through: list N keys and N heads (default 10)");
   add_text(*app, "--html", "FILE", arguments->html, "also draw the circuit over the words, as a page");
+  add_text(*app, "--title", "TEXT", arguments->title,
+           "with --html: the page's title (default: what is traced)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead");
   add_flag(*app, "--dot", arguments->dot, "print a graph for Graphviz instead");
   finish_help(*app, {"--model DIR WORDS [options]"}, kCircuitExamples);

@@ -72,7 +72,7 @@ struct ExplainArguments {
   std::optional<WeightLayout> layout;
   std::string params;
   std::string save;
-  std::string html;
+  std::string html, title;
   bool json = false;
   std::string model;               ///< a trained model, instead of an untrained layer
   GivenTokens given;               ///< for a trained model, instead of words
@@ -168,6 +168,8 @@ void check_files(const ExplainArguments& arguments) {
   require_ending("--params", arguments.params, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   require_page_ending(arguments.html);
+  if (!arguments.title.empty() && arguments.html.empty())
+    throw UsageError("--title is given without --html FILE.html, whose title it would be");
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);
 }
@@ -175,8 +177,8 @@ void check_files(const ExplainArguments& arguments) {
 // Throws UsageError for options of the untrained layer.
 void refuse_beside_model(const CLI::App& app) {
   for (const auto& [name, group, positional, values] : given_options(app)) {
-    if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--word" ||
-        group == "Help")
+    if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--title" ||
+        name == "--word" || group == "Help")
       continue;
     throw UsageError(name + " is given together with --model, whose layers are trained" +
                      (name == "--save" ? "; heed look --model has --save" : ""));
@@ -230,7 +232,8 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
                                                       : read_given_tokens(model, arguments.given)));
   }
   if (!living) return;
-  write_living_page(arguments.html, *living, {arguments.model, text});
+  write_living_page(arguments.html, *living,
+                    {arguments.title.empty() ? arguments.model : arguments.title, text});
   if (!arguments.json)
     std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
               << ": open it in a browser and type words.\n";
@@ -248,7 +251,7 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   const Model model = model_of(arguments, question);
   const Explanation explanation = explain(model, question);
   if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
-  if (!arguments.html.empty()) write_html(arguments.html, model, explanation);
+  if (!arguments.html.empty()) write_html(arguments.html, model, explanation, arguments.title);
   if (arguments.json) return print_json(std::cout, model, explanation, query_word);
   print_for_people(model, explanation, query_word);
   if (!arguments.save.empty())
@@ -320,6 +323,7 @@ void add_result_options(CLI::App& app, ExplainArguments& arguments) {
   add_text(app, "--html", "FILE.html", arguments.html,
            "draw every step on a page for a browser, where words and numbers can be followed; with --model, "
            "the page contains the model and computes what you type");
+  add_text(app, "--title", "TEXT", arguments.title, "with --html: the page's title (default: the sentence)");
   add_flag(app, "--json", arguments.json, "print one JSON object instead (masked scores are null)");
 }
 

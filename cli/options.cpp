@@ -31,15 +31,20 @@ std::optional<Number> number_in(std::string_view text) {
   return number;
 }
 
-// The word, or the only one that begins with the text.
-std::vector<std::string>::const_iterator word_or_beginning(const std::vector<std::string>& words,
-                                                           const std::string& text) {
+// The exact word. Otherwise the only word that begins with the text, then the only one with a hyphen before
+// it: "sink" finds "first-token-sink".
+std::vector<std::string>::const_iterator word_or_part(const std::vector<std::string>& words,
+                                                      const std::string& text) {
   const auto found = std::find(words.begin(), words.end(), text);
   if (found != words.end() || text.empty()) return found;
-  const auto begins = [&](const std::string& word) { return word.starts_with(text); };
-  const auto first = std::find_if(words.begin(), words.end(), begins);
-  const bool several = first != words.end() && std::any_of(first + 1, words.end(), begins);
-  return several ? words.end() : first;
+  for (const bool at_begin : {true, false}) {
+    const auto fits = [&](const std::string& word) {
+      return at_begin ? word.starts_with(text) : word.find("-" + text) != word.npos;
+    };
+    const auto first = std::find_if(words.begin(), words.end(), fits);
+    if (first != words.end()) return std::any_of(first + 1, words.end(), fits) ? words.end() : first;
+  }
+  return words.end();
 }
 
 }  // namespace
@@ -94,7 +99,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : "|") + word;
   const auto parse = [name, words = std::move(words), store = std::move(store)](const std::string& text) {
-    const auto found = word_or_beginning(words, text);
+    const auto found = word_or_part(words, text);
     if (found == words.end()) {
       std::string expected;
       for (const std::string& word : words) {

@@ -77,8 +77,8 @@ requires std::assignable_from<Target&, double> AddedOption add_real(CLI::App& ap
       app, name, [&target](double x) { target = x; }, help);
 }
 
-/// Adds `name A|B|…`: `store` gets the index of the word chosen. The beginning of a word does if no other
-/// word begins so.
+/// Adds `name A|B|…`: `store` gets the index of the word chosen. The beginning of a word suffices if no other
+/// word begins so, or the beginning of a part after a hyphen.
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
                        std::function<void(std::size_t)> store, const std::string& help);
 

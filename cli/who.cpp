@@ -91,7 +91,9 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
         arguments.given.empty()
             ? read_tokens_of(model, joined_words(arguments.document, arguments.words), "WORDS")
             : read_given_tokens(model, arguments.given);
-    answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key);
+    // A forgotten KEY takes the text's first word.
+    answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key, "",
+                         "; two words, ROW and KEY, are expected before it");
     if (!arguments.against.empty())
       against = answer_pair(read_with_model(model, read_tokens_of(model, arguments.against, "--against")),
                             printing.row, printing.key, " for --against");

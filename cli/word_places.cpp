@@ -54,7 +54,8 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
 }
 
 [[noreturn]] void refuse(const std::string& argument, const std::string& asked,
-                         const std::vector<std::string>& tokens, std::int64_t count) {
+                         const std::vector<std::string>& tokens, std::int64_t count,
+                         const std::string& hint) {
   if (tokens.empty())
     throw UsageError(argument + " is '" + asked + "', but the document has no words; " + all_places(count) +
                      " are expected");
@@ -63,7 +64,7 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
     if (known.size() < kMaxCompared) known.push_back(plain_word(token));
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
   throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
-                   (meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText)));
+                   (meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText) + hint));
 }
 
 }  // namespace
@@ -84,13 +85,13 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
 }
 
 Places word_places(const std::string& argument, const std::string& asked,
-                   const std::vector<std::string>& tokens, std::int64_t count) {
+                   const std::vector<std::string>& tokens, std::int64_t count, const std::string& hint) {
   Places places = occurrences(asked, tokens);
   if (!places.empty()) return places;
   if (asked.size() > 1 && asked[0] == '#') return numbered_place(argument, asked, count);
   const std::size_t colon = asked.rfind(':');
   places = occurrences(asked.substr(0, colon), tokens);
-  if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count);
+  if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count, hint);
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
     throw UsageError(argument + " is '" + asked + "', but the text has '" + asked.substr(0, colon) + "' " +

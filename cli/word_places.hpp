@@ -17,10 +17,11 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
 /// The positions of `asked` among the tokens, counted from 0, ascending. "it" means every such token; "it:2"
 /// its second occurrence; "#7" token 7. If nothing matches, case and the marks that tokenizers put before
 /// words (a space, "Ġ", "▁") are ignored. Throws UsageError, naming `argument`, if there is no match. The
-/// text has `count` positions; `tokens` has as many entries, or none.
+/// text has `count` positions; `tokens` has as many entries, or none. `hint` ends the refusal of an unknown
+/// word.
 [[nodiscard]] std::vector<std::int64_t> word_places(const std::string& argument, const std::string& asked,
                                                     const std::vector<std::string>& tokens,
-                                                    std::int64_t count);
+                                                    std::int64_t count, const std::string& hint = "");
 
 /// "the (17)", or "17" if no tokens are known; printable.
 [[nodiscard]] std::string word_with_place(const std::vector<std::string>& tokens, std::int64_t place);

@@ -33,7 +33,7 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"--scale", "inf"}, "--scale is 'inf'; a finite number is expected"},
       {{"--softcap", "nan"}, "--softcap is 'nan'; a finite number is expected"},
       {{"--softcap", "-1"}, "softcap is -1; a finite number of 0 (off) or more is expected"},
-      {{"--align", "left"}, "--align is 'left'; top-left or bottom-right is expected"},
+      {{"--align", "middle"}, "--align is 'middle'; top-left or bottom-right is expected"},
       {{"--layout", "hbld"}, "--layout is 'hbld'; bhld or blhd is expected"},
       {{"--dtype", "i64"}, "--dtype is 'i64'; f64, f32, bf16 or f16 is expected"},
       {{"--kernel", "fast"}, "--kernel is 'fast'; auto, reference or fused is expected"},

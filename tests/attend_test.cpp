@@ -41,6 +41,16 @@ struct OptionCase {
   std::function<void(AttentionOptions&)> set;
 };
 
+TEST_F(Attend, SaysTheSizeOfALargeMatrixBeforehand) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 5200, 4}, 1));
+  CommandInput input;
+  input.directory = folder.path();
+  const CommandResult result = run_heed(
+      {"attend", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--weights", "w.npy"}, input);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.errors, "heed: --weights writes 108.2 MB\n");
+}
+
 TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
   Tensor mask({4, 5, 7}, DType::boolean);
   for (std::size_t i = 0; i < mask.values<bool>().size(); ++i) mask.values<bool>()[i] = i % 3 != 0;

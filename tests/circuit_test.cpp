@@ -124,6 +124,8 @@ TEST(Circuit, IsDrawnOverTheWordsOnAPage) {
   EXPECT_NE(page.find("data-from=\"0.3@3\" data-to=\"1.0@6\""), std::string::npos);
   EXPECT_NE(page.find("<title>0.3 at not (3) → the key for 1.0 at or (6): share +"), std::string::npos);
   EXPECT_EQ(page.find("http"), std::string::npos);  // it loads nothing
+  (void)circuit({"--model", "induction", kText, "--html", file, "--title", "A <circuit>"});
+  EXPECT_NE(heed::test::read_file(file).find("<title>A &lt;circuit&gt;</title>"), std::string::npos);
 }
 
 TEST(Circuit, EscapesWordsOnItsPage) {

@@ -149,13 +149,15 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
   }
 }
 
-TEST(Choices, AreNamedByTheirBeginningIfNoOtherBeginsSo) {
+TEST(Choices, AreNamedByTheirBeginningOrThatOfAPartIfNoOtherBeginsSo) {
   const auto find = [](const char* name) {
     return run_heed({"look", "--model", "induction", "to be or not to be or", "--find", name});
   };
   EXPECT_EQ(find("induct").output, find("induction").output);
   EXPECT_EQ(find("previous").exit_code, 0);
-  for (const char* name : {"se", "x", ""}) EXPECT_EQ(find(name).exit_code, 2) << name;  // self, separators
+  EXPECT_EQ(find("sink").output, find("first-token-sink").output);
+  for (const char* name : {"se", "token", "x", ""})
+    EXPECT_EQ(find(name).exit_code, 2) << name;  // self, separators
 }
 
 TEST(Help, OfHeedLookIsAPageAndAllItsOptionsAreBehindIt) {

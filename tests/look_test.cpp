@@ -692,6 +692,42 @@ TEST_F(Look, ThePageOfADocumentAsksTheDocument) {
             page_of(read_file(folder / "first page.html"))["report"]["summaries"]);
 }
 
+TEST_F(Look, APageIsCalledByItsTextItsFileOrAsAsked) {
+  const auto title = [&](const Words& words) {
+    (void)printed(with(words, {"--html", "page.html"}));
+    return page_of(read_file(folder / "page.html"))["title"];
+  };
+  const Words model = {"--model", "induction"};
+  heed::test::write_file(folder / "a text.txt", "to be or not to be or");
+  EXPECT_EQ(title(with(model, {"to be", "or not"})), "to be or not");
+  EXPECT_EQ(title(with(model, {"--text", "a text.txt"})), "a text.txt");
+  EXPECT_EQ(title(with(model, {"to be", "--title", "Hamlet"})), "Hamlet");
+  save({"--causal"});
+  EXPECT_EQ(title({"doc.safetensors"}), "doc.safetensors");
+}
+
+// The opening weight joins two words: not the heaviest, which lies on "[SEP]".
+TEST_F(Look, APageOpensBetweenWordsAndNotOnSpecialTokensAndPunctuation) {
+  heed::test::write_file(folder / "words.txt", "[CLS]\na\ncat\n.\nsat\n[SEP]\n");
+  Tensor queries({1, 6, 6}), keys({1, 6, 6});
+  for (std::int64_t i = 0; i < 6; ++i) keys.at<float>(0, i, i) = 1;
+  queries.at<float>(0, 1, 5) = 30;                               // a → [SEP]
+  queries.at<float>(0, 5, 2) = queries.at<float>(0, 2, 5) = 30;  // [SEP] → cat → [SEP]
+  queries.at<float>(0, 4, 1) = 9;                                // sat → a
+  write("q.npy", queries);
+  write("k.npy", keys);
+  write("v.npy", keys);
+  (void)printed(with(kInputs, {"--tokens", "words.txt", "--html", "page.html"}));
+  const Json opening = page_of(read_file(folder / "page.html"))["report"]["opening"];
+  EXPECT_EQ(opening, Json({{"head", 0}, {"row", 4}, {"key", 1}}));
+}
+
+// A forward pass of many milliseconds.
+TEST_F(Look, ThePriceIsPrintedWhenAsked) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({2, 1500, 64}, 9));
+  EXPECT_EQ(printed(kInputs).find("plain forward"), std::string::npos);
+}
+
 // With 2,100 rows and keys, a head has more cells than a page holds.
 TEST_F(Look, ThePageOfALongCallHoldsAMapAndTheWindowsAskedFor) {
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 2100, 4}, 9));

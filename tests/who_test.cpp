@@ -195,6 +195,10 @@ void expect_refusal(const Words& words, const std::string& message) {
 }
 
 TEST(Who, WrongQuestionsAreRefusedInASentence) {
+  expect_refusal(
+      {"cat", "--model", "induction", "the", "cat", "sat"},
+      "KEY is 'the', which is not a word of the text, “cat sat”; two words, ROW and KEY, are expected "
+      "before it");
   expect_refusal({"bee", "or", "--model", "induction", kText},
                  "ROW is 'bee', which is not a word of the text; did you mean 'be'?");
   expect_refusal({"be", "#7", "--model", "induction", kText},

@@ -235,11 +235,12 @@ void write_table(std::ostream& out, const Traced& traced) {
 
 }  // namespace
 
-std::string circuit_page(const Traced& traced) {
+std::string circuit_page(const Traced& traced, const std::string& given_title) {
   std::ostringstream out;
-  const std::string title = escaped(traced.title());
+  const std::string about = escaped(traced.title());
+  const std::string title = given_title.empty() ? about : escaped(given_title);
   out << kHead << "<title>" << title << "</title></head><body><main>\n<h1>" << title << "</h1>\n<p>"
-      << escaped(text_of(traced.tokens.shown, kMostText))
+      << (given_title.empty() ? "" : about + "<br>") << escaped(text_of(traced.tokens.shown, kMostText))
       << "</p>\n<p>Where the logit comes from: each line is a read, as thick as its share; a dashed one "
          "takes "
          "away. Point at a head to see its lines alone.</p>\n"

@@ -36,8 +36,8 @@ void print_circuit(const TextOutput& output, const Traced& traced);
 void print_circuit_json(const Traced& traced);
 /// A graph for Graphviz: words from left to right, layers upwards.
 void print_circuit_dot(const Traced& traced);
-/// The circuit drawn over the words, in one file of HTML.
-[[nodiscard]] std::string circuit_page(const Traced& traced);
+/// The circuit drawn over the words, in one file of HTML. Without a title, its title says what is traced.
+[[nodiscard]] std::string circuit_page(const Traced& traced, const std::string& given_title);
 
 /// The paths of one head.
 void print_paths(const TextOutput& output, const Traced& traced, const ModelHead& head,

@@ -19,11 +19,13 @@ void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part
 
 }  // namespace
 
-void write_html(const std::string& path, const Model& model, const Explanation& explanation) {
+void write_html(const std::string& path, const Model& model, const Explanation& explanation,
+                const std::string& title) {
   const Question& question = explanation.question;
   HtmlPage page;
   page.title = joined(question.tokens);
   if (question.cross) page.title += " → " + joined(question.context_tokens);
+  if (!title.empty()) page.title = title;
   page.about = subject_of(model, explanation) + ". Weights " + model.origin + ".";
   page.query_tokens = question.tokens;
   page.key_tokens = question.context_tokens;

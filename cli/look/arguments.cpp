@@ -70,6 +70,7 @@ const std::vector<Rule>& rules() {
       {"--prompt", Rule::needs, {"--evict"}, " POLICY, which would start after the prompt"},
       {"--tile-at", Rule::needs, {"--html", "--serve"}, " FILE.html, whose page would show it"},
       {"--proof", Rule::needs, {"--html", "--serve"}, " FILE.html or --serve, whose page would show it"},
+      {"--title", Rule::needs, {"--html", "--png", "--serve"}, " FILE.html, whose title it would be"},
       {"--beside", Rule::needs, {"--html"}, " FILE.html, whose page would subtract it"},
       {"--beside", Rule::excludes, {"--by"}, ", which weighs the keys of one document"},
       {"--beside",

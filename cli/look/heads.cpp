@@ -21,8 +21,6 @@
 namespace heed::cli {
 namespace {
 
-constexpr double kCostWorthSaying = 1e-3;  // seconds; below, thread start-up dominates the times
-
 // Whether the answer needs the queries and keys of all layers, and not only the table of heads.
 bool needs_call(const HeadsQuestion& question) {
   return question.page.is_drawn() || question.page.is_checked() || question.map.rows > 0 ||
@@ -205,7 +203,7 @@ void print_summary(const Subject& subject, const HeadsQuestion& question, const 
   if (question.draw_mask) print_masks(output, document, summary.heads);
   if (summary.check) print_check(output, document, *summary.check);
   const std::vector<CostLine>& cost = document.report.cost;
-  if (!cost.empty() && (question.price || cost.front().seconds >= kCostWorthSaying)) print_cost(output, cost);
+  if (!cost.empty() && question.price) print_cost(output, cost);
   if (!question.page.html.empty() || !question.page.png.empty()) output.stream << '\n';
   print_drawn(output, document, question.page);
 }
@@ -224,7 +222,8 @@ void answer(Subject subject, const HeadsQuestion& question, Needle needle, const
   summary.check = check_of(subject, options);
   const LookPage page = options.has_page() ? look_page(subject, options, command, summary.check) : LookPage();
   if (!options.html.empty()) write_html(options.html, page.html);
-  if (!options.png.empty()) write_look_picture(options.png, subject, sorted_heads(subject, question));
+  if (!options.png.empty())
+    write_look_picture(options.png, subject, sorted_heads(subject, question), options);
   summary.heads = ranked_heads(subject, question, needle);
   if (!source.model.empty()) summary.received = most_received(document, summary.heads);
   if (question.map.rows > 0) summary.map = attention_map(document, question.map);
@@ -257,7 +256,7 @@ void add_heads_options(CLI::App& app, HeadsQuestion& question) {
   add_map_option(app, question.map, "also draw the weights of each head, summed into R x C bins");
   add_flag(app, "--draw-mask", question.draw_mask,
            "also draw what the masks allow, and print how much of the square is computed");
-  add_flag(app, "--price", question.price, "print what the summary cost (always printed from 1 ms on)");
+  add_flag(app, "--price", question.price, "print what the summary cost");
 }
 
 void answer_heads(const LookSource& source, const SharedOptions& shared, const HeadsQuestion& question,

@@ -12,6 +12,7 @@
 #include "look/beside.hpp"
 #include "look/heads_print.hpp"
 #include "look/print.hpp"
+#include "looked_at.hpp"
 #include "options.hpp"
 #include "picture/heads.hpp"
 #include "serve/document_server.hpp"
@@ -28,6 +29,7 @@ constexpr std::int64_t kModelPageBytes =
     20'000'000;                          // a model has many heads, so its page omits the finest level
 constexpr std::int64_t kMaxCells = 128;  // of a picture, per side; larger maps use bins
 constexpr std::int64_t kBins = 256;
+constexpr std::size_t kFewHeads = 16;  // of a picture; more have short titles
 
 TileRange tile_around(const Place& place, const AttentionReport& report) {
   const auto begin = [](std::int64_t at, std::int64_t count) {
@@ -38,19 +40,27 @@ TileRange tile_around(const Place& place, const AttentionReport& report) {
   return {row, std::min(row + kTile, report.queries), key, std::min(key + kTile, report.keys)};
 }
 
-// The title above the picture.
+std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+// The text that a model reads, as the user typed or named it; else the document's name. Empty for tensors and
+// tokens.
 std::string title_of(const LookSource& source) {
-  if (!source.model.empty())
-    return source.model + ": " + (source.texts.empty() ? source.text : source.texts.front());
-  return std::filesystem::path(source.document.empty() ? source.call.query : source.document)
-      .filename()
-      .string();
+  if (!source.model.empty()) return source.texts.empty() ? source.text : file_name(source.texts.front());
+  return file_name(source.document);
 }
 
-std::string title_of_head(const Document& document, const HeadSummary& head) {
-  std::string title = name_of_head(document.report, head.head);
-  if (document.report.batch > 1) title = "batch " + std::to_string(head.batch) + ", " + title;
-  title += ": " + std::string(head.name());
+// The title above the picture, which has no tokens beside it.
+std::string title_of_picture(const LookSource& source, const PageOptions& options) {
+  if (!options.title.empty()) return options.title;
+  if (!source.model.empty()) return file_name(source.model) + ": " + title_of(source);
+  return source.document.empty() ? file_name(source.call.query) : title_of(source);
+}
+
+// Among many heads, "3.1 induction 0.93"; else "layer 3, head 1: induction 0.93".
+std::string title_of_head(const Document& document, const HeadSummary& head, bool many) {
+  std::string title = many ? head_label(document.report, head.batch, head.head) + " "
+                           : plane_text(document, head.batch, head.head) + ": ";
+  title += head.name();
   const std::string score = score_text(head);
   return printable(score.empty() ? title : title + " " + score);
 }
@@ -66,6 +76,8 @@ std::int64_t rows_to_check(const std::string& text) {
 void add_page_options(CLI::App& app, PageOptions& options) {
   add_text(app, "--html", "FILE.html", options.html,
            "draw the heads on a page for a browser: maps, curves, the words");
+  add_text(app, "--title", "TEXT", options.title,
+           "with --html, --png or --serve: the title (default: the text, or the file's name)");
   add_text(app, "--beside", "DOC", options.beside,
            "with --html: a saved document whose heads the page subtracts (another text of the same length, "
            "another checkpoint)");
@@ -192,18 +204,18 @@ LookPage look_page(Subject& subject, const PageOptions& options, const std::stri
   const std::string path = !source.model.empty()     ? source.model
                            : source.document.empty() ? source.call.query
                                                      : source.document;
-  std::string name = std::filesystem::path(path).filename().string();
+  std::string name = file_name(path);
   LookPage made;
   HtmlPage& page = made.html;
   if (beside) {
     page.beside = report.heads;
     made.both = std::make_unique<const AttentionReport>(
         with_beside(report, std::filesystem::path(path).stem().string(), options.beside, options));
-    name += " beside " + std::filesystem::path(options.beside).filename().string();
+    name += " beside " + file_name(options.beside);
   }
   if (source.layer) name += ", layer " + *source.layer;
-  // The title comes from the words; without words, from the document's name.
-  if (report.query_tokens.empty() && !source.document.empty()) page.title = name;
+  // A page without a title takes its words.
+  page.title = !options.title.empty() ? options.title : !source.document.empty() ? name : title_of(source);
   page.about = name + ": " + call_line(subject.document);
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;
@@ -217,7 +229,7 @@ LookPage look_page(Subject& subject, const PageOptions& options, const std::stri
 }
 
 void write_look_picture(const std::string& path, const Subject& subject,
-                        const std::vector<HeadSummary>& heads) {
+                        const std::vector<HeadSummary>& heads, const PageOptions& options) {
   const Document& document = subject.document;
   const AttentionReport& report = document.report;
   if (heads.empty() || report.queries == 0 || report.keys == 0)
@@ -225,19 +237,22 @@ void write_look_picture(const std::string& path, const Subject& subject,
   const bool single = report.queries <= kMaxCells && report.keys <= kMaxCells;
   const std::int64_t bins = single ? kMaxCells : kBins;
   HeadsPicture picture;
-  picture.title = printable(title_of(subject.source));
-  picture.about.push_back(
-      "weights of rows (down) on keys (across)" +
-      std::string(single ? "; sand: masked" : ", in bins: the share that a row gives to the keys of a bin"));
-  picture.about.push_back("full ink: the largest weight, without the first key and rows of one key" +
-                          std::string(single ? "" : "; square-root scale"));
+  picture.title = printable(title_of_picture(subject.source, options));
   std::vector<HeadMap> maps;
   if (heads.size() > 1) maps = head_maps(document, bins);
   for (const HeadSummary& head : heads)
-    picture.heads.push_back({title_of_head(document, head), std::string(head.name()),
-                             maps.empty()
-                                 ? head_map(document, head.batch, head.head, bins)
-                                 : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
+    picture.heads.push_back(
+        {title_of_head(document, head, heads.size() > kFewHeads), std::string(head.name()),
+         maps.empty() ? head_map(document, head.batch, head.head, bins)
+                      : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
+  const bool masked = std::any_of(picture.heads.begin(), picture.heads.end(),
+                                  [](const DrawnHead& head) { return head.map.is_masked(); });
+  picture.about.push_back(
+      "weights of rows (down) on keys (across)" +
+      std::string(single ? "" : ", in bins: the share that a row gives to the keys of a bin") +
+      (masked ? "; sand: masked" : ""));
+  picture.about.push_back("full ink: the largest weight, without the first key and rows of one key" +
+                          std::string(single ? "" : "; square-root scale"));
   io::write_text(path, draw_heads(picture, picture_format("--png", path)));
 }
 

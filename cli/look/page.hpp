@@ -22,6 +22,7 @@ struct Place {
 
 struct PageOptions {
   std::string html, png;              ///< files to write; empty if not requested
+  std::string title;                  ///< of the page or picture; empty: the text or the file's name
   std::string beside;                 ///< a saved document whose heads the page can subtract
   std::vector<Place> tiles_around;    ///< cells around which the page contains all weights
   std::optional<std::int64_t> check;  ///< rows to check
@@ -34,7 +35,7 @@ struct PageOptions {
   [[nodiscard]] bool is_checked() const { return check || proof; }
 };
 
-/// --html, --beside, --png, --tile-at, --check, --proof, --serve and --port.
+/// --html, --title, --beside, --png, --tile-at, --check, --proof, --serve and --port.
 void add_page_options(CLI::App& app, PageOptions& options);
 /// Throws UsageError for a picture of an unknown format, or if this build cannot serve.
 void check_page_options(const PageOptions& options);
@@ -70,7 +71,7 @@ void add_page_weights(Document& document, const PageOptions& options, std::int64
 
 /// Draws the maps of `heads` as PNG, SVG or PDF, chosen by the file extension.
 void write_look_picture(const std::string& path, const Subject& subject,
-                        const std::vector<HeadSummary>& heads);
+                        const std::vector<HeadSummary>& heads, const PageOptions& options);
 
 /// Prints the address, then serves the page and any tile of weights on 127.0.0.1 until Ctrl-C or SIGTERM.
 /// Throws Error (io) if the port is not available.

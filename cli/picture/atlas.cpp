@@ -79,8 +79,12 @@ class AtlasPainter {
       y += 14;
     }
     const Box scale{layout_.width - kAtlasEdge - 300, kAtlasEdge + 6, 300, 24};
+    const bool masked = std::any_of(page_.cards.begin(), page_.cards.end(), [](const AtlasCard& card) {
+      return card.head.map.is_masked() || (card.other && card.other->map.is_masked());
+    });
     canvas_->text({scale.x, kAtlasEdge - 9, 300, 13},
-                  "ink: the share of a row's weight (square-root scale); sand: masked",
+                  std::string("ink: the share of a row's weight (square-root scale)") +
+                      (masked ? "; sand: masked" : ""),
                   {.size = 8.5, .ink = kFaintText});
     draw_scale(*canvas_, scale, {.ink = ink_of_name("mixed"), .root = true});
     paint_names(y);

@@ -152,6 +152,10 @@ std::string tick_text(double share) {
 
 }  // namespace
 
+bool HeadMap::is_masked() const {
+  return std::any_of(shares.begin(), shares.end(), [](double share) { return std::isnan(share); });
+}
+
 HeadMap head_map(const Document& document, std::int64_t batch, std::int64_t head, std::int64_t most) {
   if (document.report.queries <= most && document.report.keys <= most)
     return map_of_weights(document, batch, head);

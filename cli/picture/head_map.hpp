@@ -21,6 +21,7 @@ struct HeadMap {
   /// largest of all.
   double largest = 1;
 
+  [[nodiscard]] bool is_masked() const;  ///< in any cell
   [[nodiscard]] double at(std::int64_t row, std::int64_t column) const {
     return shares[static_cast<std::size_t>(row * columns + column)];
   }

@@ -10,8 +10,10 @@ namespace {
 
 constexpr double kMargin = 24, kGap = 22, kLine = 12, kLeastWidth = 400;
 constexpr double kLargeCell = 27, kSmallCell = 9;  // large enough for a number, and for a word beside it
-constexpr double kLeastSide = 180, kUsualSide = 480;
-constexpr double kMaxMargin = 110;  // for words
+constexpr double kLeastMap = 96, kLeastSide = 180, kUsualSide = 480;
+constexpr double kMostWidth = 1500;   // of a page, while its maps are not too small
+constexpr double kMostPixels = 4000;  // of a PNG along a side, at one pixel per point or more
+constexpr double kMaxMargin = 110;    // for words
 constexpr double kTitle = 20, kScale = 46;
 
 class HeadsPainter {
@@ -20,10 +22,11 @@ class HeadsPainter {
       : picture_(picture),
         cells_(
             std::max({picture.heads.front().map.rows, picture.heads.front().map.columns, std::int64_t{1}})),
+        columns_(columns_of(static_cast<int>(picture.heads.size()))),
+        side_(std::clamp((kMostWidth - 2 * kMargin) / columns_ - kGap, kLeastMap, kUsualSide)),
         cell_(cell_size()),
         margin_(margin()),
-        columns_(columns_of(static_cast<int>(picture.heads.size()))),
-        canvas_(format, width(), height()) {}
+        canvas_(format, width(), height(), std::clamp(kMostPixels / std::max(width(), height()), 1.0, 2.0)) {}
 
   std::string paint() {
     const double inside = width() - 2 * kMargin;
@@ -47,16 +50,20 @@ class HeadsPainter {
   }
 
   // Few cells are large enough for numbers. More cells are large enough for the words at the margin, if there
-  // are any. Without words, the map keeps its usual side.
+  // are any and the maps are few. Else a map is as wide as its place.
   [[nodiscard]] double cell_size() const {
     const auto cells = static_cast<double>(cells_);
-    if (cells * kLargeCell <= kUsualSide) return std::max(kLargeCell, kLeastSide / cells);
-    return has_words() ? std::max(kSmallCell, kUsualSide / cells) : kUsualSide / cells;
+    if (cells * kLargeCell <= side_) return std::max(kLargeCell, std::min(kLeastSide, side_) / cells);
+    return has_words() ? std::max(kSmallCell, side_ / cells) : side_ / cells;
   }
-  [[nodiscard]] bool has_words() const { return !picture_.heads.front().map.row_words.empty(); }
+  [[nodiscard]] bool has_words() const {
+    return !picture_.heads.front().map.row_words.empty() &&
+           (side_ == kUsualSide || side_ / static_cast<double>(cells_) >= kSmallCell);
+  }
 
   // Measured on a temporary canvas, because the page size depends on the margin.
   [[nodiscard]] double margin() const {
+    if (!has_words()) return 0;
     Canvas ruler(PictureFormat::svg, 1, 1);
     return word_margin(ruler, picture_.heads.front().map, cell_, kMaxMargin);
   }
@@ -67,7 +74,9 @@ class HeadsPainter {
   [[nodiscard]] double map_height() const {
     return cell_ * static_cast<double>(picture_.heads.front().map.rows);
   }
-  [[nodiscard]] double card_width() const { return std::max(kLeastSide, margin_ + map_width()); }
+  [[nodiscard]] double card_width() const {
+    return std::max(std::min(kLeastSide, side_), margin_ + map_width());
+  }
   [[nodiscard]] double card_height() const { return kTitle + margin_ + map_height() + kScale; }
   [[nodiscard]] double header() const { return 48 + kLine * static_cast<double>(picture_.about.size()); }
   [[nodiscard]] double width() const {
@@ -89,7 +98,7 @@ class HeadsPainter {
     style.margin = margin_;
     style.as_image = style.root = head.map.bins;
     canvas_.text({x, y, card_width(), kTitle - 4}, head.title,
-                 {.size = 10.5, .bold = true, .ink = style.ink});
+                 {.size = side_ < kLeastSide ? 8.0 : 10.5, .bold = true, .ink = style.ink});
     const Box map{x + margin_, y + kTitle + margin_, map_width(), map_height()};
     draw_map(canvas_, map, head.map, style);
     draw_scale(canvas_, {map.x, map.y + map.height + 6, std::min(160.0, card_width() - margin_), 24}, style);
@@ -97,9 +106,10 @@ class HeadsPainter {
 
   const HeadsPicture& picture_;
   std::int64_t cells_;  // cells along the longer side
+  int columns_;
+  double side_;  // of the place for a map
   double cell_;
   double margin_;
-  int columns_;
   Canvas canvas_;
 };
 

@@ -38,11 +38,11 @@ Json answer_json(const PairAnswer& answer, std::int64_t top_k) {
 }  // namespace
 
 PairAnswer answer_pair(Document document, const std::string& row, const std::string& key,
-                       const std::string& of_text) {
+                       const std::string& of_text, const std::string& hint) {
   PairAnswer answer{std::move(document), {}, {}, {}};
   const AttentionReport& report = answer.document.report;
   answer.rows = word_places("ROW" + of_text, row, report.query_tokens, report.queries);
-  answer.keys = word_places("KEY" + of_text, key, report.key_tokens, report.keys);
+  answer.keys = word_places("KEY" + of_text, key, report.key_tokens, report.keys, hint);
   answer.heads = heads_by_pair(answer.document, answer.rows, answer.keys);
   return answer;
 }

@@ -19,9 +19,9 @@ struct PairAnswer {
 };
 
 /// `row` and `key` are words from the command line. Throws UsageError if the text lacks one. `of_text`, such
-/// as " for --against", names the text in the message.
+/// as " for --against", names the text in the message; `hint` ends it if the text lacks the key.
 [[nodiscard]] PairAnswer answer_pair(Document document, const std::string& row, const std::string& key,
-                                     const std::string& of_text = "");
+                                     const std::string& of_text = "", const std::string& hint = "");
 
 struct PairPrinting {
   std::string row, key;     ///< as given

@@ -14,9 +14,9 @@ struct Opening {
   std::int64_t key = 0;
 };
 
-/// The strongest weight among the report's most attended keys, in rows of at least two keys. It is neither on
-/// the first key nor, in self-attention, on the row's own position or beside it, unless only such weights are
-/// strong; of equal weights the first counts.
+/// The strongest weight among the report's most attended keys, in rows of at least two keys. It is not on the
+/// first key nor, in self-attention, on the row's own position. Unless no other is strong, it joins two
+/// words, not punctuation or special tokens, which are not neighbours. The first one wins a tie.
 /// Nothing if no such weight is known.
 [[nodiscard]] std::optional<Opening> opening_of(const AttentionReport& report);
 

@@ -116,7 +116,7 @@ def test_every_figure_ranks_the_heads_and_stands_on_the_cards(layers, browser):
             assert numbers == sorted(numbers, key=lambda number: sign * number)
             assert sorted(heads(browser)) == list(range(15))
             if name in known:
-                np.testing.assert_allclose(numbers, known[name][heads(browser)], rtol=6e-3, atol=1e-5)
+                np.testing.assert_allclose(numbers, known[name][heads(browser)], rtol=6e-3, atol=5.1e-3)  # two decimals
 
 
 def test_the_score_of_a_name_is_that_of_the_look_that_earned_it(heed, browser, tmp_path):

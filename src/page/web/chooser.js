@@ -1,11 +1,16 @@
-// Small pictures of all heads, to choose one: with room for names if there are few heads, else one line per layer.
+// Small pictures of all heads, to choose one: with room for names if there are few heads, else one line per layer, and
+// as many layers side by side as there is room for.
 const HEADS_A_LINE = 12;  // without layers
+const PANEL_ROOM = 394;     // beside the view
+const LINE_NAME_ROOM = 24;
+const LINE_GAP = 18;
+const USUAL_SIDE = 24;      // pixels of a thumbnail
 
 // A head as a small picture.
 function thumbnail(n, side) {
   const level = thumbOf(n) || (pyramidOf(n) && levelFor(n, page.query_count / side, page.key_count / side));
   const canvas = element('canvas', { class: 'thumb', width: side, height: side, 'aria-hidden': 'true' });
-  if (level) drawLevel(canvas.getContext('2d'), level, [0, page.query_count, 0, page.key_count], [0, 0, side, side]);
+  if (level) drawLevel(canvas.getContext('2d'), level, wholeMap(), [0, 0, side, side]);
   return canvas;
 }
 
@@ -28,17 +33,35 @@ function headButton(n, side) {
   return element('button', { type: 'button', class: 'head', 'aria-pressed': String(n === state.head), 'data-head': n,
     'aria-label': `${headName(n)}: ${head.name}`, title: [`${headName(n)}: ${head.name}`, ...facts].join('\n'),
     onclick: () => choose({ head: n }) },
-  thumbnail(n, side), element('span', { class: 'head-title' }, headName(n)), element('span', { class: 'soft' }, head.name));
+  thumbnail(n, side), element('span', { class: 'head-short' }, headLabel(n)),
+  element('span', { class: 'head-title' }, headName(n)), element('span', { class: 'soft' }, head.name));
+}
+
+// Lines of layers stand side by side as long as their thumbnails are not too small.
+function sideOfThumbs(lines) {
+  const longest = Math.max(...lines.map(([, line]) => line.length));
+  const room = stage.clientWidth - (window.innerWidth > 980 ? PANEL_ROOM : 0) - 6;
+  const sideIf = (abreast) => Math.floor(((room - (abreast - 1) * LINE_GAP) / abreast - LINE_NAME_ROOM) / longest) - 3;
+  let abreast = 1;
+  while (abreast < lines.length && sideIf(abreast + 1) >= USUAL_SIDE) abreast++;
+  return Math.max(12, Math.min(56, sideIf(abreast)));
 }
 
 function headChooser() {
   const few = heads.length <= FEW_HEADS;
   const lines = few ? [['', [...heads.keys()]]] : linesOfHeads();
-  const widest = Math.max(...lines.map(([, line]) => line.length));
-  const side = isPrinting() ? 98 : few ? 56 : Math.max(12, Math.min(28, Math.floor(340 / widest) - 3));
+  const side = isPrinting() ? 98 : few ? 56 : sideOfThumbs(lines);
   return roving(element('div', { class: few ? 'chooser few' : 'chooser', role: 'group', 'aria-label': 'Heads',
     style: `--side: ${side}px` },
     lines.map(([label, line]) => element('div', { class: 'head-line' },
       label && element('span', { class: 'line-name', 'aria-hidden': 'true' }, label),
       line.map((n) => headButton(n, 2 * side))))));
+}
+
+// Scrolls a long list of heads to the chosen one.
+function showChosenHead(host) {
+  const chosen = host.querySelector('.chooser:not(.few) .head[aria-pressed="true"]');
+  if (!chosen) return;
+  const list = chosen.closest('.chooser');
+  list.scrollTop = chosen.offsetTop - list.offsetTop - (list.clientHeight - chosen.offsetHeight) / 2;
 }

@@ -14,9 +14,10 @@ class Curve {
     this.base = element('canvas', { class: 'base', 'aria-hidden': 'true' });
     this.marks = element('canvas', { class: 'marks', 'aria-hidden': 'true' });
     this.value = element('span', { class: 'curve-value' });
+    Object.assign(this, definitions());
     this.node = element('div', { class: 'curve' },
-      element('div', { class: 'curve-name' }, element('span', {}, title), element('span', { class: 'soft' }, `of each ${axis}`),
-        this.value), element('div', { class: 'grid' }, this.base, this.marks));
+      element('div', { class: 'curve-name' }, this.link(title), element('span', { class: 'soft' }, `of each ${axis}`),
+        this.value), this.slot, element('div', { class: 'grid' }, this.base, this.marks));
     this.marks.addEventListener('pointermove', (event) => event.pointerType !== 'touch' && point({ [axis]: this.placeAt(event) }));
     this.marks.addEventListener('pointerleave', () => point(null));
     this.marks.addEventListener('click', (event) => choose({ [axis]: this.placeAt(event) }));

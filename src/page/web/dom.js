@@ -24,6 +24,16 @@ function formula(text) {
   return made;
 }
 
+// A text in which d_k and W_q have their subscripts.
+function withSubscripts(text) {
+  const made = element('span');
+  for (const part of text.split(/((?<!\p{L})\p{L}_\p{L}(?!\p{L}))/u)) {
+    const [name, below] = /^\p{L}_\p{L}$/u.test(part) ? part.split('_') : [part];
+    made.append(name, ...(below ? [element('sub', {}, below)] : []));
+  }
+  return made;
+}
+
 const queryWord = (i) => element('b', { class: 'query' }, queryWords[i]);
 const keyWord = (j) => element('b', { class: 'key' }, keyWords[j]);
 

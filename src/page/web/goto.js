@@ -33,6 +33,7 @@ function placesNamed(text) {
     if (name === undefined) continue;
     const { place, fault } = placeNamed(name, words, count, state[kind], kind);
     if (fault) return { fault };
+    if (isHidden(kind, place)) return { fault: `“${words[place]}” is hidden: show special tokens first.` };
     found[kind] = place;
   }
   return found;

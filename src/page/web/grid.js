@@ -66,7 +66,7 @@ class Grid {
 
   // Computes sizes for a width in pixels, then paints.
   layOut(width) {
-    const { matrix, rowLabels, columnLabels, square } = this.spec;
+    const { matrix, rowLabels, columnLabels, square, plain } = this.spec;
     this.left = rowLabels ? widest(rowLabels) + LABEL_GAP : 0;
     const room = Math.max(40, width - this.left - 1);
     this.cellWidth = Math.min(room / matrix.columns, LARGEST_CELL);
@@ -74,7 +74,7 @@ class Grid {
     this.cellWidth = Math.max(this.cellWidth, 1);
     this.cellHeight = square ? Math.min(this.cellWidth, LARGEST_CELL)
       : Math.max(2, Math.min(24, Math.floor(420 / matrix.rows)));
-    if (square && matrix.rows <= 12) this.cellHeight = Math.max(this.cellHeight, 20);
+    if (square && !plain && matrix.rows <= 12) this.cellHeight = Math.max(this.cellHeight, 20);
     this.upright = columnLabels && widest(columnLabels) > this.cellWidth - 4;
     this.top = !columnLabels ? 0 : this.upright ? Math.min(76, widest(columnLabels)) + LABEL_GAP : 18;
     this.width = this.left + this.cellWidth * matrix.columns + 1;

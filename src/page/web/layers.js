@@ -4,6 +4,16 @@ const FIGURE_TITLES = { max_weight: 'largest weight', distance: 'mean distance',
 const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows', 'choices']);  // positions and counts, not means
 const ORDERS = { layers: 'by layer', down: 'largest first', up: 'smallest first' };
 
+// One format for a figure of all heads: as many decimals as its largest value leaves room for.
+function figureText(figure, head) {
+  const value = figure.of(head);
+  if (!isNumber(value)) return '–';
+  figure.decimals ??= [100, 10].filter((size) => heads.every((one) => !(Math.abs(figure.of(one)) >= size))).length;
+  return minus(value.toFixed(figure.decimals)) + (figure.star?.(head) ? '*' : '');
+}
+// Long names break at syllables.
+const brokenName = (name) => name.replace('separators', 'separa\u00adtors').replace('duplicate', 'dupli\u00adcate');
+
 // By name: {title, group, of(head) -> number or none, star(head): whether the figure excludes the first key}.
 let allFigures = null;
 function figuresOfHeads() {
@@ -106,6 +116,14 @@ class ThumbPainter {
   }
 }
 
+// The bins of these rows and keys.
+function croppedTo([r0, r1, k0, k1], { rowStep, keyStep }, whole) {
+  const [x, y] = [Math.floor(k0 / keyStep), Math.floor(r0 / rowStep)];
+  const made = element('canvas', { width: Math.ceil(k1 / keyStep) - x, height: Math.ceil(r1 / rowStep) - y });
+  made.getContext('2d').drawImage(whole, -x, -y);
+  return made;
+}
+
 // A head as a picture with one pixel per bin, for about `side` pixels of the screen. (Composing a thousand canvases
 // would take the browser seconds; images are quick.)
 function pictureOf(n, side) {
@@ -113,7 +131,8 @@ function pictureOf(n, side) {
   const level = (dots <= 128 && thumbOf(n)) || (pyramidOf(n) && levelFor(n, page.query_count / dots, page.key_count / dots)) || thumbOf(n);
   if (!level) return '';
   const image = imageOf(level);
-  image.address ??= image.canvas.toDataURL();
+  const seen = wholeMap();
+  if (image.seen !== seen.join()) Object.assign(image, { seen: seen.join(), address: croppedTo(seen, level, image.canvas).toDataURL() });
   return element('img', { src: image.address, alt: '', draggable: 'false' });
 }
 
@@ -132,7 +151,8 @@ const layersView = {
     const order = choice('Order', Object.entries(ORDERS).map(([name, text]) => [name, name === 'layers' && this.rows.length < 2 ? 'by head' : text]),
       () => state.order in ORDERS ? state.order : 'layers', (name) => choose({ order: name }));
     host.append(element('div', { class: 'with-panel layers-view' }, element('div', { class: 'flow' },
-      element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(), this.grid,
+      element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(),
+      state.only in HEAD_GLOSSARY && element('p', { class: 'definition' }, HEAD_GLOSSARY[state.only]), this.grid,
       element('p', { class: 'soft line-where' }, 'Each thumbnail has its own colour scale.' +
         (heads.some((head) => figureChosen().star?.(head)) ? ' * share of the weight that is not on the first ' +
           'key.' : ''))), this.side));
@@ -147,9 +167,8 @@ const layersView = {
           : element('span', { class: h < list.length ? 'head-gap' : '' })))])];
   },
   card(n) {
-    const { title, of, star } = figureChosen();
-    const value = of(heads[n]);
-    const told = isNumber(value) ? short(value) + (star?.(heads[n]) ? '*' : '') : '–';
+    const { title } = figureChosen();
+    const told = figureText(figureChosen(), heads[n]);
     const picture = element('span', { class: 'bins', 'data-thumb': n });
     this.painter.watch(picture);
     return element('button', { type: 'button', class: 'head-card', 'data-head': n, tabindex: -1, 'aria-pressed': 'false',
@@ -157,7 +176,7 @@ const layersView = {
       onpointerenter: (event) => event.pointerType !== 'touch' && point({ shown: n }), onfocus: () => point({ shown: n }),
       onblur: () => point(null) }, picture,
     !this.byLayer && element('span', { class: 'head-label' }, report.batch > 1 ? headName(n) : headLabel(n)),
-    element('span', { class: 'head-kind' }, heads[n].name), element('span', { class: 'head-figure' }, told));
+    element('span', { class: 'head-kind' }, brokenName(heads[n].name)), element('span', { class: 'head-figure' }, told));
   },
   layOut() {
     const columns = Math.max(...this.rows.map(([, list]) => list.length));
@@ -190,13 +209,14 @@ const layersView = {
       'aria-label': `Map of ${headName(n)}` }) : this.picture.node);
     const to = (view, text) => views()[view] && element('button', { type: 'button', onclick: () => choose({ head: n, view }) }, text);
     const means = Object.entries(figuresOfHeads()).filter(([, { group }]) => group === 'Means over rows');
+    const { slot, link } = definitions(openInRow);
     this.side.replaceChildren(
-      element('div', { class: 'showing-title' }, element('h2', {}, headName(n), element('span', { class: 'soft' }, heads[n].name)),
+      element('div', { class: 'showing-title' }, element('h2', {}, headName(n), element('span', { class: 'soft' }, link(heads[n].name))),
         element('div', { class: 'choice', role: 'group', 'aria-label': 'Show it' }, to('map', 'Map'), to('lines', 'Lines'), to('pair', 'Pair'))),
-      figure, element('div', { class: 'showing-figures' }, element('dl', {}, means.map(([name, { title, of }]) =>
-        element('div', { class: name === state.figure ? 'on' : '' }, element('dt', {}, title),
-          element('dd', {}, isNumber(of(heads[n])) ? short(of(heads[n])) : '–')))),
-      ...patternChips(heads[n])));
+      figure, element('div', { class: 'showing-figures' }, element('dl', {}, means.map(([name, of]) =>
+        element('div', { class: name === state.figure ? 'on' : '' }, element('dt', {}, link(of.title)),
+          element('dd', {}, figureText(of, heads[n]))))),
+      ...patternChips(heads[n], link), slot));
     if (this.picture) this.picture.layOut(figure.clientWidth - 6);
     else figure.firstChild.append(pictureOf(n, Math.max(120, figure.clientWidth)));
   },

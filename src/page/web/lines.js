@@ -9,10 +9,10 @@ const lineHeads = (list) => choose({ head: list[0], with: list.slice(1).join() }
 
 const swatch = (index) => element('i', { class: 'swatch', style: `background: ${headColour(index)}` });
 
-function headLegend(list) {
+function headLegend(list, link) {
   return element('ul', { class: 'line-heads', 'aria-label': 'Heads drawn' }, list.map((n, index) =>
     element('li', { 'data-head': n, onpointerenter: () => list.length > 1 && point({ only: n }), onpointerleave: () => point(null) },
-      swatch(index), element('span', {}, headName(n)), heads[n] && element('span', { class: 'soft' }, heads[n].name),
+      swatch(index), element('span', {}, headName(n)), heads[n] && element('span', { class: 'soft' }, link(heads[n].name)),
       list.length > 1 && element('button', { type: 'button', class: 'copy', 'aria-label': `Remove ${headName(n)}`,
         onfocus: () => point({ only: n }), onblur: () => point(null),
         onclick: () => lineHeads(list.filter((other) => other !== n)) }, '×'))));
@@ -51,7 +51,7 @@ function weightsOfWord({ side, place }, list, rows) {
       if (held?.weight > 0) add(n, row, held.weight, held.rounded);
     }
   const most = ([, of]) => Math.max(...of.map((held) => held?.weight ?? 0));
-  const sorted = [...found].sort((a, b) => most(b) - most(a) || a[0] - b[0]).slice(0, MOST_LISTED);
+  const sorted = [...found].filter(([at]) => !isHidden(side === 'row' ? 'key' : 'row', at)).sort((a, b) => most(b) - most(a) || a[0] - b[0]).slice(0, MOST_LISTED);
   for (const [at, of] of sorted)
     list.forEach((n, i) => { of[i] ??= heldWeight(n, ...(side === 'row' ? [place, at] : [at, place])); });
   return sorted;
@@ -75,7 +75,7 @@ function weightsTable(lit, list, rows) {
 function strongestLines(head, rows, keys) {
   const found = [];
   for (let row = rows[0]; row < rows[1]; row++)
-    for (const [key, weight, rounded] of drawnStrands(head, row, keys, state.sink)) found.push({ row, key, weight, rounded });
+    for (const [key, weight, rounded] of isHidden('row', row) ? [] : drawnStrands(head, row, keys, state.sink)) found.push({ row, key, weight, rounded });
   return found.sort((a, b) => b.weight - a.weight || a.row - b.row).slice(0, 8);
 }
 
@@ -98,7 +98,8 @@ const linesView = {
     const tools = [headAdder(this.list), choice('Lines to the first key', [[true, 'drawn'], [false, 'left out']],
       () => state.sink, (sink) => choose({ sink }))];
     this.figure = element('div', { class: 'figures' }, this.picture.node);
-    this.card.replaceChildren(element('header', {}, headLegend(this.list)), element('div', { class: 'map-tools' }, tools.filter(Boolean)),
+    const { slot, link } = definitions(openInCard);
+    this.card.replaceChildren(element('header', {}, headLegend(this.list, link)), slot, element('div', { class: 'map-tools' }, tools.filter(Boolean)),
       this.where(), this.figure, element('footer', {}, lineLegend(), ...this.take()));
     this.picture.layOut(this.card.clientWidth - 30);
     this.refresh();

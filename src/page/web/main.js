@@ -14,7 +14,9 @@ function shadeWord(word, share, scale) {
 const controls = {};
 function buildHead() {
   document.title = `${cutAtWord(heading, MOST_TAB_TITLE)} · heed`;
-  document.getElementById('title').textContent = cutAtWord(heading, MOST_TITLE);
+  const title = document.getElementById('title');
+  title.textContent = cutAtWord(heading, MOST_TITLE);
+  title.title = heading;  // the page shows one line
   document.getElementById('about').textContent = page.about.replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
   showProof(document.querySelector('.headline'));
   const shown = Object.entries(views());
@@ -33,10 +35,13 @@ function buildHead() {
     (name) => choose({ colours: name }));
   controls.scaled = choice('Scaled', Object.entries(SCALINGS), () => state.scaled, (scaled) => choose({ scaled }));
   controls.log = choice('Scale', [[false, 'linear'], [true, 'log']], () => state.log, (log) => choose({ log }));
+  if (hasSpecial()) controls.special = choice('Special tokens', [[true, 'shown'], [false, 'hidden']], () => state.special, (special) => choose({ special }));
   controls.theme = choice('Theme', [['auto', 'auto'], ['light', 'light'], ['dark', 'dark']], () => state.theme,
     (theme) => choose({ theme }));
-  const { view, head, places, ...looks } = controls;
-  document.getElementById('controls').replaceChildren(view, head, places, ...folded('Display', Object.values(looks)));
+  const { view, head, places, special, ...looks } = controls;
+  const small = window.innerWidth <= SMALL_SCREEN;
+  document.getElementById('controls').replaceChildren(view, head, places, ...(special && !small ? [special] : []),
+    ...folded('Display', [...(special && small ? [special] : []), ...Object.values(looks)]));
 }
 
 // On a small screen a button opens this content; on a large one page.css shows it at once.

@@ -3,7 +3,8 @@ const TICK_ROOM = 58;
 const LARGEST_BIN = 56;   // pixels
 const WIDEST_BIN = 1.6;   // as a multiple of its height
 const LEAST_HIGH = 380;
-const ROOM_AROUND = 330;  // for the content above the map in a window, and its legend
+const ROOM_AROUND = 200;  // of a window, for what stands around the map
+const PAPER_HIGH = 520;   // so that a map, its labels and its curves fit a printed page
 
 // Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
 function drawLevel(pen, level, seen, [x, y, width, height], origin = [0, 0]) {
@@ -58,12 +59,14 @@ class MapPicture {
   layOut(width) {
     this.words = [queryWords.length > 0, keyWords.length > 0];
     this.left = this.words[0] ? Math.max(40, widest(queryWords) + 8) : TICK_ROOM;
-    this.wide = Math.max(80, Math.min(width - this.left - 2, 720, page.key_count * LARGEST_BIN));
+    const [r0, r1, k0, k1] = wholeMap();
+    this.wide = Math.max(80, Math.min(width - this.left - 2, (k1 - k0) * LARGEST_BIN));
     this.room = width;
-    const named = this.words[1] && this.wide / (this.seen[3] - this.seen[2]) >= LEAST_LABEL_STEP;
+    this.single = this.showsSingle();
+    const named = this.words[1] && this.single && this.wide / (this.seen[3] - this.seen[2]) >= LEAST_LABEL_STEP;
     this.top = named ? Math.min(LONGEST_LABEL, widest(keyWords)) + 12 : 22;
-    const most = Math.max(LEAST_HIGH, Math.min(640, window.innerHeight - this.top - ROOM_AROUND));
-    this.high = Math.max(60, this.wide * page.query_count / page.key_count);
+    const most = isPrinting() ? PAPER_HIGH - this.top : Math.max(LEAST_HIGH, window.innerHeight - this.top - ROOM_AROUND);
+    this.high = Math.max(60, this.wide * (r1 - r0) / (k1 - k0));
     // Maps with words may have wide bins; larger maps keep the shape of the matrix.
     const stretch = named ? WIDEST_BIN : 1;
     if (this.high > most) [this.wide, this.high] = [Math.max(80, this.wide * Math.min(1, stretch * most / this.high)), most];
@@ -80,6 +83,14 @@ class MapPicture {
     this.node.style.width = this.width + 'px';
     this.node.style.height = this.height + 'px';
     this.paint();
+  }
+
+  // Whether single weights are drawn, or can be. Bins have no words.
+  showsSingle() {
+    const level = pyramidOf(this.head)?.[0];
+    if (isServed() || !level || (level.rowStep === 1 && level.keyStep === 1)) return true;
+    const [r0, r1, k0, k1] = this.seen;
+    return tilesOf(this.head).some((tile) => tile.row_begin < r1 && tile.row_end > r0 && tile.key_begin < k1 && tile.key_end > k0);
   }
 
   // Pixels per row and per key.
@@ -105,7 +116,18 @@ class MapPicture {
         this.seen.map((edge, i) => (edge - origin[i >> 1]) / this.steps[i >> 1]), box);
       for (const tile of tilesOf(this.head)) this.paintTile(pen, tile, box);
     }
+    this.blankHidden(pen, box);
     this.paintAxes(pen, box);
+  }
+
+  // Hidden tokens between others leave a gap.
+  blankHidden(pen, [x, y, width, height]) {
+    const [r0, r1, k0, k1] = this.seen;
+    const [down, across] = this.scale;
+    pen.fillStyle = themeColour('surface');
+    const between = (kind, from, to) => [...specialPlaces[kind]].filter((place) => isHidden(kind, place) && place >= from && place < to);
+    for (const row of between('row', r0, r1)) pen.fillRect(x, y + (row - r0) * down, width, down);
+    for (const key of between('key', k0, k1)) pen.fillRect(x + (key - k0) * across, y, across, height);
   }
 
   // Repaints with numbers that the server has sent.
@@ -141,14 +163,14 @@ class MapPicture {
     pen.fillStyle = themeColour('soft');
     pen.textBaseline = 'middle';
     pen.textAlign = 'right';
-    const namedRows = this.words[0] && down >= LEAST_LABEL_STEP;
+    const namedRows = this.words[0] && this.single && down >= LEAST_LABEL_STEP;
     for (const row of namedRows ? ticksOf(r0 - 0.5, r1, 1e4) : ticksOf(r0, r1, height / 44)) {
-      if (row < 0 || row >= page.query_count) continue;
+      if (row < 0 || row >= page.query_count || isHidden('row', row) || (row + 0.5 - r0) * down > height) continue;
       pen.fillText(namedRows ? fitted(queryWords[row], LONGEST_LABEL, FONT) : spelled(row), x - 6, y + (row + 0.5 - r0) * down);
     }
-    const namedKeys = this.words[1] && across >= LEAST_LABEL_STEP;
+    const namedKeys = this.words[1] && this.single && across >= LEAST_LABEL_STEP;
     for (const key of namedKeys ? ticksOf(k0 - 0.5, k1, 1e4) : ticksOf(k0, k1, width / 84)) {
-      if (key < 0 || key >= page.key_count || key + 0.5 < k0) continue;
+      if (key < 0 || key >= page.key_count || key + 0.5 < k0 || key + 0.5 > k1 || isHidden('key', key)) continue;
       pen.save();
       const half = namedKeys ? 0 : pen.measureText(spelled(key)).width / 2;
       pen.translate(Math.min(x + (key + 0.5 - k0) * across, this.width - half), y - 7);
@@ -189,7 +211,7 @@ class MapPicture {
     const [down, across] = this.scale;
     const row = Math.floor(this.seen[0] + (event.clientY - box.top - this.top) / down);
     const key = Math.floor(this.seen[2] + (event.clientX - box.left - this.left) / across);
-    return { row: Math.max(0, Math.min(page.query_count - 1, row)), key: Math.max(0, Math.min(page.key_count - 1, key)) };
+    return { row: shownPlace('row', row), key: shownPlace('key', key) };
   }
 
   onMove(event) {
@@ -262,8 +284,7 @@ class MapPicture {
     else if (event.key === '-') this.zoom(2);
     else if (event.key === '0') { this.show(wholeMap()); this.keep(); }
     else if (moves[event.key]) {
-      const row = Math.max(0, Math.min(page.query_count - 1, state.row + moves[event.key][0]));
-      const key = Math.max(0, Math.min(page.key_count - 1, state.key + moves[event.key][1]));
+      const [row, key] = ['row', 'key'].map((kind, i) => shownPlace(kind, state[kind] + moves[event.key][i], moves[event.key][i]));
       choose({ row, key });
       tell(describePlace(this.level, { row, key }, this.head));
     } else return;
@@ -273,15 +294,15 @@ class MapPicture {
 
 // The first row and key of a level.
 const originOf = ({ rowBegin = 0, keyBegin = 0 }) => [rowBegin, keyBegin];
-const wholeMap = () => [0, page.query_count, 0, page.key_count];
+const wholeMap = () => [...shownRange('row'), ...shownRange('key')];
 // Clamps edges to the matrix, at least four rows and keys apart.
 function within([r0, r1, k0, k1]) {
-  const side = (from, to, count) => {
-    const size = Math.min(count, Math.max(Math.min(4, count), to - from));
-    const begin = Math.max(0, Math.min(count - size, (from + to - size) / 2));
+  const side = (from, to, [first, end]) => {
+    const size = Math.min(end - first, Math.max(Math.min(4, end - first), to - from));
+    const begin = Math.max(first, Math.min(end - size, (from + to - size) / 2));
     return [begin, begin + size];
   };
-  return [...side(r0, r1, page.query_count), ...side(k0, k1, page.key_count)];
+  return [...side(r0, r1, shownRange('row')), ...side(k0, k1, shownRange('key'))];
 }
 function seenOf(text) {
   const edges = text.split('_').map(Number);

@@ -61,7 +61,7 @@ const pairView = {
     const list = `pair-${kind}`;
     const field = element('input', { type: 'text', list, autocomplete: 'off', spellcheck: 'false', 'aria-label': kind === 'row' ? 'From the word' : 'To the word',
       onchange: () => this.take(kind, field.value.trim(), words, count), onfocus: () => field.select() });
-    const some = words.slice(0, MOST_SUGGESTED);
+    const some = words.slice(0, MOST_SUGGESTED).filter((_, place) => !isHidden(kind, place));
     return { field, node: element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, label), field,
       element('datalist', { id: list }, some.map((word) => element('option', { value: word })))) };
   },
@@ -147,8 +147,9 @@ const pairView = {
     this.picture = new LinePicture({ heads: [n], rows, keys, first: true, label: `Lines of ${headName(n)}; arrow keys move, Enter chooses a word`,
       pick: (side, place) => choose({ [side]: place, drawn: '' }) });
     const to = (view, text) => element('button', { type: 'button', onclick: () => choose({ head: n, view, row, key, pin: 'row', with: '' }) }, text);
-    this.lines.replaceChildren(element('header', {}, element('h3', {}, headName(n)), element('span', { class: 'soft' }, heads[n].name),
-      element('span', { class: 'choice', role: 'group', 'aria-label': 'Show it' }, to('map', 'Map'), to('lines', 'Lines'))),
+    const { slot, link } = definitions(openInCard);
+    this.lines.replaceChildren(element('header', {}, element('h3', {}, headName(n)), element('span', { class: 'soft' }, link(heads[n].name)),
+      element('span', { class: 'choice', role: 'group', 'aria-label': 'Show it' }, to('map', 'Map'), to('lines', 'Lines'))), slot,
     element('p', { class: 'soft line-where' }, 'Click a word on the left to ask what it attends to, on the right to ' +
       'ask what attends to it.'),
     element('div', { class: 'figures' }, this.picture.node), element('footer', {}, lineLegend()));

@@ -1,10 +1,10 @@
 // The panel beside maps and text: the numbers of the selected row, and the command for numbers that the page lacks.
 const SHOWN_TOP = 10;
 
-function facts(now) {
+function facts(now, link) {
   const list = [['entropy', 'entropy', 'nats'], ['max_weight', 'largest weight', ''], ['distance', 'mean distance', 'positions']]
     .filter(([name]) => tensor(`${name}-${state.head}`))
-    .map(([name, title, unit]) => element('div', {}, element('dt', {}, title),
+    .map(([name, title, unit]) => element('div', {}, element('dt', {}, link(title)),
       element('dd', {}, element('output', { 'data-result': name }, written(curveValue(name, state.head, now.row), tensor(`${name}-${state.head}`).rounded)), ' ' + unit)));
   return element('dl', {}, list);
 }
@@ -12,7 +12,10 @@ function facts(now) {
 const LEAST_TOLD = 0.001;  // smaller weights are told together, as "others"
 
 function topTable(now) {
-  const top = topOf(state.head, now.row, SHOWN_TOP).filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD);
+  const held = topOf(state.head, now.row, state.special ? SHOWN_TOP : Infinity);
+  const hidden = held.filter(([key]) => isHidden('key', key));
+  const top = held.filter(([key]) => !isHidden('key', key)).slice(0, SHOWN_TOP)
+    .filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD);
   if (!top.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
     ? 'This row attends to nothing.' : '');
   const rows = top.map(([key, weight, rounded]) => element('tr', { class: key === now.key ? 'marked' : '' },
@@ -20,10 +23,15 @@ function topTable(now) {
     keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),
     element('td', { 'data-top': key }, written(weight, rounded)), element('td', {}, bar(weight))));
   const all = weightsOf(state.head, now.row);
-  const others = all ? all.reduce((sum, weight) => sum + Math.max(weight, 0), 0) - top.reduce((sum, [, weight]) => sum + weight, 0) : 0;
-  if (all && others > LEAST_TOLD / 10)
-    rows.push(element('tr', { class: 'rest' }, element('th', { scope: 'row' }, 'others'), keyWords.length > 0 && element('td', {}),
-      element('td', {}, short(others)), element('td', {}, bar(others))));
+  const sumOf = (list) => list.reduce((sum, [, weight]) => sum + weight, 0);
+  const together = (name, weight, title) => rows.push(element('tr', { class: 'rest', title }, element('th', { scope: 'row' }, name),
+    keyWords.length > 0 && element('td', {}), element('td', {}, exact(weight)), element('td', {}, bar(weight))));
+  const others = all ? all.reduce((sum, weight) => sum + Math.max(weight, 0), 0) - sumOf(top) - sumOf(hidden) : 0;
+  if (all && others > LEAST_TOLD / 10) together('others', others);
+  if (hidden.length) {
+    const names = [...new Set(hidden.map(([key]) => key).sort((a, b) => a - b).map((key) => page.key_tokens[key].trim()))].join(' ');
+    together(`hidden: ${names}`, sumOf(hidden), names);
+  }
   const rest = all ? '' : ` of ${spelled(page.key_count)}; ` +
     (isServed() ? 'the others are loading' : 'the page has no more of this row');
   return [element('table', { class: 'shares' }, element('tbody', {}, rows)),
@@ -65,14 +73,14 @@ async function copy(text, button) {
 }
 
 // The score of each rule, from the look that earned the head its name, else from the first look. (Some rules have no
-// first look.)
-function patternChips(head) {
+// first look.) Each leads to what its name means.
+function patternChips(head, link) {
   const chips = head.patterns.map(({ name, score, rest, named }) => {
     const earned = head.names?.find((one) => one.name === name);
     const second = earned ? earned.rest : score === null && rest !== null;
     const value = second ? rest : score;
-    return [second, element('span', { class: named ? 'pattern named' : 'pattern' },
-      `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
+    return [second, link(name, `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`, named ? 'pattern named'
+      : 'pattern')];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
     chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +
@@ -80,24 +88,28 @@ function patternChips(head) {
 }
 
 // "previous-token 0.94, then local 0.82"
-function namesOf(head) {
-  const said = ({ name, score, rest }) => `${name} ${score.toFixed(2)}${rest ? ' of the weight that is not on the first key' : ''}`;
-  if (!head.names?.length) return '';
+function namesOf(head, link) {
+  if (!head.names?.length) return link('mixed');
   const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
-  return [...head.names, ...next].map(said).join(', then ');
+  return [...head.names, ...next].map(({ name, score, rest }, n) => [n ? ', then ' : '', link(name), ` ${score.toFixed(2)}` +
+    (rest ? ' of the weight that is not on the first key' : '')]);
 }
 
+const openInRow = { name: '' };
 function showRow(panel, now) {
   const head = heads[state.head];
+  const focused = panel.contains(document.activeElement) && [...panel.querySelectorAll('button')].indexOf(document.activeElement);
+  const { slot, link } = definitions(openInRow);
   const weight = weightText(state.head, now.row, now.key);
   panel.replaceChildren(
     element('h2', {}, element('b', { class: 'query' }, nameOf(queryWords, now.row)),
       element('span', { class: 'soft' }, `row ${spelled(now.row)}, ${headName(state.head)}`)),
     weight === null ? '' : element('p', { class: 'sum' }, '→ ', element('b', { class: 'key' }, nameOf(keyWords, now.key)), ' ',
       element('output', { 'data-result': 'weight' }, weight)),
-    facts(now), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
-    element('h3', {}, 'This head'), element('p', { class: 'names' }, namesOf(head)), ...patternChips(head),
-    element('p', { class: 'soft' }, 'The rules behind these names: docs/heads.md.'), elsewhere(now) || '');
+    facts(now, link), element('h3', {}, 'Attends most to'), ...[topTable(now)].flat().filter(Boolean),
+    element('h3', {}, 'This head'), element('p', { class: 'names' }, namesOf(head, link)), ...patternChips(head, link),
+    element('p', { class: 'soft' }, 'What a ', link('score of a name', 'score'), ' or a name means: click it.'), slot, elsewhere(now) || '');
+  if (focused !== false) panel.querySelectorAll('button')[focused]?.focus({ preventScroll: true });
 }
 
 // Chooses a head whose weights are subtracted from the map.
@@ -111,11 +123,13 @@ function minusChooser() {
   return element('label', { class: 'choice' }, element('span', { class: 'choice-label' }, 'minus'), select);
 }
 
+const openInCard = { name: '' };
 // The view with the large map.
 const mapView = {
   name: 'Map',
   build(host) {
     this.panel = element('aside', { class: 'panel', 'aria-label': 'The row' });
+    const { slot, link } = definitions(openInCard);
     this.picture = new MapPicture(shownMap());
     this.curves = CURVES.filter(([name]) => page.tensors[`${name}-0`]).map((curve) => new Curve(curve));
     this.legend = element('div');
@@ -129,16 +143,16 @@ const mapView = {
     const take = actions(`map of ${mapName(this.picture.head)}`, () => [[this.picture.base, this.picture.marks]], () => tableOfMap());
     this.card = element('article', { class: 'card', 'data-step': 'map' },
       element('header', {}, element('h2', {}, mapName(this.picture.head)),
-        element('span', { class: 'soft' }, isDifference(this.picture.head) ? 'difference' : heads[state.head].name),
-        element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)),
-      element('div', { class: heads.length > FEW_HEADS ? 'map-beside' : '' }, heads.length > FEW_HEADS && headChooser(),
-        element('div', { class: 'map-place' }, tourBar(), element('div', { class: 'figures' }, this.picture.node),
-          element('div', { class: 'map-tools' }, zoom, heads.length > 1 && minusChooser(), this.legend), this.server,
-          element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)))),
+        element('span', { class: 'soft' }, isDifference(this.picture.head) ? 'difference' : link(heads[state.head].name)),
+        element('span', { class: 'shape' }, `${spelled(page.query_count)} × ${spelled(page.key_count)}`)), slot, tourBar(),
+      element('div', { class: 'figures' }, this.picture.node),
+      element('div', { class: 'map-tools' }, zoom, heads.length > 1 && minusChooser(), this.legend), this.server,
+      element('div', { class: 'curves' }, this.curves.map((curve) => curve.node)),
       element('footer', {}, report.left_out && !page.served &&
         element('p', { class: 'soft left-out' }, `Left out for the size of this page: ${report.left_out}.`), take));
-    const few = heads.length > 1 && heads.length <= FEW_HEADS && headChooser();
-    host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, few, this.card), this.panel));
+    host.append(element('div', { class: 'with-panel' }, element('div', { class: 'flow' }, heads.length > 1 && headChooser(), this.card),
+      this.panel));
+    showChosenHead(host);
     this.layOut();
   },
   layOut() {

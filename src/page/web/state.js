@@ -12,7 +12,7 @@ const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
-  minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: true, figure: 'named', order: 'layers', only: '', drawn: '',
+  minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: true, special: true, figure: 'named', order: 'layers', only: '', drawn: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer
@@ -35,8 +35,14 @@ function readFragment() {
   if (!['auto', 'light', 'dark'].includes(state.theme)) state.theme = DEFAULTS.theme;
   if (!/^(none|same|\d+)$/.test(state.minus) || Number(state.minus) >= headCount() || (state.minus === 'same' && !page.beside))
     state.minus = DEFAULTS.minus;
+  settle();
   if (!Object.hasOwn(steps, state.step)) state.step = DEFAULTS.step;
   if (!Object.hasOwn(views(), state.view)) state.view = DEFAULTS.view;
+}
+
+// Moves the selection off hidden tokens.
+function settle() {
+  for (const kind of ['row', 'key']) state[kind] = shownPlace(kind, state[kind]);
 }
 
 function writeFragment() {
@@ -56,6 +62,7 @@ const SELECTION = ['row', 'key', 'at', 'step'];
 function choose(changes) {
   const names = Object.keys(changes).filter((name) => state[name] !== changes[name]);
   Object.assign(state, changes);
+  settle();
   pointed = null;
   if (!names.length) return refresh();
   writeFragment();

@@ -71,13 +71,14 @@ function describeCell(step, row, column, matrix) {
   return `${what}: ${isMasked(value) ? 'masked' : exact(value)}`;
 }
 
-function gridOf(step, head, scale) {
+// `plain`: a small picture without words; a large one beside it has them.
+function gridOf(step, head, scale, plain) {
   const matrix = drawnMatrix(step.name, head);
   const words = columnAxis(step) === 'Lk';
   return new Grid({
-    matrix, scale, square: words,
-    rowLabels: rowAxis(step) === 'Lk' ? keyWords : queryWords,
-    columnLabels: words ? keyWords : null,
+    matrix, scale, square: words, plain,
+    rowLabels: plain ? null : rowAxis(step) === 'Lk' ? keyWords : queryWords,
+    columnLabels: words && !plain ? keyWords : null,
     label: `${step.title}, head ${head}, ${matrix.rows} by ${matrix.columns}; arrow keys move`,
     marks: (now) => marksOf(step, now),
     place: (row, column) => placeOf(step, row, column, head),
@@ -100,7 +101,8 @@ function stepCard(step, grids) {
   const all = step.name === 'weights' && headCount() > 1;
   const scale = step.name === 'weights' ? stepWeightScale() : signedScale(stepTensor(step.name).values);
   const heads = all ? partLabels(headCount()).map(Number) : [state.head];
-  const mine = heads.map((head) => gridOf(step, head, scale));
+  const plain = (head) => all && head !== state.head && headCount() > 2 && window.innerWidth > SMALL_SCREEN;
+  const mine = heads.map((head) => gridOf(step, head, scale, plain(head)));
   const figures = mine.map((grid, i) => {
     const name = `head ${heads[i]}`;
     return element('figure', { class: all && heads[i] === state.head ? 'chosen' : '' }, all &&
@@ -112,7 +114,7 @@ function stepCard(step, grids) {
   return element('article', { class: 'card' + (all ? ' wide' : ''), 'data-step': step.name },
     element('header', {}, element('h3', {}, step.title), formula(step.formula),
       element('span', { class: 'shape', title: 'shape: ' + step.axes.join(', ') }, '[' + shape.join(', ') + ']')),
-    glossed({ class: 'meaning' }, step.meaning),
+    glossed({ class: 'meaning' }, step.meaning.replaceAll('d_k', 'dₖ')),
     all ? element('div', { class: 'figures many' }, figures[state.head],
       element('div', { class: 'others' }, figures.filter((_, i) => i !== state.head)))
       : element('div', { class: 'figures' }, figures),

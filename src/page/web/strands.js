@@ -20,7 +20,7 @@ const strandsOf = (head, row, keys) => topOf(head, row, Infinity).filter(([key])
 
 // The drawn strands. With `first`, those to the first key, too.
 const drawnStrands = (head, row, keys, first) => strandsOf(head, row, keys)
-  .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0));
+  .filter(([key, weight]) => weight >= LEAST_LINED && (first || key > 0) && !isHidden('key', key));
 
 function drawn(name, attributes = {}, ...children) {
   const made = document.createElementNS('http://www.w3.org/2000/svg', name);
@@ -63,7 +63,9 @@ class LinePicture {
   layOut(width) {
     const { rows, keys, heads } = this.spec;
     const narrow = width < 560;
-    const count = Math.max(rows[1] - rows[0], keys[1] - keys[0]);
+    const shown = (kind, [from, to]) => Array.from({ length: to - from }, (_, i) => from + i).filter((place) => !isHidden(kind, place));
+    this.places = { row: shown('row', rows), key: shown('key', keys) };
+    const count = Math.max(this.places.row.length, this.places.key.length);
     this.step = Math.max(narrow ? 24 : 20, Math.min(28, Math.floor(760 / count)));
     this.numbered = narrow ? 1 : heads.length;
     const numbers = this.numbered * NUMBER_ROOM;
@@ -78,15 +80,15 @@ class LinePicture {
       viewBox: `0 0 ${this.width} ${this.height}`, 'font-family': FONT.replace(/^\S+ /, ''), 'font-size': 13 }))
       this.node.setAttribute(name, value);
     this.base = drawn('g', { class: 'line-all' });
-    for (let row = rows[0]; row < rows[1]; row++) this.base.append(...this.linesFrom(row));
+    for (const row of this.places.row) this.base.append(...this.linesFrom(row));
     this.shown = drawn('g', { class: 'line-shown' });
     this.node.replaceChildren(this.base, this.shown, this.title('row'), this.title('key'),
-      ...this.column('row', rows, queryWords), ...this.column('key', keys, keyWords));
+      ...this.column('row', queryWords), ...this.column('key', keyWords));
     this.now = undefined;
   }
 
   heightOf(side, place) {
-    return this.top + (place - this.spec[side + 's'][0] + 0.5) * this.step;
+    return this.top + (this.places[side].indexOf(place) + 0.5) * this.step;
   }
 
   title(side) {
@@ -94,11 +96,10 @@ class LinePicture {
       'text-anchor': side === 'row' ? 'end' : 'start', 'aria-hidden': 'true' }, SIDES[side] + (side === 'row' ? ' →' : ''));
   }
 
-  column(side, [from, to], words) {
+  column(side, words) {
     const left = side === 'row';
     const width = this.numbered * NUMBER_ROOM + this.words[side] + 12;
-    return Array.from({ length: to - from }, (_, i) => {
-      const place = from + i;
+    return this.places[side].map((place) => {
       const name = nameOf(words, place);
       return drawn('g', { class: 'line-word', role: 'button', tabindex: -1, 'aria-pressed': 'false', 'data-side': side,
         'data-place': place, 'aria-label': `${SIDES[side]} ${place}: ${name}` },
@@ -144,19 +145,17 @@ class LinePicture {
   }
 
   linesOf({ side, place }) {
-    const { rows } = this.spec;
     if (side === 'row') return this.linesFrom(place);
-    return Array.from({ length: rows[1] - rows[0] }, (_, i) => this.linesFrom(rows[0] + i, place)).flat();
+    return this.places.row.map((row) => this.linesFrom(row, place)).flat();
   }
 
   // The weights of a word, beside the words that they lead to: for each head, or only the largest if there is little
   // room.
   numbersOf({ side, place }) {
-    const { heads, rows, keys } = this.spec;
+    const { heads } = this.spec;
     const other = side === 'row' ? 'key' : 'row';
-    const [from, to] = side === 'row' ? keys : rows;
     const texts = [];
-    for (let i = from; i < to; i++) {
+    for (const i of this.places[other]) {
       const [row, key] = side === 'row' ? [place, i] : [i, place];
       const found = heads.map((head, index) => ({ index, held: heldWeight(head, row, key) })).filter(({ held }) => held?.weight >= LEAST_WRITTEN);
       if (this.numbered < heads.length) found.sort((a, b) => b.held.weight - a.held.weight).splice(1);
@@ -184,14 +183,14 @@ class LinePicture {
     else mark.removeAttribute('stroke-dasharray');
     text.setAttribute('font-weight', chosen ? 650 : 400);
     word.setAttribute('aria-pressed', String(is(pinned)));
-    const start = pinned ?? { side: 'row', place: this.spec.rows[0] };
+    const start = pinned ?? { side: 'row', place: this.places.row[0] };
     if (!this.node.contains(document.activeElement)) word.setAttribute('tabindex', is(start) ? 0 : -1);
   }
 
   focus(side, place) {
-    const { rows, keys } = this.spec;
-    const [from, to] = side === 'row' ? rows : keys;
-    const word = this.node.querySelector(`[data-side="${side}"][data-place="${Math.max(from, Math.min(to - 1, place))}"]`);
+    const places = this.places[side];
+    const nearest = places.findLast((one) => one <= place) ?? places[0];
+    const word = this.node.querySelector(`[data-side="${side}"][data-place="${nearest}"]`);
     for (const other of this.node.querySelectorAll('.line-word[tabindex="0"]')) other.setAttribute('tabindex', -1);
     word.setAttribute('tabindex', 0);
     word.focus();
@@ -205,7 +204,10 @@ class LinePicture {
     if (event.key === 'Enter' || event.key === ' ') this.spec.pick(word.side, place);
     else if (event.key === 'ArrowLeft') this.focus('row', place);
     else if (event.key === 'ArrowRight') this.focus('key', place);
-    else if (moves[event.key]) this.focus(word.side, place + moves[event.key]);
+    else if (moves[event.key]) {
+      const places = this.places[word.side];
+      this.focus(word.side, places[Math.max(0, Math.min(places.length - 1, places.indexOf(place) + moves[event.key]))]);
+    }
     else return;
     event.preventDefault();
   }

@@ -5,6 +5,14 @@ const SHADES = {
 };
 const MOST_WORDS = 3000;
 
+// A text shows where its words stand, so repeated ones need no numbers. Pieces of a word follow it without a space.
+const isPiece = (token) => /^(?:·|##)./.test(token);
+function wordsOfText(kind, from, tokens) {
+  return tokens.flatMap((token, i) => (isHidden(kind, from + i) ? [] : [i > 0 && !isPiece(token) && ' ',
+    element('span', { class: isPiece(token) ? 'w piece' : 'w', 'data-index': from + i },
+      isPiece(token) ? token.replace(/^(?:·|##)/, '') : tokenText(token))]));
+}
+
 const textView = {
   name: 'Text',
   build(host) {
@@ -20,7 +28,7 @@ const textView = {
   // Shows a long text around the chosen word.
   paragraph(name, words, kind) {
     const from = words.length <= MOST_WORDS ? 0 : Math.max(0, Math.min(words.length - MOST_WORDS, state[kind] - MOST_WORDS / 2));
-    const shown = words.slice(from, from + MOST_WORDS);
+    const shown = (kind === 'row' ? page.query_tokens : page.key_tokens).slice(from, from + MOST_WORDS);
     const wordOf = (event) => event.target.closest('.w')?.dataset.index;
     const text = element('p', { class: 'text', tabindex: '0', role: 'application', 'data-kind': kind, 'aria-roledescription': 'text',
       'aria-label': `${name || 'the words'}; arrow keys move`,
@@ -31,10 +39,10 @@ const textView = {
         const step = { ArrowLeft: -1, ArrowRight: 1, Home: -words.length, End: words.length }[event.key];
         if (!step) return;
         event.preventDefault();
-        const place = Math.max(0, Math.min(words.length - 1, state[kind] + step));
+        const place = shownPlace(kind, state[kind] + step, step);
         choose({ [kind]: place });
         tell(words[place]);
-      } }, shown.flatMap((word, i) => [element('span', { class: 'w', 'data-index': from + i }, word), ' ']));
+      } }, wordsOfText(kind, from, shown));
     const more = (place, label) => element('button', { type: 'button', class: 'copy', onclick: () => { choose({ [kind]: place }); redraw(); } }, label);
     return element('div', { class: 'text-block' }, name && element('h3', { class: 'soft' }, name),
       from > 0 && more(Math.max(0, from - 1), `… ${spelled(from)} words before`), text,

@@ -9,7 +9,13 @@ function cutAtWord(text, most) {
   return cut.slice(0, Math.max(cut.lastIndexOf(' '), most / 2)).trimEnd() + '…';
 }
 
-const sentenceOf = (tokens) => tokens.map((token) => token.trim()).filter(Boolean).map(tokenText).join(' ');
+// Tokens as a sentence, without special ones: pieces of a word are joined where their marks tell.
+function sentenceOf(tokens) {
+  const words = tokens.filter((token) => token.trim() && !SPECIAL.test(token.trim()));
+  if (words.some((token) => /^[Ġ▁]/.test(token))) return words.map((token) => token.replace(/^[Ġ▁]/, ' ')).join('').trim();
+  return words.map((token) => token.trim()).map((token, i) => (i && /^(?:·|##)./.test(token) ? token.replace(/^(?:·|##)/, '')
+    : (i ? ' ' : '') + tokenText(token))).join('');
+}
 const sentences = () => [page.query_tokens, ...(page.cross ? [page.key_tokens] : [])].map(sentenceOf).join(' → ');
 const heading = page.title || sentences() ||
   `Attention of ${page.query_count.toLocaleString('en')} rows over ${page.key_count.toLocaleString('en')} keys`;

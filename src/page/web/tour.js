@@ -6,7 +6,7 @@ const PEAK_SHARE = 0.1;       // as a share of the best rank; lower peaks do not
 const APART = 0.12;           // minimum distance of two peaks, as a share of the map
 const NEAR_DIAGONAL = 2.5;    // bins
 const REGION_BINS = 36;       // shown around a peak
-const CLOSE_CELLS = 24;       // shown around a cell
+const CLOSE_CELLS = 24;       // shown around a cell, or bins where the page holds no single weights
 const TRAVEL = 900;           // milliseconds
 
 let tour = null;  // {head, stops, at}
@@ -50,7 +50,7 @@ function peaksOf(level) {
 
 // A bin's rows or keys, [from, to).
 const binEdges = (bin, step, count) => [bin * step, Math.min(count, (bin + 1) * step)].map((edge) => Math.ceil(edge - 1e-6));
-const rangeText = ([from, to]) => (to - from === 1 ? spelled(from) : `${spelled(from)} to ${spelled(to - 1)}`);
+const rangeOf = ([from, to]) => ({ many: to - from > 1, text: to - from > 1 ? `${spelled(from)} to ${spelled(to - 1)}` : spelled(from) });
 const percent = (share) => `${Number((100 * share).toPrecision(2))} %`;
 const around = (row, key, high, wide) => within([row - high / 2, row + high / 2, key - wide / 2, key + wide / 2]);
 
@@ -91,22 +91,26 @@ function distanceText(distance) {
 }
 
 function peakStop(peak, n, peaks, level) {
-  const rows = rangeText(binEdges(peak.r, level.rowStep, page.query_count));
-  const keys = rangeText(binEdges(peak.c, level.keyStep, page.key_count));
+  const rows = rangeOf(binEdges(peak.r, level.rowStep, page.query_count));
+  const keys = rangeOf(binEdges(peak.c, level.keyStep, page.key_count));
   const alike = n > 0 && !page.cross && Math.abs(distanceOf(peak) - distanceOf(peaks[0])) <= 2 * level.keyStep;
   const why = n === 0 ? 'Apart from the diagonal and the first key, this stands out most'
     : alike ? 'It is as far back as the first: both may lie on one line beside the diagonal' : 'Next to that, this stands out most';
   return { row: Math.floor(peak.row), key: Math.floor(peak.key),
     seen: around(peak.row, peak.key, REGION_BINS * level.rowStep, REGION_BINS * level.keyStep),
-    text: `Rows ${rows} give ${percent(peak.share)} of their weight to keys ${keys}${distanceText(distanceOf(peak))}: ` +
+    text: `${rows.many ? 'Rows' : 'Row'} ${rows.text} ${rows.many ? 'give' : 'gives'} ${percent(peak.share)} of ${rows.many ? 'their'
+      : 'its'} weight to ${keys.many ? 'keys' : 'key'} ${keys.text}${distanceText(distanceOf(peak))}: ` +
       `${spelled(Number(peak.lift.toPrecision(2)))} times an even share. ${why}.` };
 }
 
-function cellStop({ row, key, weight }) {
+function cellStop({ row, key, weight }, level) {
   const name = (words, place, kind) => (words.length ? `“${words[place]}” (${kind} ${spelled(place)})` : `${kind} ${spelled(place)}`);
   const text = `${name(queryWords, row, 'row')} gives ${short(weight)} to ${name(keyWords, key, 'key')}: ` +
     'the strongest single weight in that bin.';
-  return { row, key, seen: around(row, key, CLOSE_CELLS, CLOSE_CELLS), text: text[0].toUpperCase() + text.slice(1) };
+  const single = isServed() || tilesOf(state.head).some((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&
+    key < tile.key_end);
+  const [high, wide] = single ? [1, 1] : [level.rowStep, level.keyStep];
+  return { row, key, seen: around(row, key, CLOSE_CELLS * high, CLOSE_CELLS * wide), text: text[0].toUpperCase() + text.slice(1) };
 }
 
 async function stopsOf(head) {
@@ -116,7 +120,7 @@ async function stopsOf(head) {
   for (const [n, peak] of peaks.entries()) {
     stops.push(peakStop(peak, n, peaks, level));
     const cell = await strongestIn(head, peak, level);
-    if (cell) stops.push(cellStop(cell));
+    if (cell) stops.push(cellStop(cell, level));
   }
   if (!peaks.length) stops[0].text += ' Nothing else stands out from the diagonal and the first key.';
   stops.push({ seen: wholeMap(), text: 'The whole map again. Plus and minus zoom, dragging moves, a click chooses a place, and ' +
