@@ -1,5 +1,5 @@
-// The element types of tensors. This header includes nothing but <cstdint>, because kernels compiled for one
-// instruction set may share no inline function with other code.
+// The element types of tensors. This header includes nothing but `<cstdint>`, because kernels compiled for
+// one instruction set may share no inline function with other code.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 
 namespace heed {
 
+/// The library's build, and the processor that it runs on.
 struct Info {
   std::string version;                ///< "0.1.0"
   std::string compiler;               ///< "GNU 12.2.0"

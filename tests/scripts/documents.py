@@ -63,7 +63,7 @@ BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 
 
 def documents(root):
-    return [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md")), *sorted(root.glob("models/*/*.md"))]
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md")), *sorted(root.glob("models/*/*.md")), root / "examples" / "README.md"]
 
 
 def prose(text):

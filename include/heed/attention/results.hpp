@@ -57,6 +57,7 @@ enum class ResultType {
   index,    ///< i64
 };
 
+/// The properties of one result.
 struct ResultEntry {
   const char* path;  ///< name of its view in messages: "outputs.lse"
   ResultShape shape;
@@ -69,6 +70,7 @@ struct ResultEntry {
   }
 };
 
+/// A result's properties, with its member of a ResultSet.
 template <class T>
 struct ResultLine {
   ResultEntry entry;

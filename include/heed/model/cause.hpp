@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// The prediction that a cause is asked about.
 struct CauseOptions {
   std::optional<std::int64_t> row{};    ///< the row whose prediction is examined; default: the last
   std::optional<std::int64_t> token{};  ///< the predicted token to examine; default: the likeliest
@@ -23,6 +24,7 @@ struct CauseOptions {
   int threads = 0;                      ///< 0: all processors
 };
 
+/// The probability of a token before and after a change.
 struct TokenShift {
   std::int64_t token = 0;
   double before = 0, after = 0;  ///< probabilities
@@ -75,6 +77,7 @@ struct Attribution {
 [[nodiscard]] HEED_API Attribution attribute(const Model& model, const TensorView& tokens,
                                              const CauseOptions& options = {});
 
+/// A token and its probability.
 struct TokenChance {
   std::int64_t token = 0;
   double probability = 0;

@@ -36,6 +36,7 @@ struct WatchedPair {
   double weight = 0;
 };
 
+/// A token that a model generated.
 struct GeneratedToken {
   std::int64_t id = 0;
   /// The text that this token adds: whole characters only. If several tokens spell a character, the last one
