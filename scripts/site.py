@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """site.py HEED MINILM OUT: writes the site of the documents to OUT/site. scripts/site calls this with the right Python.
 
-HEED is the command, MINILM the folder of all-MiniLM-L6-v2. The documents are copied to OUT/pages with four changes: links
-to files outside docs/ lead to pages that show these files, a document is called by its title, a picture of a page of heed becomes the page itself (and follows the command that writes it), and an escaped bar in a
-table's code loses its backslash, which GitHub needs and MkDocs shows.
+HEED is the command, MINILM the folder of all-MiniLM-L6-v2. The documents are copied to OUT/pages with these changes:
+
+- A link to a file outside docs/ leads to a page that shows this file. A document is called by its title.
+- A picture of a page of heed becomes the page itself; the page also follows the command that writes it.
+- Nested lists take four spaces, and an escaped bar in a table's code loses its backslash, as MkDocs wants them.
 """
 import html
 import os
@@ -125,6 +127,7 @@ class Site:
             parts[i] = re.sub(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)", link, parts[i])
             parts[i] = re.sub(r"^\|.*$", lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]),
                               parts[i], flags=re.M)
+            parts[i] = indented(parts[i])
         return "".join(parts)
 
     def write_documents(self):
@@ -210,6 +213,16 @@ def what_it_has(header):
     """The first sentence of a header."""
     comment = re.match(r"((?://.*\n)+)", header.read_text())[1]
     return re.sub(r"\s*\n// ?", " ", comment.removeprefix("// ").split("\n//\n")[0].strip()).split(". ")[0].rstrip(".:") + "."
+
+
+def indented(text):
+    """The text with lists nested by four spaces, as MkDocs wants them, where GitHub takes two."""
+    lines, inside = [], False
+    for line in text.split("\n"):
+        inside = line.startswith("- ") or inside and (not line or line.startswith("  "))
+        spaces = len(line) - len(line.lstrip(" "))
+        lines.append(" " * spaces + line if inside else line)
+    return "\n".join(lines)
 
 
 def title_of(document):

@@ -2,6 +2,7 @@
 """documents.py ROOT: checks the Markdown documents, with Python's standard library alone.
 
 - Every link to a file or a heading of this project leads somewhere, and docs/README.md leads to every document.
+- Every file and folder that docs/architecture.md and docs/kernel.md name exists.
 - Every block of code is run. RUN names the test that runs all blocks of a language in a document. A block of C++ may
   also stand word for word in a source of examples/ or tests/, which is compiled and run. A block that shows output is
   ```text. NOT_RUN names all other blocks, with the reason.
@@ -92,6 +93,20 @@ def dead_links(root, path):
             yield f"links to {target}, but {found.name} has no such heading"
 
 
+def missing_paths(root, path):
+    """Files that the document names without a link. Those of docs/kernel.md may begin in src/attention."""
+    named, folders = set(), [root]
+    if path.name == "architecture.md":
+        named = set(re.findall(r"^ {4}([a-z_]+/[a-z_/]*)|`([a-z_]+/[a-z0-9_./]*)`", path.read_text(), re.M))
+        assert len(named) > 30, "the tree of docs/architecture.md is not found"
+    elif path.name == "kernel.md":
+        named, folders = set(re.findall(r"(`)([a-z_]+/[a-z0-9_/]*\.[ch]pp)`", path.read_text())), [root, root / "src" / "attention"]
+    for tree, code in sorted(named):
+        name = code or tree
+        if not any((folder / name).exists() for folder in folders):
+            yield f"names {name}, which does not exist"
+
+
 def blocks(text):
     """(language, code) of each block; the language of an indented block with a command is None."""
     yield from BLOCK.findall(text)
@@ -131,7 +146,7 @@ def main(root):
     faults, listed, count = [], set(), 0
     for path in documents(root):
         count += len(BLOCK.findall(path.read_text()))
-        for fault in [*dead_links(root, path), *unrun_blocks(root, path, sources, listed)]:
+        for fault in [*dead_links(root, path), *missing_paths(root, path), *unrun_blocks(root, path, sources, listed)]:
             faults.append(f"{path.relative_to(root)} {fault}")
     start = (root / "docs" / "README.md").read_text()
     faults += [f"docs/README.md does not lead to {path.name}" for path in sorted((root / "docs").glob("*.md"))
