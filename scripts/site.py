@@ -204,7 +204,9 @@ class Site:
     def build(self):
         shutil.copytree(ROOT / "scripts" / "site_assets", self.pages / "assets")
         shutil.copy(ROOT / "scripts" / "site.yml", self.out / "mkdocs.yml")
-        (self.out / "python").symlink_to(ROOT / "python")
+        for folder in ("python", "scripts"):
+            (self.out / folder).unlink(missing_ok=True)
+            (self.out / folder).symlink_to(ROOT / folder)
         subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", self.out / "mkdocs.yml"],
                        check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
 
@@ -242,7 +244,6 @@ def frame(name, title, up):
 def main(heed, minilm, out):
     for name in ("pages", "site", "work"):
         shutil.rmtree(out / name, ignore_errors=True)
-    (out / "python").unlink(missing_ok=True)
     (out / "pages" / "reference").mkdir(parents=True)
     site = Site(heed, minilm, out)
     site.write_reference_of_cpp()

@@ -76,6 +76,17 @@ def test_no_link_is_dead_and_nothing_is_loaded_from_elsewhere(site):
     assert faults == [], "\n".join(faults)
 
 
+def test_the_references_have_every_public_name(site):
+    names = {"heed." + name for name in re.search(r"__all__ = \[(.*?)\]", (ROOT / "python/heed/__init__.py").read_text(), re.S)[1]
+             .replace('"', "").replace("\n", " ").replace(" ", "").split(",")} - {"heed.__version__"}
+    assert len(names) > 15 and names <= Page(site / "reference" / "python.html").names
+    commands = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+    commands = {"heed-" + name for name in re.findall(r"^  ([a-z]+)  ", commands, re.M)}
+    assert len(commands) > 10 and commands <= Page(site / "reference" / "command.html").names
+    headers = {path.name for path in (ROOT / "include" / "heed").rglob("*.h*")}
+    assert all(f">{name}<" in (site / "reference" / "cpp.html").read_text() for name in headers)
+
+
 @pytest.fixture(scope="module")
 def served(site):
     """The address of a server of the site."""
