@@ -6,6 +6,7 @@
 
 namespace heed {
 
+/// The element types of tensors.
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
 
 }  // namespace heed

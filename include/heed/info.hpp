@@ -21,6 +21,7 @@ struct Info {
   int threads = 1;                    ///< default number of threads of a call
 };
 
+/// Describes this build of heed and this machine.
 [[nodiscard]] HEED_API Info info();
 
 }  // namespace heed

@@ -62,6 +62,7 @@ enum class HeadPattern {
   vertical,
   uniform
 };
+/// The number of patterns.
 inline constexpr int kHeadPatterns = 11;
 /// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
 /// "first-token sink", "local", "vertical", "uniform".

@@ -49,6 +49,7 @@ struct GeneratedToken {
   std::vector<WatchedPair> watched;
 };
 
+/// Is called with each token as soon as it is generated.
 using AddToken = std::function<void(const GeneratedToken& token)>;
 
 /// Continues the prompt until an EOS token (ModelInfo::end_tokens), which is the last token returned. An

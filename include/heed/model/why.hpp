@@ -19,6 +19,7 @@ namespace heed {
 
 /// A summand of the residual stream at one position.
 struct StreamPart {
+  /// The origin of a summand.
   enum class Kind {
     token,     ///< the embedding of the token, with all that the model adds to it but the position
     position,  ///< the embedding of the position

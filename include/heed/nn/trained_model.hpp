@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// What a model is trained to predict.
 enum class Task {
   text,       ///< predict the next character of a text
   induction,  ///< predict repeating random symbols: what followed at their last occurrence
