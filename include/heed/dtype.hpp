@@ -78,6 +78,7 @@ struct dtype_of<bool> {
   static constexpr DType value = DType::boolean;
 };
 
+/// The DType of a C++ element type, as a value.
 template <class T>
 inline constexpr DType dtype_of_v = dtype_of<T>::value;
 

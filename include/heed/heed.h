@@ -40,6 +40,7 @@ typedef enum heed_status {
   HEED_INTERNAL = 4  ///< a bug in heed
 } heed_status;
 
+/// The element types of tensors.
 typedef enum heed_dtype {
   HEED_F64 = 0,
   HEED_F32 = 1,
@@ -51,12 +52,15 @@ typedef enum heed_dtype {
   HEED_BOOL = 7  ///< one byte; 0 is false
 } heed_dtype;
 
+/// The position of query 0: heed::Align.
 typedef enum heed_align { HEED_TOP_LEFT = 0, HEED_BOTTOM_RIGHT = 1 } heed_align;
+/// Which scores are returned: heed::ScoresStage.
 typedef enum heed_scores_stage {
   HEED_SCORES_RAW = 0,
   HEED_SCORES_SOFTCAP = 1,
   HEED_SCORES_BIAS = 2
 } heed_scores_stage;
+/// The implementation that runs a call: heed::Kernel.
 typedef enum heed_kernel {
   HEED_KERNEL_AUTOMATIC = 0,
   HEED_KERNEL_REFERENCE = 1,
@@ -82,6 +86,7 @@ HEED_C_API heed_status heed_tensor_init(heed_tensor* tensor, void* data, int32_t
 /// number of calls may use it at once.
 typedef struct heed_mask heed_mask;
 
+/// The allowed pairs of a slice: heed::SliceKind.
 typedef enum heed_slice_kind {
   HEED_SLICE_FULL = 0,
   HEED_SLICE_CAUSAL = 1,          ///< j - key_end <= i - query_end
@@ -212,6 +217,7 @@ typedef struct heed_sharding_range {
 /// A KV cache for decoding (heed/attention/kv_cache.hpp).
 typedef struct heed_kv_cache heed_kv_cache;
 
+/// The format of a cache's rows: heed::CacheFormat.
 typedef enum heed_cache_format {
   HEED_CACHE_F32 = 0,
   HEED_CACHE_BF16 = 1,
@@ -220,11 +226,13 @@ typedef enum heed_cache_format {
   HEED_CACHE_INT4 = 4,
   HEED_CACHE_FP8 = 5
 } heed_cache_format;
+/// The layout of a cache's rows: heed::CacheLayout.
 typedef enum heed_cache_layout {
   HEED_CACHE_CONTIGUOUS = 0,
   HEED_CACHE_PAGED = 1,
   HEED_CACHE_RING = 2
 } heed_cache_layout;
+/// The order of axes in a page: heed::PageOrder.
 typedef enum heed_page_order {
   HEED_PAGES_HND = 0,  ///< [pages, Hkv, page size, D]
   HEED_PAGES_NHD = 1   ///< [pages, page size, Hkv, D]

@@ -23,6 +23,7 @@
 extern "C" {
 #endif
 
+/// How the ranks share a call: heed::distributed::Scheme.
 typedef enum heed_mpi_scheme {
   HEED_MPI_AUTOMATIC = 0,
   HEED_MPI_RING = 1,

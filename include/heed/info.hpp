@@ -8,6 +8,7 @@
 
 namespace heed {
 
+/// The library's build, and the processor that it runs on.
 struct Info {
   std::string version;                ///< "0.1.0"
   std::string compiler;               ///< "GNU 12.2.0"
@@ -20,6 +21,7 @@ struct Info {
   int threads = 1;                    ///< default number of threads of a call
 };
 
+/// Describes this build of heed and this machine.
 [[nodiscard]] HEED_API Info info();
 
 }  // namespace heed

@@ -19,6 +19,7 @@
 
 namespace heed {
 
+/// The largest number of axes.
 inline constexpr int kMaxRank = 5;
 
 /// Up to kMaxRank numbers, one per axis: a shape or strides. Does not allocate memory.
@@ -126,7 +127,9 @@ class HEED_API BasicTensorView {
   Dims strides_{1};
 };
 
+/// A read-only view.
 using TensorView = BasicTensorView<const void>;
+/// A writable view.
 using MutableTensorView = BasicTensorView<void>;
 extern template class BasicTensorView<const void>;
 extern template class BasicTensorView<void>;

@@ -4,6 +4,9 @@ import pathlib
 import re
 
 import pytest
+import real_models
+
+import heed
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -34,3 +37,10 @@ def test_each_block_of_python_runs_after_those_before_it(document, least, monkey
         assert names["result"].weights.shape == (1, 8, 64, 64) and (tmp_path / "look.html").exists()
     else:
         assert len(names["maps"]) >= 2 and names["maps"][0].top_k_index.shape[-1] == 8
+
+
+def test_a_model_takes_messages_as_the_document_says():
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/models.md").read_text(), re.M | re.S)
+    names = {"model": heed.load_model(real_models.smollm2())}
+    exec(compile(block, "docs/models.md", "exec"), names)
+    assert names["ids"][-1] == names["model"].chat_ids("Hello")[-1]

@@ -161,4 +161,25 @@ TEST(DistributedGradients, HaveTheBitsOfOneProcessBesideAHeadOutOfRange) {
       }
 }
 
+// What docs/distributed.md shows, word for word (tests/scripts/documents.py compares them).
+TEST(DistributedGradients, AreMadeAsTheDocumentSays) {
+  const std::int64_t length = 9;
+  const int ranks = heed::test::ranks();
+  const std::int64_t rows = heed::Sharding::zigzag(length, ranks).rows(heed::test::rank());
+  const Tensor query({1, 2, rows, 8}, heed::DType::f32), key({1, 1, rows, 8}, heed::DType::f32);
+  const Tensor value({1, 1, rows, 8}, heed::DType::f32), slope({1, 2, rows, 8}, heed::DType::f32);
+
+  const heed::distributed::Layout layout{heed::Sharding::zigzag(length, ranks),
+                                         heed::Sharding::zigzag(length, ranks)};
+  // query [B, H, layout.query.rows(rank), D]; key and value [B, Hkv, layout.key.rows(rank), D | Dv]
+  const auto result =
+      heed::distributed::attention(MPI_COMM_WORLD, query, key, value, layout,
+                                   {.causal = true, .need = heed::Need::lse | heed::Need::entropy});
+  const auto gradients = heed::distributed::attention_backward(
+      MPI_COMM_WORLD, {query, key, value, result.output, result.lse, slope}, layout, {.causal = true});
+
+  EXPECT_EQ(result.entropy.shape(), (heed::Dims{1, 2, rows}));
+  EXPECT_EQ(gradients.key.shape(), key.shape());
+}
+
 }  // namespace

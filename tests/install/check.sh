@@ -101,7 +101,7 @@ if [[ $kind == shared ]]; then
     step "${pkg_config[*]} heed_$component"
     with_pkg_config "heed_$component" "$work/consumer/$component.cpp" "$CXX" -std=c++20
   done
-  step "the program of docs/cpp.md"
-  sed -n '/^```cpp$/,/^```$/{ /^```/d; p }' "$source/docs/cpp.md" >"$work/consumer/gradients.cpp"
-  with_pkg_config heed "$work/consumer/gradients.cpp" "$CXX" -std=c++20
+  step "a recipe of docs/cpp.md"
+  block cpp 'Prefill' "$source/docs/cpp.md" >"$work/consumer/prefill.cpp"
+  with_pkg_config heed "$work/consumer/prefill.cpp" "$CXX" -std=c++20
 fi

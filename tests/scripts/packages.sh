@@ -28,7 +28,6 @@ expect() {
     wrong "$1 installs '$(one_line $found)'; packages_$3 has '$(one_line "${wanted[@]}")'"
 }
 expect README.md python3-venv python
-expect docs/python.md python3-venv python
 
 known=" $(one_line "${packages_ci[@]}" "${packages_fuzz[@]}" "${packages_deb[@]}" "${packages_wheels[@]}" \
   "${packages_sysroot[@]}" "${packages_bare[@]}" "${packages_python[@]}" libdnnl-dev) "

@@ -2,7 +2,7 @@
 # readme.sh SOURCE HEED DOCUMENT=LEAST…: runs the commands of documents. It runs each line `$ …` of the console blocks,
 # in order. The lines below it must occur in its output, in that order (a line of … stands for any lines). It also runs
 # each `./run …` in a table or a sentence. At least LEAST commands must run, and all must succeed. Each test that
-# `./test -- -R …` names must exist.
+# `./test -- -R …` names must exist. HEED_FILES is a file or folder that the commands find beside them.
 # shellcheck disable=SC2016,SC2034
 set -euo pipefail
 source=$1 heed=$2
@@ -10,6 +10,7 @@ shift 2
 work=$(mktemp -d "${TMPDIR:-/tmp}/heed-readme-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cp "$source/LICENSE" "$work"
+if [[ -n ${HEED_FILES:-} ]]; then ln -s "$HEED_FILES" "$work"; fi
 cd "$work"
 
 # perform COMMAND: runs it, with heed in place of ./run.

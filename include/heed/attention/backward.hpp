@@ -44,8 +44,8 @@ struct AttentionBackwardInputs {
   TensorView output;
   TensorView lse;
   TensorView grad_output;  ///< dO [B, H, Lq, Dv]; like `output` of the inputs' dtype or f32
-  /// Gradients by AttentionResult::lse [B, H, Lq] and ::weights [B, H, Lq, Lk], in the dtype of those
-  /// results.
+  /// Gradients by AttentionResult::lse [B, H, Lq] and AttentionResult::weights [B, H, Lq, Lk], in the dtype
+  /// of those results.
   std::optional<TensorView> grad_lse{};
   std::optional<TensorView> grad_weights{};
 };

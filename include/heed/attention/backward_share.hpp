@@ -53,6 +53,7 @@ struct GradientShareViews {
   std::span<float> query_parts{};
 };
 
+/// How attention_backward_share_into() ran.
 struct GradientShareRun {
   std::string_view isa;
   int threads = 1;

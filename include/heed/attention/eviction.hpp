@@ -31,6 +31,7 @@
 
 namespace heed {
 
+/// The eviction policies (docs/eviction.md).
 enum class EvictionKind : std::uint8_t { streaming, h2o, snapkv };
 
 /// "streaming", "h2o", "snapkv".

@@ -63,6 +63,7 @@ HEED_API std::string_view name_of(CacheLayout layout) noexcept;
 HEED_API std::optional<CacheFormat> cache_format_named(std::string_view name) noexcept;
 HEED_API std::optional<CacheLayout> cache_layout_named(std::string_view name) noexcept;
 
+/// The sizes, format and layout of a KvCache.
 struct KvCacheOptions {
   std::int64_t sequences = 1;  ///< number of sequences, initially empty
   std::int64_t kv_heads = 0;   ///< 1 or more
@@ -111,6 +112,8 @@ struct CacheQuery {
   std::optional<TensorView> tree_mask{};
 };
 
+/// The keys and values of a ragged batch of sequences, for decoding. attention(query, cache) reads them in
+/// place.
 class HEED_API KvCache {
  public:
   /// Creates a cache with its own memory. Throws Error (invalid_argument) for an invalid option,

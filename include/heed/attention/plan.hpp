@@ -28,6 +28,7 @@ struct PlannedPass {
   std::size_t bytes = 0;  ///< working memory, of all threads together
 };
 
+/// How a call would run, and what it would cost.
 struct AttentionPlan {
   Kernel kernel = Kernel::reference;
   std::string_view isa;             ///< as in AttentionResult::isa

@@ -19,6 +19,7 @@ struct MapSize {
   std::int64_t columns = 0;
 };
 
+/// One T for each result of a call: a tensor, a view, a flag.
 template <class T>
 struct ResultSet {
   T output{};       ///< [B, H, Lq, Dv]

@@ -51,12 +51,14 @@ enum class ResultShape {
 /// Whether the third axis of the result counts query rows.
 constexpr bool has_rows(ResultShape shape) { return shape <= ResultShape::top_k; }
 
+/// The dtype of a result.
 enum class ResultType {
   output,   ///< AttentionOptions::output_dtype, or the inputs' dtype
   summary,  ///< f64 for f64 inputs, otherwise f32
   index,    ///< i64
 };
 
+/// The properties of one result.
 struct ResultEntry {
   const char* path;  ///< name of its view in messages: "outputs.lse"
   ResultShape shape;
@@ -69,12 +71,14 @@ struct ResultEntry {
   }
 };
 
+/// A result's properties, with its member of a ResultSet.
 template <class T>
 struct ResultLine {
   ResultEntry entry;
   T ResultSet<T>::*member;
 };
 
+/// All results, in order.
 template <class T>
 inline constexpr ResultLine<T> kResults[] = {
     {{"outputs.output", ResultShape::output, ResultType::output, Need::none, "[B, H, Lq, Dv]"},
@@ -117,8 +121,10 @@ inline constexpr ResultLine<T> kResults[] = {
      &ResultSet<T>::map},
 };
 
+/// The number of results.
 inline constexpr std::size_t kResultCount = std::size(kResults<int>);
 
+/// The properties of a result; the index is that of kResults.
 constexpr const ResultEntry& result_entry(std::size_t index) { return kResults<int>[index].entry; }
 
 /// Whether a row's result needs no second pass over its weights: the output, lse, top-k, …

@@ -16,6 +16,7 @@ struct TargetFormat {
   std::string because;  ///< the measurement that decided it; empty if there was no choice
 };
 
+/// An instruction set that the kernel is compiled for.
 struct Target {
   std::string name;                   ///< "avx512bf16", as the environment variable HEED_ISA takes it
   std::string description;            ///< one line

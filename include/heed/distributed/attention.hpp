@@ -56,11 +56,13 @@ struct Run : AttentionRun {
   std::int64_t bytes_sent = 0;  ///< bytes that this rank sent
 };
 
+/// The results of this rank's rows, with the scheme that computed them.
 struct Result : AttentionResult {
   Scheme scheme = Scheme::gather;
   std::int64_t bytes_sent = 0;  ///< bytes that this rank sent
 };
 
+/// The gradients of this rank's rows, with the scheme that computed them.
 struct Gradients : AttentionGradients {
   Scheme scheme = Scheme::gather;
   std::int64_t bytes_sent = 0;  ///< bytes that this rank sent

@@ -7,6 +7,7 @@
 
 namespace heed::distributed {
 
+/// How the ranks share a call.
 enum class Scheme {
   automatic,  ///< the fastest by the cost model that gives all requested results
   /// Sends keys and values in blocks, in the order of positions, during the computation (after Liu et al.

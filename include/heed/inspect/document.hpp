@@ -66,6 +66,7 @@ HEED_API void save_document(const std::string& path, const Document& document);
 
 /// The keys that a row of one head attends to.
 struct AttendedRow {
+  /// An attended key.
   struct Key {
     std::int64_t key = 0;
     double weight = 0;
@@ -109,6 +110,7 @@ struct CheckLine {
   [[nodiscard]] bool holds() const { return deviation <= allowed; }  // NaN does not
 };
 
+/// What check_document() compared, and the largest deviations.
 struct DocumentCheck {
   std::int64_t rows = 0;       ///< rows, over all heads, that were compared in full
   std::int64_t nan_rows = 0;   ///< other rows, which were checked to be NaN

@@ -62,6 +62,7 @@ enum class HeadPattern {
   vertical,
   uniform
 };
+/// The number of patterns.
 inline constexpr int kHeadPatterns = 11;
 /// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
 /// "first-token sink", "local", "vertical", "uniform".
@@ -69,8 +70,8 @@ inline constexpr int kHeadPatterns = 11;
 /// The lowest score at which a head gets this name.
 [[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
 
-/// Whether a token is a separator: a special token ([SEP], [CLS], </s>, <|…|> and the like), or Unicode
-/// punctuation only. White space that a tokenizer puts before the token is ignored.
+/// Whether a token is a separator: a special token (`[SEP]`, `[CLS]`, `</s>`, `<|…|>` and the like), or
+/// Unicode punctuation only. White space that a tokenizer puts before the token is ignored.
 [[nodiscard]] HEED_API bool is_separator(std::string_view token) noexcept;
 
 /// The fewest rows that a head name must be based on.

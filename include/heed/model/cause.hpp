@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// The prediction that a cause is asked about.
 struct CauseOptions {
   std::optional<std::int64_t> row{};    ///< the row whose prediction is examined; default: the last
   std::optional<std::int64_t> token{};  ///< the predicted token to examine; default: the likeliest
@@ -23,6 +24,7 @@ struct CauseOptions {
   int threads = 0;                      ///< 0: all processors
 };
 
+/// The probability of a token before and after a change.
 struct TokenShift {
   std::int64_t token = 0;
   double before = 0, after = 0;  ///< probabilities
@@ -43,6 +45,7 @@ struct Effect {
   double loss_before = 0, loss_after = 0;
 };
 
+/// What replaces the output of an ablated head.
 enum class Ablation {
   zero,  ///< the head adds nothing
   mean,  ///< at every row the head adds its mean output over the rows of this text
@@ -75,6 +78,7 @@ struct Attribution {
 [[nodiscard]] HEED_API Attribution attribute(const Model& model, const TensorView& tokens,
                                              const CauseOptions& options = {});
 
+/// A token and its probability.
 struct TokenChance {
   std::int64_t token = 0;
   double probability = 0;

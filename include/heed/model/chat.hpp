@@ -9,6 +9,7 @@
 
 namespace heed {
 
+/// A message of a chat.
 struct ChatMessage {
   std::string role;  ///< "system", "user", "assistant", or another that the template knows
   std::string content;

@@ -30,6 +30,7 @@ enum class EdgeInto {
 /// "logit", "value", "key", "query".
 [[nodiscard]] HEED_API std::string_view name_of(EdgeInto into);
 
+/// A part of the model that writes, and the place where a head or the logit reads it.
 struct CircuitEdge {
   StreamPart writer;
   std::int64_t place = 0;  ///< the position where it wrote, and where it is read
@@ -40,6 +41,7 @@ struct CircuitEdge {
   double patched = 0;  ///< how far the logit falls if the reader alone does not see it; NaN if not patched
 };
 
+/// The predicted token that a circuit explains, and the number of its edges.
 struct CircuitOptions {
   std::optional<std::int64_t> row{};    ///< the row that predicts; default: the last
   std::optional<std::int64_t> token{};  ///< the predicted token; default: the likeliest
@@ -49,6 +51,7 @@ struct CircuitOptions {
   int threads = 0;                      ///< 0: all processors
 };
 
+/// The edges behind a predicted token.
 struct Circuit {
   std::int64_t row = 0;
   std::int64_t token = 0;

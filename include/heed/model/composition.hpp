@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// Composition scores of all pairs of heads, by the weights alone.
 struct Composition {
   /// [layers, H, layers, H], f32: reader, then writer. 0 where the writer's layer is not before the
   /// reader's.

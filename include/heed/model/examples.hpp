@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// A row and a key of a text.
 struct HeadExample {
   std::int64_t text = 0;  ///< index of the text
   std::int64_t row = 0, key = 0;
@@ -31,6 +32,7 @@ struct HeadHabit {
   double usual = 0;       ///< for tokens: their share of all tokens
 };
 
+/// A head's strongest examples over many texts, and its habits.
 struct HeadExamples {
   ModelHead head{};
   HeadSummary summary{};            ///< over all texts, by shares of what rows take
@@ -41,6 +43,7 @@ struct HeadExamples {
   std::vector<HeadHabit> rows{}, keys{}, distances{};
 };
 
+/// The heads and the number of examples.
 struct ExampleOptions {
   std::optional<ModelHead> head{};  ///< only this head; default: all, in order
   std::int64_t best = 10;           ///< number of examples, 1 to 1,000

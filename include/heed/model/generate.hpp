@@ -36,6 +36,7 @@ struct WatchedPair {
   double weight = 0;
 };
 
+/// A token that a model generated.
 struct GeneratedToken {
   std::int64_t id = 0;
   /// The text that this token adds: whole characters only. If several tokens spell a character, the last one
@@ -48,6 +49,7 @@ struct GeneratedToken {
   std::vector<WatchedPair> watched;
 };
 
+/// Is called with each token as soon as it is generated.
 using AddToken = std::function<void(const GeneratedToken& token)>;
 
 /// Continues the prompt until an EOS token (ModelInfo::end_tokens), which is the last token returned. An

@@ -36,6 +36,7 @@ struct TextCallOptions {
 /// Tokens [begin, end) of a text.
 using TokenSpan = std::pair<std::int64_t, std::int64_t>;
 
+/// Options of look_at_text().
 struct TextLookOptions {
   /// Options of make_report(); the tokens come from the text. rows, tiles, cost and full_weights_cells are
   /// ignored.
@@ -57,6 +58,7 @@ struct Retrieval {
   std::int64_t rows = 0;  ///< number of these rows
 };
 
+/// A report on the heads of a model that read a text.
 struct TextLook {
   AttentionReport report;            ///< without output; layers are named "0", "1", …
   std::vector<Retrieval> retrieval;  ///< one per head, if there is a needle

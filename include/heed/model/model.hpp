@@ -46,6 +46,7 @@ struct ModelInfo {
   std::vector<std::string> notes{};
 };
 
+/// A head of a model; both numbers count from 0.
 struct ModelHead {
   std::int64_t layer = 0;
   std::int64_t head = 0;

@@ -17,12 +17,14 @@
 
 namespace heed {
 
+/// A key of a head, and its share in the logit.
 struct HeadKeyShare {
   std::int64_t key = 0;
   double weight = 0;  ///< p_ij
   double share = 0;   ///< in the logit
 };
 
+/// A path to the logit through a later head.
 struct PathOfTwo {
   ModelHead reader{};
   EdgeInto into = EdgeInto::value;  ///< value, key or query
@@ -31,6 +33,7 @@ struct PathOfTwo {
   double share = 0;
 };
 
+/// The predicted token that paths lead to.
 struct PathOptions {
   std::optional<std::int64_t> row{};    ///< as in CircuitOptions
   std::optional<std::int64_t> token{};  ///< as in CircuitOptions
@@ -38,6 +41,7 @@ struct PathOptions {
   int threads = 0;                      ///< 0: all processors
 };
 
+/// The paths from a head to a predicted token.
 struct HeadPaths {
   std::int64_t row = 0;
   std::int64_t token = 0;

@@ -70,6 +70,7 @@ class HEED_API Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
+/// The old name of Tokenizer.
 using TextTokenizer [[deprecated("it is heed::Tokenizer")]] = Tokenizer;
 
 }  // namespace heed

@@ -11,6 +11,7 @@
 
 namespace heed {
 
+/// A token at one layer: what it reads and what it would predict.
 struct WalkedLayer {
   double stream = 0;     ///< norm |x| of the token's residual stream before the layer
   double attention = 0;  ///< norm of what the heads add, after W_O
@@ -22,6 +23,7 @@ struct WalkedLayer {
   std::vector<Expectation> predicted;
 };
 
+/// A token's way through the layers.
 struct Walk {
   std::int64_t row = 0;
   std::vector<WalkedLayer> layers;

@@ -19,6 +19,7 @@ namespace heed {
 
 /// A summand of the residual stream at one position.
 struct StreamPart {
+  /// The origin of a summand.
   enum class Kind {
     token,     ///< the embedding of the token, with all that the model adds to it but the position
     position,  ///< the embedding of the position
@@ -38,6 +39,7 @@ struct StreamPart {
 /// "4.2", "MLP 3", "token", "position", "biases".
 [[nodiscard]] HEED_API std::string to_string(const StreamPart& part);
 
+/// A score as a sum over pairs of parts: of the query and of the key.
 struct ScoreSplit {
   ModelHead head{};
   std::int64_t row = 0, key = 0;
@@ -57,6 +59,7 @@ struct WhyQuestion {
   int threads = 0;                       ///< 0: all processors
 };
 
+/// Why a head looks from a row to a key.
 struct WhyAnswer {
   ScoreSplit split;
   std::optional<ScoreSplit> than{};  ///< the same row and head with the heaviest of the other keys
@@ -76,6 +79,7 @@ struct WhyAnswer {
 [[nodiscard]] HEED_API std::vector<double> query_shares(const ScoreSplit& split);
 [[nodiscard]] HEED_API std::vector<double> key_shares(const ScoreSplit& split);
 
+/// An entry of the table of a ScoreSplit.
 struct PartPair {
   std::int64_t query = 0, key = 0;  ///< indices of parts
   double share = 0;

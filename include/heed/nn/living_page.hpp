@@ -10,6 +10,7 @@
 
 namespace heed {
 
+/// Options of write_living_page().
 struct LivingPage {
   std::string name;  ///< name of the model: "induction"
   std::string text;  ///< text that the page starts with; empty: one that the model can read

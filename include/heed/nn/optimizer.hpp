@@ -13,6 +13,7 @@
 
 namespace heed::nn {
 
+/// The settings of AdamW.
 struct AdamWOptions {
   double beta1 = 0.9;          ///< in [0, 1)
   double beta2 = 0.99;         ///< in [0, 1)

@@ -60,6 +60,7 @@ HEED_API void save_checkpoint(const std::string& path, TrainState& state);
 /// The same; invalid_argument if the data differ from the checkpoint's.
 [[nodiscard]] HEED_API TrainState read_checkpoint(const std::string& path, const TrainData& data);
 
+/// Options of train() that do not change the model.
 struct TrainOptions {
   std::int64_t checkpoint_every = 100;                ///< steps between checkpoints, at least 1
   std::optional<std::int64_t> stop_at{};              ///< saves and returns after this step

@@ -16,6 +16,7 @@
 
 namespace heed {
 
+/// What a model is trained to predict.
 enum class Task {
   text,       ///< predict the next character of a text
   induction,  ///< predict repeating random symbols: what followed at their last occurrence
@@ -49,6 +50,7 @@ struct IntegerSetting {
   std::int64_t least, most;
   const char* meaning;
 };
+/// A setting that is a number with a fraction.
 struct RealSetting {
   const char* name;
   double TrainSettings::*value;
@@ -60,6 +62,7 @@ struct RealSetting {
 /// Throws Error (invalid_argument) that names the first setting out of range.
 HEED_API void check(const TrainSettings& settings);
 
+/// A model of heed train, as its folder holds it.
 struct TrainedModel {
   TrainSettings settings;
   TrainedTokenizer tokenizer;

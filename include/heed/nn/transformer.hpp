@@ -19,6 +19,7 @@
 
 namespace heed::nn {
 
+/// The results of a LayerNorm, which backward() needs.
 struct LayerNormResult {
   Tensor output;             ///< [..., D]
   Tensor normalized;         ///< [..., D]: (x - mean) / deviation, before weight and bias
@@ -48,6 +49,7 @@ class HEED_API LayerNorm {
 /// grad_output (Phi(x) + x phi(x)), where phi is the normal density.
 [[nodiscard]] HEED_API Tensor gelu_backward(const TensorView& grad_output, const TensorView& x);
 
+/// The results of an Mlp, which backward() needs.
 struct MlpResult {
   Tensor output;     ///< [..., D]
   Tensor hidden;     ///< [..., F]: up(x)
@@ -85,6 +87,7 @@ class HEED_API LearnedPositions {
   Tensor weight;  ///< [context, D]
 };
 
+/// The mean loss of a batch.
 struct CrossEntropyResult {
   double loss = 0;         ///< mean over the counted targets, in nats; 0 if there are none
   std::int64_t count = 0;  ///< number of counted targets
@@ -100,6 +103,7 @@ struct CrossEntropyResult {
                                                      const CrossEntropyResult& result,
                                                      std::optional<std::int64_t> ignore_index = {});
 
+/// The results of a block, which backward() needs.
 struct BlockResult {
   Tensor output;
   LayerNormResult attention_norm;
@@ -152,6 +156,7 @@ struct SequenceShare {
 
 struct LossPiece;
 
+/// The results of a language model, which backward() needs.
 struct LanguageModelResult {
   Tensor logits;  ///< [B, L, vocabulary]
   Tensor embedded;
