@@ -50,7 +50,7 @@ std::string title_of(const LookSource& source) {
 std::string title_of_head(const Document& document, const HeadSummary& head) {
   std::string title = name_of_head(document.report, head.head);
   if (document.report.batch > 1) title = "batch " + std::to_string(head.batch) + ", " + title;
-  title += ": " + std::string(head.name());
+  title += ": " + head.name();
   const std::string score = score_text(head);
   return printable(score.empty() ? title : title + " " + score);
 }
@@ -234,7 +234,7 @@ void write_look_picture(const std::string& path, const Subject& subject,
   std::vector<HeadMap> maps;
   if (heads.size() > 1) maps = head_maps(document, bins);
   for (const HeadSummary& head : heads)
-    picture.heads.push_back({title_of_head(document, head), std::string(head.name()),
+    picture.heads.push_back({title_of_head(document, head), head.name(),
                              maps.empty()
                                  ? head_map(document, head.batch, head.head, bins)
                                  : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});

@@ -68,11 +68,11 @@ async function copy(text, button) {
 // first look.)
 function patternChips(head) {
   const chips = head.patterns.map(({ name, score, rest, named }) => {
-    const earned = head.names?.find((one) => one.name === name);
+    const earned = head.names?.find((one) => one.pattern === name);
     const second = earned ? earned.rest : score === null && rest !== null;
     const value = second ? rest : score;
-    return [second, element('span', { class: named ? 'pattern named' : 'pattern' },
-      `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
+    return [second, element('span', { class: named || earned ? 'pattern named' : 'pattern' },
+      `${earned?.name ?? name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`)];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
     chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +
