@@ -105,7 +105,9 @@ void add_page_weights(Document& document, const PageOptions& options, std::int64
 
 void check_page_options(const PageOptions& options) {
   if (options.serve && !can_serve())
-    throw UsageError("--serve is given, but this heed was built without cpp-httplib and cannot serve");
+    throw UsageError(
+        "--serve is given, but this heed was built without cpp-httplib and cannot serve; one built "
+        "where libcpp-httplib-dev is installed can, and --html writes the page into a file");
   if (!options.png.empty()) (void)picture_format("--png", options.png);
   require_page_ending(options.html);
 }
