@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,19 @@ TEST(Document, KeepsWhatTheReportSays) {
   ASSERT_EQ(opened.report.summaries.size(), 6u);
   for (std::size_t i = 0; i < 6; ++i)
     EXPECT_EQ(opened.report.summaries[i].name(), call.document.report.summaries[i].name());
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(opened.report.summaries[i].patterns.back().offset,
+              call.document.report.summaries[i].patterns.back().offset);
+}
+
+TEST(Document, RefusesAFixedOffsetOutsideTheMatrix) {
+  Call call;
+  call.document.report.summaries[0].patterns.back().offset = std::numeric_limits<std::int64_t>::min();
+  save_document(call.path, call.document);
+  EXPECT_NE(message_of([&] {
+              (void)heed::open_document(call.path);
+            }).find("has a head whose fixed offset is -9223372036854775808, but 9 rows and 11 keys"),
+            std::string::npos);
 }
 
 // By their texts all tokens are copies, by their ids only few.

@@ -209,6 +209,83 @@ TEST(HeadNames, TheRunnerUpIsNearItsThresholdAndNotImplied) {
   EXPECT_FALSE(clear.runner_up());
 }
 
+HeadSummary on_offset(Index length, Index offset, double share, AttentionOptions options = {.causal = true}) {
+  return summary_of(
+      length,
+      [=](Index i, Index j) { return j == i + offset ? share : (1 - share) / static_cast<double>(i + 1); },
+      {}, options);
+}
+
+TEST(HeadNames, AFixedOffsetIsNamedByItsDistanceAndSide) {
+  EXPECT_EQ(on_offset(20, -2, 0.99).name(), "2 back");
+  EXPECT_EQ(on_offset(200, -17, 0.6).name(), "17 back");
+  EXPECT_EQ(on_offset(20, 3, 0.99, {}).name(), "3 ahead");
+  const HeadSummary near = on_offset(20, -1, 0.99);
+  EXPECT_EQ(near.name(), "previous-token");
+  const heed::PatternScore& score = on_offset(20, -2, 0.99).patterns.back();
+  EXPECT_EQ(score.pattern, HeadPattern::fixed_offset);
+  EXPECT_EQ(score.offset, -2);
+  EXPECT_EQ(score.rows, 18);
+}
+
+TEST(HeadNames, AFixedOffsetCountsRowsThatLackItsKey) {
+  // Of the 19 rows with a choice, 17 see the key three back; each gives it 0.8 beside even weights of the
+  // rest.
+  const HeadSummary head = on_offset(20, -3, 0.8);
+  double part = 0, whole = 2;
+  for (int i = 3; i < 20; ++i) {
+    const double keys = i + 1;
+    const double found = 0.8 / (0.8 + 0.2 / keys * (keys - 1));
+    part += found - 1 / keys;
+    whole += 1 - 1 / keys;
+  }
+  EXPECT_NEAR(head.patterns.back().score, part / whole, kTolerance);
+  // Three rows of a short text agree on an offset by chance.
+  const HeadSummary chance =
+      summary_of(7, [](Index i, Index j) { return j == i - 4 ? 0.75 : 0.25 / static_cast<double>(i + 1); });
+  EXPECT_EQ(chance.name().find("back"), std::string::npos) << chance.name();
+}
+
+TEST(HeadNames, AFixedOffsetBesideTheFirstKeyIsOfTheRest) {
+  const HeadSummary head = summary_of(40, [](Index i, Index j) {
+    return j == 0 ? 0.7 : j == i - 3 ? 0.3 : 1e-4;
+  });
+  ASSERT_EQ(head.names().size(), 2u);
+  EXPECT_EQ(head.name(), "first-token sink");
+  EXPECT_EQ(name_of(head.names()[1]), "3 back");
+  EXPECT_TRUE(head.names()[1].of_rest);
+}
+
+TEST(HeadNames, CopiesComeBeforeTheOffsetThatTheyHaveInARepeatedText) {
+  const Words tokens = {"a", "b", "c", "d", "a", "b", "c", "d", "a", "b", "c", "d"};
+  const HeadSummary head = summary_of(
+      12, [](Index i, Index j) { return j == std::max<Index>(0, i - 3) ? 1 : kSmall; }, tokens);
+  EXPECT_EQ(head.name(), "induction");
+  for (const heed::HeadName& name : head.names()) EXPECT_NE(name.pattern, HeadPattern::fixed_offset);
+}
+
+TEST(HeadNames, OfSeveralTextsHaveTheOffsetWithTheMostWeight) {
+  const std::vector<std::vector<HeadSummary>> texts = {
+      {on_offset(10, -2, 0.99)}, {on_offset(60, -5, 0.99)}, {on_offset(50, -5, 0.99)}};
+  const HeadSummary merged = heed::merge_summaries(texts).at(0);
+  EXPECT_EQ(merged.name(), "5 back");
+  EXPECT_EQ(merged.patterns.back().rows, 55 + 45);
+  const double all = merged.patterns.back().score;
+  EXPECT_LT(all, heed::merge_summaries(std::vector{texts[1], texts[2]}).at(0).patterns.back().score);
+}
+
+TEST(HeadNames, AnUnnamedHeadWithADarkFirstColumnIsASink) {
+  const auto scattered = [](double first) {
+    return summary_of(40, [first](Index i, Index j) {
+      const double other = (i * 7 + j * 13) % 11 == 0 ? 1 : 1e-3;
+      return j == 0 ? first * std::max(1.0, static_cast<double>(i) / 11) : other;
+    });
+  };
+  EXPECT_LT(score_of(scattered(0.8), HeadPattern::first_token_sink), 0.5);
+  EXPECT_EQ(scattered(0.8).name(), "first-token sink");
+  EXPECT_EQ(scattered(0.2).name(), "mixed");
+}
+
 TEST(HeadNames, OfSeveralTextsAreThoseOfAllTheirRows) {
   const auto previous = [](Index i, Index j) { return j == i - 1 ? 1 : kSmall; };
   const auto even = [](Index, Index) { return 1.0; };

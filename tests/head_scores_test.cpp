@@ -152,7 +152,21 @@ double of_vertical(const std::vector<FullRow>& rows, Index keys) {
   return share(of_columns, of_rows);
 }
 
-Scores expected(const Call& call, const std::vector<FullRow>& rows, HeadPattern pattern) {
+// (W - E) / (N - E) over all rows that have a choice, also those that lack the key.
+double of_offset(const std::vector<FullRow>& rows, Index offset, bool rest) {
+  double found = 0, even = 0, all = 0;
+  for (const FullRow& whole : rows) {
+    const FullRow row = rest ? beside(whole) : whole;
+    if (row.keys() < 2) continue;
+    const auto in = [&](Index j) { return j == row.position + offset; };
+    found += row.sum([&](Index j) { return in(j) ? row.weight(j) : 0; });
+    even += row.mass() / row.keys() * row.sum([&](Index j) { return in(j) ? 1 : 0; });
+    all += rest ? row.mass() : 1;
+  }
+  return share(found - even, all - even);
+}
+
+Scores expected(const Call& call, const std::vector<FullRow>& rows, HeadPattern pattern, Index offset) {
   const std::set<std::string> separators = {",", "[SEP]"};
   const auto word = [&](const FullRow& row, Index j) {
     return call.words[static_cast<std::size_t>(row.begin + j)];
@@ -183,6 +197,8 @@ Scores expected(const Call& call, const std::vector<FullRow>& rows, HeadPattern 
       return {of_local(rows, false), of_local(rows, true)};
     case HeadPattern::vertical:
       return {std::nan(""), of_vertical(rows, call.key.size(1))};
+    case HeadPattern::fixed_offset:
+      return {of_offset(rows, offset, false), of_offset(rows, offset, true)};
     default:
       return {of_uniform(rows, false), of_uniform(rows, true)};
   }
@@ -224,7 +240,7 @@ void expect_agreement(const Call& call, double tolerance = 1e-9) {
     const heed::HeadSummary& head = report.summaries.at(static_cast<std::size_t>(h));
     ASSERT_EQ(head.patterns.size(), static_cast<std::size_t>(heed::kHeadPatterns));
     for (const heed::PatternScore& got : head.patterns) {
-      const Scores scores = expected(exact, rows, got.pattern);
+      const Scores scores = expected(exact, rows, got.pattern, got.offset);
       EXPECT_TRUE(agrees(got.score, scores.score, tolerance) &&
                   agrees(got.rest_score, scores.rest, tolerance))
           << "head " << h << ", " << name_of(got.pattern) << ": " << got.score << " and " << got.rest_score

@@ -69,8 +69,7 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--sort", "size"},
        "--sort is 'size'; name, score, entropy, sink, distance, self, previous, next, induction, received, "
        "previous-token, next-token, duplicate-token, same-token, separators, first-token-sink, local, "
-       "vertical or "
-       "uniform is expected"},
+       "vertical, uniform or fixed-offset is expected"},
       {{"--row", "0:2,4:4"},
        "--row is '4:4'; a row, or rows R0:R1 (R0 to R1 - 1), counted from 0, is expected"},
       {{"--row", "word"},

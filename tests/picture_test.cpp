@@ -190,7 +190,8 @@ TEST_F(Picture, WordsOfAnyKindAreDrawnAsText) {
 TEST_F(Picture, NamesHaveInksThatDifferAndCanBeReadOnPaper) {
   const std::vector<std::string> names = {"induction", "previous-token",  "next-token",       "same-token",
                                           "self",      "duplicate-token", "first-token sink", "separators",
-                                          "vertical",  "local",           "uniform",          "mixed"};
+                                          "vertical",  "local",           "uniform",          "2 back",
+                                          "mixed"};
   const auto linear = [](double c) { return c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4); };
   for (std::size_t a = 0; a < names.size(); ++a) {
     const Ink ink = heed::cli::ink_of_name(names[a]);

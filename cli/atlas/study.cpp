@@ -41,8 +41,11 @@ const Tensor* rows_behind(const AttentionReport& report, std::string_view name) 
 }
 
 // The row with the highest per-row score. For names without one, the row with the largest weight.
-Example best_example(const Document& document, std::int64_t batch, std::int64_t head, std::string_view name) {
+Example best_example(const Document& document, std::int64_t batch, std::int64_t head,
+                     const std::vector<HeadName>& names) {
   const AttentionReport& report = document.report;
+  const std::string name = names.empty() ? "" : name_of(names.front());
+  const std::int64_t offset = names.empty() ? 0 : names.front().offset;
   const Tensor* rows = rows_behind(report, name);
   Example best;
   for (std::int64_t i = 0; i < report.queries; ++i) {
@@ -53,8 +56,10 @@ Example best_example(const Document& document, std::int64_t batch, std::int64_t 
     const AttendedRow row = attended_row(document, batch, head, i, 1);
     if (row.top.empty() || std::isnan(value)) continue;
     const std::int64_t key = row.top[0].key;
-    const bool telling = (key != first || name == name_of(HeadPattern::first_token_sink)) &&
-                         (key != report.position.at<std::int64_t>(batch, i) || name == "self");
+    const std::int64_t place = report.position.at<std::int64_t>(batch, i);
+    const bool telling = offset != 0 ? key == place + offset
+                                     : (key != first || name == name_of(HeadPattern::first_token_sink)) &&
+                                           (key != place || name == "self");
     if (telling != best.telling ? telling : value > best.value)
       best = {telling, value, i, key, row.top[0].weight};
   }
@@ -97,7 +102,7 @@ HeadStudy study_of(const std::vector<Document>& texts, std::int64_t batch, std::
   const Document* from = &texts.front();
   Example best;
   for (const Document& text : texts)
-    if (const Example one = best_example(text, batch, head, study.head.name); one.value > best.value) {
+    if (const Example one = best_example(text, batch, head, names); one.value > best.value) {
       best = one;
       from = &text;
     }

@@ -26,7 +26,11 @@ namespace {
 constexpr std::int64_t kExpectations = 3;
 constexpr double kLikely = 0.01;
 
-const char* meaning_of(std::string_view name) {
+std::string meaning_of(const HeadSummary& summary) {
+  const std::string name = summary.name();
+  if (const std::vector<HeadName> names = summary.names();
+      !names.empty() && names.front().pattern == HeadPattern::fixed_offset)
+    return "each word looks at the one that is " + name;
   if (name == name_of(HeadPattern::previous_token)) return "each word looks at the one before it";
   if (name == name_of(HeadPattern::next_token)) return "each word looks at the one after it";
   if (name == name_of(HeadPattern::self)) return "each word looks at itself";
@@ -170,10 +174,10 @@ class TrainedModelPrinter {
   }
 
   void print_head_map(const TextOutput& output, std::int64_t head) const {
-    const std::string_view name = summary(head).name();
-    std::string title = name_of_head(document_.report, head) + ", " + std::string(name);
+    const std::string name = summary(head).name();
+    std::string title = name_of_head(document_.report, head) + ", " + name;
     title[0] = 'L';
-    output.stream << '\n' << bold(title, output.color) << ": " << meaning_of(name) << '\n';
+    output.stream << '\n' << bold(title, output.color) << ": " << meaning_of(summary(head)) << '\n';
     const WeightTile& tile = document_.report.weights;
     const std::vector<std::string> labels = labels_of(reading_.tokens.shown);
     const auto lines = draw_heatmap({labels, labels, tile.weights.view().select(0, 0).select(0, head),

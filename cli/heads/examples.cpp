@@ -109,7 +109,7 @@ class ExamplesAnswer {
   // One head with all its examples.
   void print_head(const TextOutput& output) const {
     const HeadExamples& head = heads_.front();
-    output.stream << bold("head " + to_string(head.head) + " (" + std::string(head.summary.name()) +
+    output.stream << bold("head " + to_string(head.head) + " (" + head.summary.name() +
                               ") takes most where it looks from [here] to «there» (" +
                               counted(std::ssize(texts_), "text") + ")",
                           output.color)
@@ -133,8 +133,7 @@ class ExamplesAnswer {
                   << bold("head  looks like            moved  weight", output.color) << '\n';
     for (const HeadExamples& head : heads_)
       if (!head.best.empty())
-        print_line(output,
-                   left_aligned(to_string(head.head), 6) + left_aligned(std::string(head.summary.name()), 18),
+        print_line(output, left_aligned(to_string(head.head), 6) + left_aligned(head.summary.name(), 18),
                    head.best.front());
   }
 

@@ -131,8 +131,7 @@ std::string heads_csv(const Document& document, const std::vector<HeadSummary>& 
   std::string text = csv_line(columns);
   for (const HeadSummary& head : heads) {
     std::vector<std::string> fields = {std::to_string(head.batch), std::to_string(head.head),
-                                       csv_field(head_label(document.report, head.head)),
-                                       std::string(head.name())};
+                                       csv_field(head_label(document.report, head.head)), head.name()};
     for (const std::int64_t rows : {head.rows, head.nan_rows, head.choices})
       fields.push_back(std::to_string(rows));
     for (const double value : {head.entropy, head.max_weight, head.distance, head.first, head.self,
@@ -141,7 +140,7 @@ std::string heads_csv(const Document& document, const std::vector<HeadSummary>& 
     const std::vector<HeadName> names = head.names();
     const auto runner_up = head.runner_up();
     fields.push_back(names.empty() ? "" : csv_number(names.front().score));
-    fields.push_back(runner_up ? std::string(name_of(runner_up->pattern)) : "");
+    fields.push_back(runner_up ? name_of(*runner_up) : "");
     fields.push_back(runner_up ? csv_number(runner_up->score) : "");
     for (const PatternScore& score : head.patterns) fields.push_back(csv_number(score.score));
     for (const PatternScore& score : head.patterns) fields.push_back(csv_number(score.rest_score));

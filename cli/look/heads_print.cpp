@@ -21,7 +21,7 @@ constexpr std::size_t kMaxWithKeys = 32;  // most heads whose summary includes t
 
 // "too few rows (1)" if there are too few rows to name the head.
 std::string name_text(const HeadSummary& head) {
-  const std::string name(head.name());
+  const std::string name = head.name();
   return head.choices < kLeastRows ? name + " (" + std::to_string(head.choices) + ")" : name;
 }
 
@@ -31,7 +31,7 @@ std::string score_of_name(const HeadName& name) { return fixed(name.score, 2) + 
 std::string runner_up_text(const HeadSummary& head) {
   const auto name = head.runner_up();
   const char* how = head.names().empty() ? "nearest " : "then ";
-  return name ? how + std::string(name_of(name->pattern)) + " " + score_of_name(*name) : "";
+  return name ? how + name_of(*name) + " " + score_of_name(*name) : "";
 }
 
 std::string seconds_text(double seconds) {

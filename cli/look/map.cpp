@@ -137,7 +137,7 @@ void print_map(const TextOutput& output, const Document& document, const Tensor&
   const std::int64_t rows = map.size(2);
   const std::int64_t columns = map.size(3);
   for (const HeadSummary& head : heads) {
-    print_title(output, plane_text(document, head.batch, head.head), ", " + std::string(head.name()));
+    print_title(output, plane_text(document, head.batch, head.head), ", " + head.name());
     Sums sums{rows, columns, begins(rows, document.report.queries), begins(columns, document.report.keys),
               {},   {}};
     for (std::int64_t r = 0; r < rows; ++r)

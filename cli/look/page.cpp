@@ -117,7 +117,9 @@ void add_page_weights(Document& document, const PageOptions& options, std::int64
 
 void check_page_options(const PageOptions& options) {
   if (options.serve && !can_serve())
-    throw UsageError("--serve is given, but this heed was built without cpp-httplib and cannot serve");
+    throw UsageError(
+        "--serve is given, but this heed was built without cpp-httplib and cannot serve; one built "
+        "where libcpp-httplib-dev is installed can, and --html writes the page into a file");
   if (!options.png.empty()) (void)picture_format("--png", options.png);
   require_page_ending(options.html);
 }
@@ -242,7 +244,7 @@ void write_look_picture(const std::string& path, const Subject& subject,
   if (heads.size() > 1) maps = head_maps(document, bins);
   for (const HeadSummary& head : heads)
     picture.heads.push_back(
-        {title_of_head(document, head, heads.size() > kFewHeads), std::string(head.name()),
+        {title_of_head(document, head, heads.size() > kFewHeads), head.name(),
          maps.empty() ? head_map(document, head.batch, head.head, bins)
                       : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
   const bool masked = std::any_of(picture.heads.begin(), picture.heads.end(),

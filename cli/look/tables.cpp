@@ -9,7 +9,7 @@ namespace heed::cli {
 namespace {
 
 Json name_json(const HeadName& name) {
-  return {{"name", name_of(name.pattern)}, {"score", name.score}, {"of_rest", name.of_rest}};
+  return {{"name", name_of(name)}, {"score", name.score}, {"of_rest", name.of_rest}};
 }
 
 Json nested(const Tensor& tensor, int axis, std::int64_t& at) {

@@ -10,7 +10,7 @@ namespace {
 constexpr Ink ink(int red, int green, int blue) { return {red / 255.0, green / 255.0, blue / 255.0}; }
 
 // CIELAB lightness of 35 to 45, so a weight of 1 looks equally dark under every name.
-constexpr std::array<std::pair<std::string_view, Ink>, 11> kInks = {{
+constexpr std::array<std::pair<std::string_view, Ink>, 12> kInks = {{
     {"induction", ink(178, 34, 52)},
     {"previous-token", ink(25, 92, 168)},
     {"next-token", ink(0, 116, 122)},
@@ -22,6 +22,7 @@ constexpr std::array<std::pair<std::string_view, Ink>, 11> kInks = {{
     {"vertical", ink(122, 48, 52)},
     {"local", ink(36, 112, 44)},
     {"uniform", ink(66, 104, 136)},
+    {"fixed offset", ink(74, 66, 168)},
 }};
 constexpr Ink kMixed = ink(84, 88, 94);
 
@@ -41,6 +42,7 @@ Ink letters_on(const Ink& ground) {
 }
 
 Ink ink_of_name(std::string_view name) {
+  if (name.ends_with(" back") || name.ends_with(" ahead")) name = "fixed offset";
   for (const auto& [known, ink] : kInks)
     if (known == name) return ink;
   return kMixed;

@@ -16,7 +16,7 @@ inline constexpr Ink kRule{0.78, 0.8, 0.83};
 /// The paper's or the text's ink, whichever contrasts more with the background (WCAG contrast).
 [[nodiscard]] Ink letters_on(const Ink& ground);
 
-/// The ink of "induction", "previous-token", …; grey for "mixed" and unknown names.
+/// The ink of "induction", "previous-token", "2 back", …; grey for "mixed" and unknown names.
 [[nodiscard]] Ink ink_of_name(std::string_view name);
 
 }  // namespace heed::cli

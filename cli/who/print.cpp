@@ -127,7 +127,7 @@ class PairPrinter {
               right_aligned(rank_text(other), kNumber - 2) +
               right_aligned(signed_fixed(other.weight - one.weight, 3), kNumber);
     }
-    line += "  " + std::string(summary_of(report, one.batch, one.head).name());
+    line += "  " + summary_of(report, one.batch, one.head).name();
     output_.stream << line << '\n';
   }
 

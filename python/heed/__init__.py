@@ -8,7 +8,8 @@
     gradients = heed.attention_backward(q, k, v, result.output, result.lse, grad_output)
     print(heed.look(q, k, v, causal=True))
     print(heed.open("saved-by-heed-look.safetensors"))
-    print(heed.load_model("folder").generate("to be or"))
+    print(heed.explain("to be or not to be or", model="induction"))
+    print(heed.generate("stories", "Anna "))
 
 heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work with those packages and import them.
 """
@@ -16,6 +17,8 @@ heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work w
 from . import masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
                     attention_backward, info, set_target, targets)
+from ._explain import Explanation, explain, generate
+from ._head import Head
 from ._look import Report, merge_summaries
 from ._look_at import look, open
 from ._model import TrainedModel, load_model, train
@@ -23,6 +26,6 @@ from ._pretrained import Model
 from ._tile import attention_tile
 from ._tokenizer import Tokenizer
 
-__all__ = ["AttentionGradients", "AttentionResult", "KvCache", "Model", "Report", "ScoreMod", "SparseMask", "Tokenizer",
-           "TrainedModel", "__version__", "attention", "attention_backward", "attention_tile", "info", "load_model", "look",
-           "merge_summaries", "open", "set_target", "targets", "train"]
+__all__ = ["AttentionGradients", "AttentionResult", "Explanation", "Head", "KvCache", "Model", "Report", "ScoreMod",
+           "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention", "attention_backward", "attention_tile",
+           "explain", "generate", "info", "load_model", "look", "merge_summaries", "open", "set_target", "targets", "train"]

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from . import _heed
+
+
+class Sampling(TypedDict, total=False):
+    """The options of heed.generate."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    cache: str
+    add: Callable[[str], object] | None
 
 
 class Writes:

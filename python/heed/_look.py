@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _heed
+from ._command import Server, run, show_page
+from ._head import Head
 from ._missing import need
 from ._places import CONTINUES, head_of, place_of, range_of, whole
 from ._plot import MOST_PLOTS, plot_heads, plot_layers
@@ -21,6 +23,9 @@ Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 
 MOST_HEADS = 64  # rows of a printed table
+MOST_WITH_KEYS = 32  # heads of a printed table that also lists their most attended keys
+LINE = 80  # characters of a printed line
+COLUMNS = {"sink": "first", "distance": "distance", "self": "self", "previous": "previous", "next": "next"}  # after entropy
 MOST_CELL_BYTES = 4_000_000  # of a page in a notebook cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
@@ -184,27 +189,52 @@ class Report:
             number -= count
         return str(number)
 
+    def __getitem__(self, head: int | str | tuple[int, int]) -> Head:
+        """A head: report[0], or report["1.3"] and report[1, 3] for layer 1, head 3."""
+        if isinstance(head, int) and not -len(self) <= head < len(self):
+            raise IndexError(f"head is {head}; 0 to {len(self) - 1} is expected")
+        return Head(self, head_of(head % len(self) if isinstance(head, int) else head, self.layers, self._data.heads))
+
+    def __len__(self) -> int:
+        """The number of heads."""
+        return self._data.heads
+
     def __str__(self) -> str:
-        lines = [self.about, "", "head      looks like          entropy  distance    sink    self    prev    next"]
-        several = self._data.batch > 1
-        for head in self.summaries[:MOST_HEADS]:
-            label = self.label(head["head"])
-            place = f"{head['batch']}/{label}" if several else label
-            line = f"{place:<10}{head['name']:<18}{head['entropy']:>9.3f}{head['distance']:>10.2f}"
-            for share in (head["first"], head["self"], head["previous"], head["next"]):
-                line += f"{share:>8.3f}"
-            lines.append(line)
-            if len(self.summaries) > MOST_HEADS // 4:
-                continue
-            if next_to_it := head["runner_up"]:
-                lines.append(f"    {'then' if head['names'] else 'nearest'} {next_to_it['name']} {next_to_it['score']:.2f}")
-            most = [f"{self._key(key)} {weight:.3g}" for key, weight in
-                    zip(head["most_received"][:4], head["most_received_weight"][:4])]
-            if most:
-                lines.append("    attended to most: " + " · ".join(most))
+        lines = [self.about, "", self.table_of(self.summaries[:MOST_HEADS])]
         if len(self.summaries) > MOST_HEADS:
             lines.append(f"… and {len(self.summaries) - MOST_HEADS} more heads: heads() has all")
         return "\n".join(lines)
+
+    def table_of(self, summaries: Sequence[HeadSummary]) -> str:
+        """The table of heads that `heed look` prints."""
+        places = [(f"{head['batch']}/" if self._data.batch > 1 else "") + self.label(head["head"]) for head in summaries]
+        width = max(6, *(len(place) + 2 for place in places)) if places else 6
+        lines = [f"{'head':<{width}}looks like         score  entropy   sink  distance   self  previous   next"]
+        for place, head in zip(places, summaries):
+            name = f"{head['name']} ({head['choices']})" if head["name"] == "too few rows" else head["name"]
+            score = _score_text(head["names"][0]) if head["names"] else ""
+            lines.append(f"{place:<{width}}{name:<17}{score:>7}{four_digits(head['entropy']):>9}{head['first']:>7.3f}"
+                         f"{four_digits(head['distance']):>10}{head['self']:>7.3f}{head['previous']:>10.3f}{head['next']:>7.3f}")
+            if head["nan_rows"]:
+                lines.append(f"    {head['nan_rows']} row{'s' * (head['nan_rows'] != 1)} of NaN left out")
+            if len(summaries) > MOST_WITH_KEYS:
+                continue
+            if next_to_it := head["runner_up"]:
+                lines.append(f"    {'then' if head['names'] else 'nearest'} {next_to_it['name']} {_score_text(next_to_it)}")
+            if head["most_received"]:
+                lines.append(self._most_received(head))
+        if any("*" in line for line in lines):
+            lines.append("* share of the weight that is not on the first key")
+        return "\n".join(lines)
+
+    def _most_received(self, head: HeadSummary) -> str:
+        line = "    attended to most:"
+        for at, (key, weight) in enumerate(zip(head["most_received"], head["most_received_weight"])):
+            more = f"{' · ' if at else ' '}{self._key(key)} {four_digits(weight)}"
+            if len(line + more) > LINE:
+                break
+            line += more
+        return line
 
     def _key(self, index: int) -> str:
         return f"{cell(self.key_tokens[index])} ({index})" if self.key_tokens else str(index)
@@ -215,7 +245,7 @@ class Report:
         place: dict[str, Any] = {"batch": batch} if self._data.batch > 1 else {}
         if self.layers:
             place["layer"] = int(layer) if layer.isdecimal() else layer
-        return place | {"head": int(number), "name": self.summaries[batch * self._data.heads + head]["name"]}
+        return place | {"head": int(number), "looks like": self.summaries[batch * self._data.heads + head]["name"]}
 
     def _batch(self, batch: Any) -> int:
         number = whole("batch", batch)
@@ -230,15 +260,18 @@ class Report:
         sort_values()."""
         lines = []
         for summary in self.summaries:
-            figures = {name: value for name, value in summary.items()
-                       if isinstance(value, float) or name in ("rows", "nan_rows")}
+            names = summary["names"]
+            figures: dict[str, Any] = {"score": names[0]["score"] if names else float("nan"), "entropy": summary["entropy"]}
+            figures |= {column: summary[name] for column, name in COLUMNS.items()}  # type: ignore[literal-required]
+            figures |= {name: value for name, value in summary.items()
+                        if name not in ("first", *figures) and (isinstance(value, float) or name in ("rows", "nan_rows"))}
             next_to_it = summary["runner_up"]
             figures |= {"runner-up": next_to_it["name"] if next_to_it else "",
                         "runner-up score": next_to_it["score"] if next_to_it else float("nan")}
             scores = {f"{name} score": score for name, score in summary["scores"].items()}
             scores |= {f"{name} score without the first key": score for name, score in summary["rest_scores"].items()}
             most = {"most attended": self._key(summary["most_received"][0])} if summary["most_received"] else {}
-            lines.append(self._place(summary["head"], summary["batch"]) | most | figures | scores)
+            lines.append(self._place(summary["head"], summary["batch"]) | figures | most | scores)
         return table(lines)
 
     def row(self, row: int | str, head: Any = None, batch: int = 0, top: int = 5) -> Any:
@@ -271,12 +304,12 @@ class Report:
     def pair(self, row: int | str, key: int | str, batch: int = 0) -> Any:
         """The weight that this row gives this key in each head, in descending order, as a table like heads().
 
-        `rank` is the number of keys with larger weight in that row."""
+        `rank` counts from 1, as `heed who` does: 1 is the row's heaviest key."""
         batch = self._batch(batch)
         i = place_of("row", row, self.tokens, self._data.queries)
         j = place_of("key", key, self.key_tokens, self._data.keys)
         weights = self.tile((i, i + 1), None, batch=batch)[0, :, 0]
-        found = [self._place(n, batch) | {"weight": float(all_keys[j]), "rank": int((all_keys > all_keys[j]).sum())}
+        found = [self._place(n, batch) | {"weight": float(all_keys[j]), "rank": 1 + int((all_keys > all_keys[j]).sum())}
                  for n, all_keys in enumerate(weights)]
         return table(sorted(found, key=lambda line: -line["weight"]))
 
@@ -370,6 +403,29 @@ class Report:
             pyplot.close(figure)
             begun.unlink(missing_ok=True)
 
+    def show(self) -> pathlib.Path | None:
+        """Shows the page: in a notebook below the cell; elsewhere in the browser, and returns the path of the page."""
+        self._require_calls("show")
+        return show_page(self.save, self)
+
+    def serve(self, port: int = 0) -> Server:
+        """Serves the page to a browser on this machine, as `heed look --serve` does: rows and cells are computed on request.
+
+        It has the address as `url`, and ends by stop(), or with this process. wait() returns when it has ended."""
+        self._require_calls("serve")
+        with tempfile.TemporaryDirectory() as folder:
+            document = pathlib.Path(folder, "report.safetensors")
+            self._save_document(document)
+            return Server(document, port)
+
+    def atlas(self, path: str | pathlib.Path, title: str | None = None) -> None:
+        """Draws all heads as one poster, as `heed atlas` does: .png, .svg or .pdf."""
+        self._require_calls("atlas")
+        with tempfile.TemporaryDirectory() as folder:
+            document = pathlib.Path(folder, "report.safetensors")
+            self._save_document(document)
+            run("heed.Report.atlas", "atlas", document, "--out", path, "--title", self.title if title is None else title)
+
     def _page(self, title: str, most_bytes: int) -> tuple[str, str]:
         """The page as text with at most `most_bytes` bytes (0: no limit), and a sentence about the parts left out."""
         with tempfile.TemporaryDirectory() as folder:
@@ -393,6 +449,15 @@ class Report:
         if not left_out:
             return frame
         return f"{frame}<p>A cell holds at most {MOST_CELL_BYTES // 10**6} MB. This one leaves out {left_out}: {whole}</p>"
+
+
+def four_digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.{3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0}f}"
+
+
+def _score_text(name: HeadName) -> str:
+    return f"{name['score']:.2f}{'*' if name['of_rest'] else ''}"
 
 
 def merge_summaries(reports: Sequence[Report]) -> list[HeadSummary]:

@@ -24,13 +24,18 @@ MOST_CELLS = 4_000_000  # most weights per head that a report stores
 def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
     """An array [B, H, …], and (name, heads) of each layer if a list of them was given."""
     if not isinstance(given, (list, tuple)) or not given or not hasattr(given[0], "shape"):
-        return detached(given), []
+        return array_of(given), []
     parts = [np.asarray(detached(part)) for part in given]
     for layer, part in enumerate(parts):
         if part.ndim < 3 or (part.shape[:-3], part.shape[-2:]) != (parts[0].shape[:-3], parts[0].shape[-2:]):
             raise ValueError(f"{name} has shape {list(part.shape)} in layer {layer}; {list(parts[0].shape)}, as in "
                              f"layer 0 but for the heads, is expected, with at least three axes")
     return np.concatenate(parts, -3), [(str(layer), part.shape[-3]) for layer, part in enumerate(parts)]
+
+
+def array_of(x: Any) -> Any:
+    """An array as it is; nested lists of numbers as f32."""
+    return np.asarray(x, np.float32) if isinstance(x, (list, tuple)) else detached(x)
 
 
 def detached(x: Any) -> Any:
@@ -171,7 +176,7 @@ def _look_at_calls(q: Any, k: Any, v: Any, tokens: GivenTokens, top_k: int, titl
 def data_of_call(q: Any, k: Any, v: Any, tokens: GivenTokens | Tokens, top_k: int, cost: bool, options: Any,
                  heads: int = 1) -> _heed.ReportData:
     """Data of one call. `heads` counts the heads of the whole model."""
-    q, k, v = detached(q), detached(k), detached(v)
+    q, k, v = array_of(q), array_of(k), array_of(v)
     rows, keys = (x.shape[-2] if len(getattr(x, "shape", ())) > 1 else None for x in (q, k))
     if rows is None or keys is None:
         return _heed.make_report(q, k, v, Tokens([], [], [], []), top_k, cost, 0, 0, {})  # raises the error

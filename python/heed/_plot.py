@@ -22,11 +22,29 @@ def label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
         set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
 
 
+def figure_class(pyplot: Any) -> Any:
+    """The class of a figure. Notebooks with the inline backend draw open figures at the end of a cell, and the cell's value,
+    too; this class keeps them from drawing one figure twice."""
+    from matplotlib.figure import Figure
+
+    class Maps(Figure):
+        def _ipython_display_(self) -> None:
+            if pyplot.fignum_exists(self.number):
+                return
+            from IPython.core.pylabtools import print_figure
+            from IPython.display import Image, display
+
+            display(Image(print_figure(self)))
+
+    return Maps if "inline" in pyplot.get_backend() else Figure
+
+
 def plot_heads(pyplot: Any, report: Report, heads: Sequence[int], batch: int) -> Any:
     """The maps of several heads side by side, with their words."""
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
-    figure, axes = pyplot.subplots(rows, columns, squeeze=False, figsize=(3.2 * columns, 3.2 * rows), layout="constrained")
+    figure, axes = pyplot.subplots(rows, columns, squeeze=False, FigureClass=figure_class(pyplot),
+                                 figsize=(3.2 * columns, 3.2 * rows), layout="constrained")
     for place, axis in enumerate(axes.flat):
         if place >= len(heads):
             axis.set_axis_off()
@@ -44,7 +62,7 @@ def plot_heads(pyplot: Any, report: Report, heads: Sequence[int], batch: int) ->
 def plot_layers(pyplot: Any, report: Report, batch: int) -> Any:
     """All heads: layers from top to bottom, heads from left to right."""
     columns = max(heads for _, heads in report.layers)
-    figure, axes = pyplot.subplots(len(report.layers), columns, squeeze=False, layout="constrained",
+    figure, axes = pyplot.subplots(len(report.layers), columns, squeeze=False, layout="constrained", FigureClass=figure_class(pyplot),
                                    figsize=(0.9 * columns + 0.6, 0.9 * len(report.layers) + 0.4))
     head = 0
     for row, (name, heads) in enumerate(report.layers):

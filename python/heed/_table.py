@@ -9,7 +9,7 @@ from typing import Any, overload
 
 WIDEST = 110  # columns of a printed line
 MOST_LINES = 60  # of a printed table
-WORD = 18  # most characters of a text in a cell
+WORD = 16  # most characters of a text in a cell, as in the command
 
 
 def cell(value: Any) -> str:

@@ -108,6 +108,21 @@ nb::object bits_of_bfloat16(nb::handle object) {
   return object.attr("view")("uint16");
 }
 
+// Nested lists of numbers as an array: bool where all are True or False, else f32.
+nb::object array_of_lists(std::string_view name, nb::handle lists) {
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  nb::object array;
+  try {
+    array = numpy.attr("asarray")(lists);
+  } catch (const nb::python_error&) {
+    fail(name, " has lists of different lengths; nested lists with the shape of an array are expected");
+  }
+  const std::string kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+  if (std::string_view("bfiu").find(kind) == std::string_view::npos)
+    fail_type(name, " has lists of other things than numbers; nested lists of numbers are expected");
+  return kind == "b" ? array : array.attr("astype")("float32");
+}
+
 }  // namespace
 
 const dlpack::Exchange* exchange_of(nb::handle type) {
@@ -138,6 +153,10 @@ Borrowed::Borrowed(std::string_view name, nb::handle object, Purpose purpose) {
   const bool writable = purpose == Purpose::write;
   if (info.has_buffer) {
     read_buffer(name, object, writable);
+    return;
+  }
+  if (purpose == Purpose::read && (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object))) {
+    read_buffer(name, array_of_lists(name, object), false);
     return;
   }
   if (!info.has_dlpack)

@@ -40,8 +40,9 @@ bool is_array(nb::handle object);
 /// Use of borrowed memory: reading during this call, a view for as long as its owner lives, or writing.
 enum class Purpose : std::uint8_t { read, keep, write };
 
-/// A view of a Python object's memory, which it keeps alive and unchanged in size during its lifetime. Throws
-/// TypeError if the object is no array, Error (invalid_argument) if it cannot be read in place.
+/// A view of a Python object's memory, which it keeps alive and unchanged in size during its lifetime. Nested
+/// lists that are only read become an array. Throws TypeError if the object is no array, Error
+/// (invalid_argument) if it cannot be read in place.
 class Borrowed {
  public:
   Borrowed(std::string_view name, nb::handle object, Purpose purpose = Purpose::read);

@@ -7,7 +7,18 @@
 namespace heed::python {
 namespace {
 
+// Called with the names of PyTorch's arguments, q and k are missing; then those names are refused with a
+// hint.
+void require_inputs(nb::handle q, nb::handle k, const nb::kwargs& keywords) {
+  if (!q.is_none() && !k.is_none()) return;
+  for (const char* theirs : {"query", "key", "value"})
+    if (keywords.contains(theirs)) (void)read_arguments("attention", keywords);
+  fail_type((q.is_none() ? "q" : "k"),
+            " is missing; attention(q, k, v), or attention(q, cache), is expected");
+}
+
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+  require_inputs(q, k, keywords);
   if (is_cache(k)) {
     if (!v.is_none())
       fail_type("v is given together with a KvCache, which contains the values; None is expected");
@@ -72,11 +83,18 @@ void define_attention(nb::module_& module) {
       .def_ro("threads", &Result::threads, "number of threads used")
       .def_ro("recomputed_rows", &Result::recomputed_rows,
               "rows that f32 could not hold (NaN, huge scores), computed in f64")
+      .def("__iter__",
+           [](const Result&) -> nb::object {
+             fail_type(
+                 "an AttentionResult cannot be unpacked, because its results have no order; result.output, "
+                 "result.weights, … are expected");
+           })
       .def("__repr__", [](const Result& self) { return text_of(self); })
       .def(pickled([](const Result& self) { return state_of(self); },
                    [](nb::handle state) { return result_from(ResultFields(state)); }));
-  module.def("attention", attention_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v").none() = nb::none(),
-             nb::arg("options"), nb::sig("def attention(q, k, v=None, **options)"), kMeaning);
+  module.def("attention", attention_of_python, nb::arg("q").none() = nb::none(),
+             nb::arg("k").none() = nb::none(), nb::arg("v").none() = nb::none(), nb::arg("options"),
+             nb::sig("def attention(q, k, v=None, **options)"), kMeaning);
 }
 
 }  // namespace heed::python

@@ -235,9 +235,8 @@ nb::list examples_of(const Model& model, const std::vector<std::vector<std::int6
     std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double>> examples;
     for (const HeadExample& best_one : one.best)
       examples.emplace_back(best_one.text, best_one.row, best_one.key, best_one.weight, best_one.moved);
-    all.append(nb::make_tuple(nb::make_tuple(one.head.layer, one.head.head), std::string(one.summary.name()),
-                              examples, one.mean, habits_of(one.rows), habits_of(one.keys),
-                              habits_of(one.distances)));
+    all.append(nb::make_tuple(nb::make_tuple(one.head.layer, one.head.head), one.summary.name(), examples,
+                              one.mean, habits_of(one.rows), habits_of(one.keys), habits_of(one.distances)));
   }
   return all;
 }

@@ -203,15 +203,29 @@ static_assert(std::is_sorted(kSetters.begin(), kSetters.end(),
 
 // Names of options in PyTorch, Flash Attention, transformers and the command, for suggestions.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"alibi_slopes", "alibi"},      {"attention_mask", "mask"},
-    {"attn_bias", "bias"},          {"attn_mask", "mask"},
-    {"cu_seqlens_q", "cu_seqlens"}, {"dropout_p", "dropout"},
-    {"dropout_seed", "seed"},       {"is_causal", "causal"},
-    {"key_lengths", "kv_lengths"},  {"logits_soft_cap", "softcap"},
-    {"need_weights", "need"},       {"output_attentions", "need"},
-    {"query_tokens", "tokens"},     {"return_attn_probs", "need"},
-    {"return_weights", "need"},     {"s_aux", "sinks"},
-    {"scaling", "scale"},           {"softmax_scale", "scale"},
+    {"alibi_slopes", "alibi"},
+    {"attention_mask", "mask"},
+    {"attn_bias", "bias"},
+    {"attn_mask", "mask"},
+    {"cu_seqlens_q", "cu_seqlens"},
+    {"dropout_p", "dropout"},
+    {"dropout_seed", "seed"},
+    {"is_causal", "causal"},
+    {"key", "k"},
+    {"key_lengths", "kv_lengths"},
+    {"logits_soft_cap", "softcap"},
+    {"need_weights", "need='weights'"},
+    {"output_attentions", "need='weights'"},
+    {"query", "q"},
+    {"query_tokens", "tokens"},
+    {"return_attn_probs", "need='weights'"},
+    {"return_lse", "need='lse'"},
+    {"return_weights", "need='weights'"},
+    {"s_aux", "sinks"},
+    {"scaling", "scale"},
+    {"softmax_scale", "scale"},
+    {"value", "v"},
+    {"weights", "need='weights'"},
     {"window_size", "window"},
 };
 
@@ -231,8 +245,12 @@ std::size_t edits(std::string_view from, std::string_view to) {
 }
 
 std::string meant(std::string_view name) {
+  if (name == "enable_gqa") return ", because k and v may always have fewer heads than q";
   for (const auto& [other, ours] : kOtherNames)
-    if (name == other) return "; did you mean '" + std::string(ours) + "'?";
+    if (name == other && ours.find('=') != std::string_view::npos)
+      return "; did you mean " + std::string(ours) + "?";
+    else if (name == other)
+      return "; did you mean '" + std::string(ours) + "'?";
   for (const Setter& setter : kSetters)
     if (edits(name, setter.name) <= setter.name.size() / 4)
       return "; did you mean '" + std::string(setter.name) + "'?";

@@ -192,7 +192,7 @@ nb::dict arrays(nb::handle self) {
 
 nb::dict name_of_python(const HeadName& name) {
   nb::dict one;
-  one["name"] = std::string(name_of(name.pattern));
+  one["name"] = name_of(name);
   one["score"] = name.score;
   one["of_rest"] = name.of_rest;
   return one;
@@ -223,7 +223,7 @@ nb::list list_of(const AttentionReport& report, const std::vector<HeadSummary>& 
     one["batch"] = head.batch;
     one["head"] = head.head;
     one["place"] = name_of_head(report, head.head);
-    one["name"] = std::string(head.name());
+    one["name"] = head.name();
     one["rows"] = head.rows;
     one["nan_rows"] = head.nan_rows;
     one["entropy"] = head.entropy;

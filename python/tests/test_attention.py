@@ -205,7 +205,7 @@ def test_results_outlive_the_call_and_can_be_written(rng):
 
 
 MISTAKES = {
-    "q is a list; an array": (TypeError, lambda q, k, v: heed.attention([1.0], k, v)),
+    "q is a set; an array": (TypeError, lambda q, k, v: heed.attention({1.0}, k, v)),
     "unexpected keyword argument 'masks'": (TypeError, lambda q, k, v: heed.attention(q, k, v, masks=None)),
     "window is 3; (left, right)": (TypeError, lambda q, k, v: heed.attention(q, k, v, window=3)),
     "scale is 'x'; a number": (TypeError, lambda q, k, v: heed.attention(q, k, v, scale="x")),
@@ -342,7 +342,7 @@ BACKWARD_MISTAKES = {
     "gradients is 3; a name or several": (TypeError, {"gradients": 3}),
     "attention_backward() got an unexpected keyword argument 'masks'": (TypeError, {"masks": None}),
     "grad_lse has shape": (ValueError, {"grad_lse": np.zeros((2, 4, 8), np.float32)}),
-    "grad_weights is a list; an array": (TypeError, {"grad_weights": [1.0]}),
+    "grad_weights is a set; an array": (TypeError, {"grad_weights": {1.0}}),
     "window is 3; (left, right)": (TypeError, {"window": 3}),
 }
 

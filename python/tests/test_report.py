@@ -84,7 +84,7 @@ def test_a_pair_ranks_the_heads(each, weights):
     order = np.argsort(-found, kind="stable")
     assert [HEADS * line["layer"] + line["head"] for line in asked] == order.tolist()
     assert np.allclose(asked["weight"], found[order])
-    assert asked["rank"] == [int((weights[0, n, 6] > found[n]).sum()) for n in order]
+    assert asked["rank"] == [1 + int((weights[0, n, 6] > found[n]).sum()) for n in order]
 
 
 def test_a_tile_is_a_piece_of_the_weights(each, weights, layers):
@@ -129,14 +129,14 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
 
 def test_the_table_of_heads_prints_and_sorts(report):
     table = report.heads()
-    assert len(table) == LAYERS * HEADS and {"entropy", "distance", "name", "layer"} <= set(table.columns)
+    assert len(table) == LAYERS * HEADS and {"entropy", "distance", "looks like", "layer"} <= set(table.columns)
     for line, summary in zip(table, report.summaries):
         assert line["runner-up"] == (summary["runner_up"]["name"] if summary["runner_up"] else "")
-        assert line["runner-up"] == "" or line["runner-up score"] == summary["runner_up"]["score"] != line["name"]
+        assert line["runner-up"] == "" or line["runner-up score"] == summary["runner_up"]["score"]
     ordered = table.sort_values("entropy", ascending=False)
     assert ordered["entropy"] == sorted(table["entropy"], reverse=True)
     lines = repr(ordered).splitlines()
-    assert lines[0].split()[:3] == ["layer", "head", "name"] and max(map(len, lines[:-1])) <= 110
+    assert lines[0].split()[:4] == ["layer", "head", "looks", "like"] and max(map(len, lines[:-1])) <= 110
     assert lines[-1].startswith("further columns: ")
     with pytest.raises(KeyError, match="column is 'entrpy'; one of layer, head"):
         table.sort_values("entrpy")

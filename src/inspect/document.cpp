@@ -307,13 +307,26 @@ class DocumentReader {
     return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   }
 
-  void read_patterns(const Json& json, HeadSummary& head) const {
+  std::int64_t offset_of(std::int64_t offset, const AttentionReport& report) const {
+    const std::int64_t farthest = std::max(report.queries, report.keys);
+    if (offset < -farthest || offset > farthest)
+      fail("has a head whose fixed offset is " + std::to_string(offset) + ", but " +
+           std::to_string(report.queries) + " rows and " + std::to_string(report.keys) + " keys");
+    return offset;
+  }
+
+  void read_patterns(const Json& json, const AttentionReport& report, HeadSummary& head) const {
     head.choices = whole(json.at("choices"));
     for (std::size_t i = 0; i < kHeadPatterns; ++i) {
-      const Json& one = json.at("patterns").at(i);
-      PatternScore score{.pattern = static_cast<HeadPattern>(i), .rows = whole(one.at(0))};
-      score.all = {number(one.at(1)), number(one.at(2))};
-      score.rest = {number(one.at(3)), number(one.at(4))};
+      PatternScore score{.pattern = static_cast<HeadPattern>(i)};
+      const bool is_older = score.pattern == HeadPattern::fixed_offset && json.at("patterns").size() == i;
+      if (!is_older) {
+        const Json& one = json.at("patterns").at(i);
+        score.rows = whole(one.at(0));
+        score.all = {number(one.at(1)), number(one.at(2))};
+        score.rest = {number(one.at(3)), number(one.at(4))};
+        if (score.pattern == HeadPattern::fixed_offset) score.offset = offset_of(whole(one.at(5)), report);
+      }
       complete_score(score);
       head.patterns.push_back(score);
     }
@@ -348,7 +361,7 @@ class DocumentReader {
     head.nan_rows = whole(json.at("nan_rows"));
     for (const SummaryField& field : kSummaryFields) head.*field.value = number(json.at(field.name));
     if (json.contains("patterns"))
-      read_patterns(json, head);
+      read_patterns(json, report, head);
     else
       read_older_scores(json.at("scores"), head);
     for (const Json& key : json.at("most_received")) {

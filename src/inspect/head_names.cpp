@@ -8,26 +8,34 @@
 namespace heed {
 namespace {
 
+// In the order in which names come: a pattern of a set of keys explains more than one of the whole row.
+enum class Kind { set, offset, shape };
+constexpr std::array kKinds = {Kind::set, Kind::offset, Kind::shape};
+
 struct Rule {
   std::string_view name;
   double threshold;
-  bool is_shape;  // a pattern of the whole row; a pattern of a set of keys explains more
+  Kind kind;
 };
 
-constexpr std::array<Rule, kHeadPatterns> kRules = {{{"previous-token", 0.3, false},
-                                                     {"next-token", 0.3, false},
-                                                     {"self", 0.3, false},
-                                                     {"induction", 0.3, false},
-                                                     {"duplicate-token", 0.3, false},
-                                                     {"same-token", 0.3, false},
-                                                     {"separators", 0.25, false},
-                                                     {"first-token sink", 0.5, false},
-                                                     {"local", 0.45, true},
-                                                     {"vertical", 0.6, true},
-                                                     {"uniform", 0.7, true}}};
+constexpr std::array<Rule, kHeadPatterns> kRules = {{{"previous-token", 0.3, Kind::set},
+                                                     {"next-token", 0.3, Kind::set},
+                                                     {"self", 0.3, Kind::set},
+                                                     {"induction", 0.3, Kind::set},
+                                                     {"duplicate-token", 0.3, Kind::set},
+                                                     {"same-token", 0.3, Kind::set},
+                                                     {"separators", 0.25, Kind::set},
+                                                     {"first-token sink", 0.5, Kind::set},
+                                                     {"local", 0.45, Kind::shape},
+                                                     {"vertical", 0.5, Kind::shape},
+                                                     {"uniform", 0.7, Kind::shape},
+                                                     {"fixed offset", 0.4, Kind::offset}}};
 
 // An unearned runner-up needs at least this share of its threshold.
 constexpr double kNear = 0.5;
+
+// A first column with this score is seen at once where nothing else is.
+constexpr double kSinkAlone = 0.4;
 
 const Rule& rule_of(HeadPattern pattern) { return kRules[static_cast<std::size_t>(pattern)]; }
 
@@ -35,17 +43,23 @@ double times_threshold(const HeadName& name) { return name.score / threshold_of(
 
 bool is_place(HeadPattern pattern) {
   return pattern == HeadPattern::previous_token || pattern == HeadPattern::next_token ||
-         pattern == HeadPattern::self;
+         pattern == HeadPattern::self || pattern == HeadPattern::fixed_offset;
 }
 
 bool is_copy(HeadPattern pattern) {
   return pattern == HeadPattern::duplicate_token || pattern == HeadPattern::same_token;
 }
 
-// A head on the previous key is also local; a head on separators is also vertical.
+bool is_of_tokens(HeadPattern pattern) {
+  return is_copy(pattern) || pattern == HeadPattern::induction || pattern == HeadPattern::separators;
+}
+
+// A head on the previous key is also local; a head on separators is also vertical. In a text that repeats
+// itself, a head on copies of a token also keeps a distance.
 bool implies(HeadPattern better, HeadPattern other) {
   if (better == other || (is_copy(better) && is_copy(other))) return true;
   if (is_place(better)) return other == HeadPattern::local;
+  if (other == HeadPattern::fixed_offset) return is_of_tokens(better);
   return better == HeadPattern::separators && other == HeadPattern::vertical;
 }
 
@@ -54,14 +68,16 @@ bool is_implied(const std::vector<HeadName>& names, HeadPattern pattern) {
                      [&](const HeadName& name) { return implies(name.pattern, pattern); });
 }
 
-// Adds the names of one kind (sets of keys or shapes) for one of the two scores, those furthest above their
-// thresholds first.
-void add_names(const HeadSummary& head, bool of_rest, bool shapes, std::vector<HeadName>& names) {
+HeadName name_by(const PatternScore& one, bool of_rest) {
+  return {one.pattern, of_rest ? one.rest_score : one.score, of_rest, one.offset};
+}
+
+// Adds the names of one kind for one of the two scores, those furthest above their thresholds first.
+void add_names(const HeadSummary& head, bool of_rest, Kind kind, std::vector<HeadName>& names) {
   std::vector<HeadName> earned;
   for (const PatternScore& one : head.patterns) {
-    const HeadName name{one.pattern, of_rest ? one.rest_score : one.score, of_rest};
-    if (one.named && rule_of(one.pattern).is_shape == shapes && times_threshold(name) >= 1)
-      earned.push_back(name);
+    const HeadName name = name_by(one, of_rest);
+    if (one.named && rule_of(one.pattern).kind == kind && times_threshold(name) >= 1) earned.push_back(name);
   }
   std::stable_sort(earned.begin(), earned.end(), [](const HeadName& a, const HeadName& b) {
     return times_threshold(a) > times_threshold(b);
@@ -74,19 +90,28 @@ void add_names(const HeadSummary& head, bool of_rest, bool shapes, std::vector<H
 
 std::string_view name_of(HeadPattern pattern) noexcept { return rule_of(pattern).name; }
 
+std::string name_of(const HeadName& name) {
+  if (name.pattern != HeadPattern::fixed_offset) return std::string(name_of(name.pattern));
+  return std::to_string(std::abs(name.offset)) + (name.offset < 0 ? " back" : " ahead");
+}
+
 double threshold_of(HeadPattern pattern) noexcept { return rule_of(pattern).threshold; }
 
 std::vector<HeadName> HeadSummary::names() const {
   std::vector<HeadName> names;
   for (const bool of_rest : {false, true})
-    for (const bool shapes : {false, true}) add_names(*this, of_rest, shapes, names);
+    for (const Kind kind : kKinds) add_names(*this, of_rest, kind, names);
+  if (!names.empty()) return names;
+  for (const PatternScore& one : patterns)
+    if (one.pattern == HeadPattern::first_token_sink && one.rows >= kLeastRows && one.score >= kSinkAlone)
+      names.push_back(name_by(one, false));
   return names;
 }
 
-std::string_view HeadSummary::name() const {
+std::string HeadSummary::name() const {
   if (choices < kLeastRows) return "too few rows";
   const std::vector<HeadName> earned = names();
-  return earned.empty() ? "mixed" : name_of(earned.front().pattern);
+  return earned.empty() ? "mixed" : name_of(earned.front());
 }
 
 std::optional<HeadName> HeadSummary::runner_up() const {
@@ -95,7 +120,7 @@ std::optional<HeadName> HeadSummary::runner_up() const {
   std::optional<HeadName> nearest;
   for (const PatternScore& one : patterns)
     for (const bool of_rest : {false, true}) {
-      const HeadName name{one.pattern, of_rest ? one.rest_score : one.score, of_rest};
+      const HeadName name = name_by(one, of_rest);
       if (one.rows < kLeastRows || is_implied(earned, one.pattern)) continue;
       const double least = nearest ? times_threshold(*nearest) : kNear;
       if (times_threshold(name) > least) nearest = name;

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "core/message.hpp"
 #include "heed/inspect/reports.hpp"
@@ -37,24 +39,41 @@ void add(const PatternShare& from, PatternShare& to) {
   to.whole += from.whole;
 }
 
+// Adds the scores that texts have for one pattern. Each text measures one fixed offset, so the offset with
+// the most weight in all texts is taken, and texts that measured another one add rows without weight.
+PatternScore merged_score(std::span<const std::vector<HeadSummary>> texts, std::size_t k,
+                          std::size_t pattern) {
+  PatternScore merged{.pattern = texts.front()[k].patterns[pattern].pattern};
+  std::map<std::int64_t, double> parts;
+  for (const std::vector<HeadSummary>& text : texts) {
+    const PatternScore& one = text[k].patterns[pattern];
+    parts[one.offset] += one.all.part + one.rest.part;
+  }
+  merged.offset = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+                    return a.second < b.second;
+                  })->first;
+  for (const std::vector<HeadSummary>& text : texts) {
+    PatternScore one = text[k].patterns[pattern];
+    if (one.offset != merged.offset) one.all.part = one.rest.part = 0;
+    if (one.offset == merged.offset) merged.rows += one.rows;
+    add(one.all, merged.all);
+    add(one.rest, merged.rest);
+  }
+  detail::complete_score(merged);
+  return merged;
+}
+
 HeadSummary merged_head(std::span<const std::vector<HeadSummary>> texts, std::size_t k) {
   HeadSummary merged;
   merged.batch = texts.front()[k].batch;
   merged.head = texts.front()[k].head;
-  for (const PatternScore& one : texts.front()[k].patterns)
-    merged.patterns.push_back({.pattern = one.pattern});
+  for (std::size_t s = 0; s < texts.front()[k].patterns.size(); ++s)
+    merged.patterns.push_back(merged_score(texts, k, s));
   for (const std::vector<HeadSummary>& text : texts) {
     merged.rows += text[k].rows;
     merged.nan_rows += text[k].nan_rows;
     merged.choices += text[k].choices;
-    for (std::size_t s = 0; s < merged.patterns.size(); ++s) {
-      const PatternScore& one = text[k].patterns[s];
-      merged.patterns[s].rows += one.rows;
-      add(one.all, merged.patterns[s].all);
-      add(one.rest, merged.patterns[s].rest);
-    }
   }
-  for (PatternScore& score : merged.patterns) detail::complete_score(score);
   for (const detail::SummaryField& field : detail::kSummaryFields) {
     double sum = 0, rows = 0;
     for (const std::vector<HeadSummary>& text : texts)

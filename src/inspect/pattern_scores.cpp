@@ -4,6 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <vector>
 
 #include "attention/problem/score_rules.hpp"
 #include "heed/parallel.hpp"
@@ -19,6 +20,7 @@ constexpr double kLeastMass = 1e-6;
 // Share of all weight; the weight without the first key names a head only above it.
 constexpr double kLeastRest = 0.1;
 constexpr std::int64_t kKeysAtOnce = 256;
+constexpr std::size_t kSampledRows = 32;  // their weights propose an offset
 
 // A row that sees keys and is not NaN.
 struct SeenRow {
@@ -65,6 +67,7 @@ class Scorer {
     add_local();
     add_vertical();
     add_uniform();
+    add_fixed_offset();
   }
 
  private:
@@ -106,9 +109,11 @@ class Scorer {
 
   [[nodiscard]] bool allows(const SeenRow& row, std::int64_t key) const {
     if (key < row.segment->key_begin || key >= row.segment->key_end) return false;
-    const Row place{summary_.batch, summary_.head, summary_.head / (p_.heads / p_.kv_heads), row.i,
-                    row.position};
-    return is_allowed(p_, *row.segment, place, key);
+    return is_allowed(p_, *row.segment, place_of(row), key);
+  }
+
+  [[nodiscard]] Row place_of(const SeenRow& row) const {
+    return {summary_.batch, summary_.head, summary_.head / (p_.heads / p_.kv_heads), row.i, row.position};
   }
 
   // The weight on a set of keys beyond uniform weights, as a share of the possible maximum.
@@ -245,6 +250,53 @@ class Scorer {
     }
     columns.pop_back();
     return columns;
+  }
+
+  // The offset with the most weight in rows spread over the text. -1, 0 and 1 have names of their own.
+  [[nodiscard]] std::int64_t heaviest_offset(RowWeights& weights) const {
+    const RowReader lse = reader(report_.lse);
+    const std::size_t sampled = std::min(rows_.size(), kSampledRows);
+    if (sampled == 0) return 0;
+    const auto [nearest, farthest] =
+        std::minmax_element(rows_.begin(), rows_.end(),
+                            [](const SeenRow& a, const SeenRow& b) { return a.position < b.position; });
+    const std::int64_t least = -farthest->position;
+    std::vector<double> sums(static_cast<std::size_t>(p_.key_length - nearest->position - least));
+    for (std::size_t n = 0; n < sampled; ++n) {
+      const SeenRow& row = rows_[(2 * n + 1) * rows_.size() / (2 * sampled)];
+      const KeyRange keys = keys_of(p_, *row.segment, row.position);
+      weights.set_row(*row.segment, place_of(row), lse(row.i));
+      for (std::int64_t key = keys.begin; key < keys.end; ++key)
+        if (const std::int64_t offset = key - row.segment->key_begin - row.position; std::abs(offset) > 1)
+          sums[static_cast<std::size_t>(offset - least)] += weights.quick_weight(key);
+    }
+    const auto most = std::max_element(sums.begin(), sums.end());
+    return *most > 0 ? least + (most - sums.begin()) : 0;
+  }
+
+  // Rows that lack the key count as rows without weight on it, because the offset is chosen by the weights: a
+  // few rows of a short text would always agree on one.
+  void add_fixed_offset() {
+    RowWeights weights(p_);
+    PatternScore score{.pattern = HeadPattern::fixed_offset, .offset = heaviest_offset(weights)};
+    const RowReader lse = reader(report_.lse);
+    for (const SeenRow& row : rows_) {
+      if (score.offset == 0 || !row.chooses()) continue;
+      const std::int64_t key = row.segment->key_begin + row.position + score.offset;
+      const bool has = allows(row, key);
+      const double even = has ? row.mass / row.allowed.keys : 0;
+      weights.set_row(*row.segment, place_of(row), lse(row.i));
+      const double weight = weights.weight(key);
+      score.all.part += weight - even;
+      score.all.whole += 1 - even;
+      score.rows += has ? 1 : 0;
+      if (!row.chooses_beside()) continue;
+      const bool is_beside = has && key != row.segment->key_begin;
+      const double even_beside = is_beside ? row.rest / row.beside.keys : 0;
+      score.rest.part += is_beside ? weight - even_beside : 0;
+      score.rest.whole += row.rest - even_beside;
+    }
+    add(score);
   }
 
   void add_masked_rows(std::vector<double>& columns) const {

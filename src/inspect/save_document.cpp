@@ -60,7 +60,7 @@ Json summary_json(const HeadSummary& summary) {
   json["patterns"] = Json::array();
   for (const PatternScore& score : summary.patterns)
     json["patterns"].push_back(
-        {score.rows, score.all.part, score.all.whole, score.rest.part, score.rest.whole});
+        {score.rows, score.all.part, score.all.whole, score.rest.part, score.rest.whole, score.offset});
   json["most_received"] = summary.most_received;
   json["most_received_weight"] = summary.most_received_weight;
   return json;

@@ -22,7 +22,10 @@ constexpr double kBytesOfBlock = 400;           // in addition to its numbers
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json name_json(const HeadName& name) {
-  return {{"name", name_of(name.pattern)}, {"score", number(name.score)}, {"rest", name.of_rest}};
+  return {{"name", name_of(name)},
+          {"pattern", name_of(name.pattern)},
+          {"score", number(name.score)},
+          {"rest", name.of_rest}};
 }
 
 Json summary_json(const HeadSummary& head) {

@@ -60,12 +60,13 @@ enum class HeadPattern {
   first_token_sink,
   local,
   vertical,
-  uniform
+  uniform,
+  fixed_offset
 };
 /// The number of patterns.
-inline constexpr int kHeadPatterns = 11;
+inline constexpr int kHeadPatterns = 12;
 /// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
-/// "first-token sink", "local", "vertical", "uniform".
+/// "first-token sink", "local", "vertical", "uniform", "fixed offset".
 [[nodiscard]] HEED_API std::string_view name_of(HeadPattern pattern) noexcept;
 /// The lowest score at which a head gets this name.
 [[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
@@ -93,14 +94,18 @@ struct PatternScore {
   bool named = false;     ///< there are enough rows and a score reaches the threshold
   std::int64_t rows = 0;  ///< rows that have matching keys and at least two allowed keys
   PatternShare all{}, rest{};
+  std::int64_t offset = 0;  ///< of fixed_offset: j - p_i of its keys; 0: no row has such a key
 };
 
 /// A pattern that a head shows, or its runner-up.
 struct HeadName {
   HeadPattern pattern = HeadPattern::uniform;
   double score = 0;
-  bool of_rest = false;  ///< the score ignores the weight on the first key
+  bool of_rest = false;     ///< the score ignores the weight on the first key
+  std::int64_t offset = 0;  ///< of fixed_offset: j - p_i
 };
+/// The pattern's name; for fixed_offset "2 back" or "3 ahead".
+[[nodiscard]] HEED_API std::string name_of(const HeadName& name);
 
 /// Summary of one head of one batch entry. Means are over rows that see a key and have no NaN weights; NaN if
 /// there are no such rows.
@@ -124,7 +129,7 @@ struct HeadSummary {
   /// The names that the head has earned, the best first. A name that a better one implies is left out.
   [[nodiscard]] HEED_API std::vector<HeadName> names() const;
   /// names()[0] in words; "mixed" if there is none, "too few rows" if choices < kLeastRows.
-  [[nodiscard]] HEED_API std::string_view name() const;
+  [[nodiscard]] HEED_API std::string name() const;
   /// The runner-up to the name: the second earned name, else the pattern nearest to its threshold. nullopt if
   /// too few rows support it.
   [[nodiscard]] HEED_API std::optional<HeadName> runner_up() const;

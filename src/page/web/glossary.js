@@ -31,6 +31,7 @@ const HEAD_GLOSSARY = {
   'first-token sink': 'A first-token sink rests its weight on the first key. Many heads do so when they find nothing else.',
   local: 'A local head looks at near words: its mean distance is far below that of even weights.',
   vertical: 'A vertical head looks at the same keys from every row: stripes in its map.',
+  'fixed offset': 'A head named “2 back” or “3 ahead” looks a fixed number of words back or ahead.',
   uniform: 'A uniform head spreads its weight nearly evenly over all keys.',
   mixed: 'A mixed head fits no rule well enough to be named.',
   'too few rows': 'Fewer than three rows of the text have a choice of keys, too few to name the head.',

@@ -76,11 +76,11 @@ async function copy(text, button) {
 // first look.) Each leads to what its name means.
 function patternChips(head, link) {
   const chips = head.patterns.map(({ name, score, rest, named }) => {
-    const earned = head.names?.find((one) => one.name === name);
+    const earned = head.names?.find((one) => one.pattern === name);
     const second = earned ? earned.rest : score === null && rest !== null;
     const value = second ? rest : score;
-    return [second, link(name, `${name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`, named ? 'pattern named'
-      : 'pattern')];
+    return [second, link(name, `${earned?.name ?? name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`,
+      named || earned ? 'pattern named' : 'pattern')];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
     chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +
@@ -91,7 +91,7 @@ function patternChips(head, link) {
 function namesOf(head, link) {
   if (!head.names?.length) return link('mixed');
   const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
-  return [...head.names, ...next].map(({ name, score, rest }, n) => [n ? ', then ' : '', link(name), ` ${score.toFixed(2)}` +
+  return [...head.names, ...next].map(({ name, pattern, score, rest }, n) => [n ? ', then ' : '', link(pattern ?? name, name), ` ${score.toFixed(2)}` +
     (rest ? ' of the weight that is not on the first key' : '')]);
 }
 

@@ -1,0 +1,99 @@
+"""The command heed, for what only it does: the lesson of `heed explain`, posters and the server of a report."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import weakref
+import webbrowser
+from collections.abc import Callable
+
+from .__main__ import COMMAND
+
+
+def command_path(what: str) -> str:
+    """The command beside the package, or else on PATH."""
+    found = str(COMMAND) if COMMAND.exists() else shutil.which("heed")
+    if found is None:
+        raise FileNotFoundError(f"{what} needs the command heed, which is neither in the package nor on PATH: pip install heed, "
+                                "or build it with HEED_BUILD_CLI=ON")
+    return found
+
+
+def run(what: str, *arguments: str | os.PathLike[str], read: str = "") -> str:
+    """What the command prints. It reads `read` as its standard input. Its refusals become ValueError, its failures OSError."""
+    done = subprocess.run([command_path(what), *(os.fspath(one) for one in arguments)], input=read, capture_output=True,
+                          encoding="utf-8")
+    if done.returncode:
+        raise (ValueError if done.returncode == 2 else OSError)(_sentence(done.stderr))
+    return done.stdout
+
+
+def _sentence(text: str) -> str:
+    return text.strip().removeprefix("heed: ")
+
+
+class Server:
+    """A report that a browser on this machine can read at `url`, until stop()."""
+
+    def __init__(self, document: pathlib.Path, port: int) -> None:
+        self._process = subprocess.Popen([command_path("serve"), "look", str(document), "--serve", "--port", str(port), "--brief"],
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+        atexit.register(_stop, weakref.ref(self))
+        assert self._process.stdout is not None and self._process.stderr is not None
+        self.url = next((line.split()[1] for line in self._process.stdout if line.startswith("Open http")), "")
+        if not self.url:
+            self._process.wait()
+            raise ValueError(_sentence(self._process.stderr.read()))
+
+    def __repr__(self) -> str:
+        return f"<heed server: {self.url if self._process.poll() is None else 'stopped'}>"
+
+    def stop(self) -> None:
+        """Ends the server."""
+        self._process.terminate()
+        self._process.communicate()
+
+    def wait(self) -> None:
+        """Returns when the server has ended; Ctrl-C ends it."""
+        try:
+            self._process.wait()
+        except KeyboardInterrupt:
+            self.stop()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _stop(server: weakref.ref[Server]) -> None:
+    running = server()
+    if running is not None and running._process.poll() is None:
+        running.stop()
+
+
+def show_page(write: Callable[[pathlib.Path], None], cell: object) -> pathlib.Path | None:
+    """Shows `cell` in a notebook; elsewhere writes a page, opens it in the browser and returns its path."""
+    if in_notebook():
+        from IPython.display import display
+
+        display(cell)
+        return None
+    path = pathlib.Path(tempfile.mkdtemp(prefix="heed-"), "look.html")
+    write(path)
+    webbrowser.open(path.as_uri())
+    return path
+
+
+def in_notebook() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return hasattr(get_ipython(), "kernel")
