@@ -54,7 +54,8 @@ function definitions(kept = { name: '' }, tag = 'p') {
     slot.replaceChildren(name && withSubscripts(HEAD_GLOSSARY[name] ?? GLOSSARY[name]));
     for (const [button, mine] of buttons) button.setAttribute('aria-expanded', String(mine === name));
   };
-  const link = (name, text = name, style = 'defined') => {
+  const link = (named, text = named, style = 'defined') => {
+    const name = /^\d+ (back|ahead)$/.test(named) ? 'fixed offset' : named;
     if (!(HEAD_GLOSSARY[name] ?? GLOSSARY[name])) return element('span', { class: style.replace('defined', '').trim() }, text);
     const button = element('button', { type: 'button', class: style, 'aria-expanded': String(kept.name === name),
       onclick: () => show(kept.name === name ? '' : name),

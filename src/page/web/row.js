@@ -91,7 +91,7 @@ function patternChips(head, link) {
 function namesOf(head, link) {
   if (!head.names?.length) return link('mixed');
   const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
-  return [...head.names, ...next].map(({ name, pattern, score, rest }, n) => [n ? ', then ' : '', link(pattern ?? name, name), ` ${score.toFixed(2)}` +
+  return [...head.names, ...next].map(({ name, score, rest }, n) => [n ? ', then ' : '', link(name), ` ${score.toFixed(2)}` +
     (rest ? ' of the weight that is not on the first key' : '')]);
 }
 
