@@ -117,17 +117,22 @@ class AtlasPainter {
     return names;
   }
 
-  // Prints each head name with its number of heads.
+  // Prints each head name with its number of heads, in letters of 10 or, to fit one line, fewer points.
   void paint_names(double y) {
+    name_line(y, 10 * std::min(1.0, (layout_.width - 2 * kAtlasEdge) / name_line(0, 10, false)), true);
+  }
+
+  double name_line(double y, double size, bool painted) {
+    const Lettering letters{.size = size, .ink = kText};
     double x = kAtlasEdge;
     for (const NameCount& one : names()) {
       std::string text = one.name + "  " + std::to_string(one.before);
       if (maps_ == 2) text += " ⇒ " + std::to_string(one.after);
-      const Lettering letters{.size = 10, .ink = kText};
-      canvas_->fill({x, y + 4, 9, 9}, ink_of_name(one.name));
-      canvas_->text({x + 13, y + 1, 250, 15}, text, letters);
-      x += 13 + canvas_->text_width(text, letters) + 18;
+      if (painted) canvas_->fill({x, y + 4, 0.9 * size, 0.9 * size}, ink_of_name(one.name));
+      if (painted) canvas_->text({x + 1.3 * size, y + 1, 250, 15}, text, letters);
+      x += 3.1 * size + canvas_->text_width(text, letters);
     }
+    return x - kAtlasEdge;
   }
 
   void paint_layer_names(std::int64_t page) {

@@ -23,18 +23,17 @@ def label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
 
 
 def figure_class(pyplot: Any) -> Any:
-    """The class of a figure. Notebooks with the inline backend draw open figures at the end of a cell, and the cell's value,
-    too; this class keeps them from drawing one figure twice."""
+    """The class of a figure. Notebooks with the inline backend draw a cell's value, and at the end of the cell all open figures.
+    A figure of this class closes when it is drawn, so it is drawn once."""
     from matplotlib.figure import Figure
 
     class Maps(Figure):
         def _ipython_display_(self) -> None:
-            if pyplot.fignum_exists(self.number):
-                return
             from IPython.core.pylabtools import print_figure
             from IPython.display import Image, display
 
             display(Image(print_figure(self)))
+            pyplot.close(self)
 
     return Maps if "inline" in pyplot.get_backend() else Figure
 

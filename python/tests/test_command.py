@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import urllib.request
 
 import numpy as np
@@ -179,20 +180,22 @@ def test_a_result_is_not_unpacked_by_order():
         output, weights = heed.attention(x, x, x, need="weights")
 
 
-def test_a_notebook_draws_a_plot_once(monkeypatch, model):
+@pytest.mark.parametrize("is_value", [True, False])
+def test_a_notebook_draws_a_plot_once(monkeypatch, model, is_value):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    pyplot.close("all")
+    drawn = []
     monkeypatch.setattr(pyplot, "get_backend", lambda: "module://matplotlib_inline.backend_inline")
-    for one in (model.look(TEXT).plot, model.look(TEXT, 0).plot):
-        figure = one()
-        # The inline backend draws all open figures at the end of the cell. The cell's value draws itself.
-        drawn = len(pyplot.get_fignums())
-        monkeypatch.setitem(sys.modules, "IPython.display", None)  # importing it would mean drawing
-        figure._ipython_display_()
-        assert drawn == 1
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=drawn.append, Image=str))
+    monkeypatch.setitem(sys.modules, "IPython.core.pylabtools", types.SimpleNamespace(print_figure=repr))
+    for plot in (model.look(TEXT).plot, model.look(TEXT, 0).plot):
         pyplot.close("all")
-        with pytest.raises(ImportError):  # closed by the cell's end; another cell shows it again
-            figure._ipython_display_()
+        drawn.clear()
+        figure = plot()
+        if is_value:
+            figure._ipython_display_()  # the value of a cell
+        for number in pyplot.get_fignums():
+            pyplot.figure(number)._ipython_display_()  # the end of the cell
+        assert len(drawn) == 1
