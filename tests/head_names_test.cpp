@@ -229,8 +229,8 @@ TEST(HeadNames, AFixedOffsetIsNamedByItsDistanceAndSide) {
 }
 
 TEST(HeadNames, AFixedOffsetCountsRowsThatLackItsKey) {
-  // Of the 19 rows with a choice, 17 see the key three back; each gives it 0.8 beside even weights of the
-  // rest.
+  // 19 rows have a choice, and 17 of them see the key three back. Each gives it 0.8 and spreads the rest
+  // evenly.
   const HeadSummary head = on_offset(20, -3, 0.8);
   double part = 0, whole = 2;
   for (int i = 3; i < 20; ++i) {

@@ -33,7 +33,7 @@ class Explanation:
         self.report = report
 
     def _run(self, *options: str | os.PathLike[str]) -> str:
-        # As standard input, where a text that begins with a hyphen is no option.
+        # The command reads the text from standard input, since on its line a first hyphen would make an option of it.
         return run("heed.explain", "explain", "-", *self._options, *options, read=self._given)
 
     def __str__(self) -> str:

@@ -161,7 +161,7 @@ TEST(DistributedGradients, HaveTheBitsOfOneProcessBesideAHeadOutOfRange) {
       }
 }
 
-// What docs/distributed.md shows, word for word (tests/scripts/documents.py compares them).
+// docs/distributed.md shows these lines word for word (tests/scripts/documents.py compares them).
 TEST(DistributedGradients, AreMadeAsTheDocumentSays) {
   const std::int64_t length = 9;
   const int ranks = heed::test::ranks();

@@ -47,7 +47,7 @@ HEED_INLINE Vf number_of(Quads d0, Quads d1, Quads d2) {
   return mul_add(floats_of(d2), splat(0x1p16f), mul_add(floats_of(d1), splat(0x1p8f), floats_of(d0)));
 }
 
-/// The addresses of rows [first, first + count), followed by that of the last one until there are `whole`.
+/// Writes `whole` addresses: of the rows [first, first + count), and of the last row in the places left.
 inline void find_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t whole,
                       const std::uint8_t** from) {
   const auto* start = reinterpret_cast<const std::uint8_t*>(rows.start);
