@@ -25,8 +25,10 @@ for name, (version_line, licence_line) in recipes.items():
     assert licence in (["Apache-2.0"], ["asl20"]), f"packaging/{name} has the licence {licence}"
 folders = sorted(folder.name for folder in packaging.iterdir() if folder.is_dir())
 assert folders == sorted(name.split("/")[0] for name in recipes), folders
-for file in packaging.rglob("*"):
-    unknown = set(re.findall(r"HEED_[A-Z_]+", file.read_text())) - options if file.is_file() else set()
+for file in filter(Path.is_file, packaging.rglob("*")):
+    if {"build", "__pycache__"} & set(file.relative_to(packaging).parts):
+        continue  # conan leaves these
+    unknown = set(re.findall(r"HEED_[A-Z_]+", file.read_text())) - options
     unknown.discard("HEED_STATIC")  # defined for programs that link a static library
     assert not unknown, f"{file.relative_to(root)} names {unknown}, which CMake does not have"
 print(f"{len(recipes)} recipes of version {version}")
