@@ -216,9 +216,10 @@ Command add_atlas(CLI::App& heed) {
   const auto arguments = std::make_shared<AtlasArguments>();
   add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
-  add_text(*app, "--model", "DIR", arguments->model,
-           "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed");
+  add_model_option(
+      *app, arguments->model,
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+      "which comes with heed");
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");

@@ -9,8 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "completion.hpp"
 #include "heed/version.hpp"
 #include "help.hpp"
+#include "manual.hpp"
+#include "options.hpp"
 #include "standard_streams.hpp"
 #include "text.hpp"
 
@@ -43,7 +46,7 @@ void refuse_unknown_option(const CLI::App& app, const std::string& called) {
 }
 
 // The words before the first option.
-std::string joined_words(const std::vector<std::string>& arguments) {
+std::string words_before_options(const std::vector<std::string>& arguments) {
   std::string words;
   for (const std::string& one : arguments) {
     if (one.starts_with('-')) break;
@@ -58,7 +61,7 @@ void refuse_unknown(const CLI::App& app, const std::vector<Command>& commands) {
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.app->get_name());
   const std::string hint = suggestion(unknown[0], names);
-  const std::string words = joined_words(unknown);
+  const std::string words = words_before_options(unknown);
   if (hint.empty() && words.find(' ') != words.npos)
     throw UsageError("'" + words + "' is not a command of heed; heed explain '" + words +
                      "' shows what attention does with these words");
@@ -116,6 +119,24 @@ std::vector<std::string> arguments_of(int argc, const char* const* argv) {
   return {arguments.rbegin(), arguments.rend()};
 }
 
+[[noreturn]] void print_alone(const std::string& text) {
+  std::cout << text;
+  throw CLI::Success();
+}
+
+void add_options_of_heed(CLI::App& app) {
+  begin_group(app, "Help");
+  add_choice(
+      app, "--completion", completing_shells(),
+      [&](std::size_t i) { print_alone(completion_script(app, completing_shells()[i])); },
+      "print the script with which this shell completes the command line, and exit");
+  add_text_option(
+      app, "--man", "PAGE", [&](const std::string& page) { print_alone(manual_page(app, page)); },
+      "print the manual page of heed or of a command, in roff, and exit");
+  app.add_flag_callback(
+      "-v,--version", [] { throw CLI::CallForVersion(); }, "print the version and exit");
+}
+
 }  // namespace
 
 void tell_renamed_options(int argc, const char* const* argv) {
@@ -128,9 +149,7 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
   CLI::App app("Attention that shows its weights.", "heed");
   std::vector<Command> commands;
   for (const AddCommand& add : subcommands) commands.push_back(add(app));
-  app.add_flag_callback(
-         "-v,--version", [] { throw CLI::CallForVersion(); }, "print the version and exit")
-      ->group("Help");
+  add_options_of_heed(app);
   finish_help(app, {"COMMAND [options]"}, "Each command has its own --help, with examples.\n");
   app.require_subcommand(0, 1);
   app.allow_extras();
@@ -144,6 +163,7 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
     std::cout << app.help("", CLI::AppFormatMode::All);
   } catch (const CLI::CallForVersion&) {
     std::cout << "heed " << version() << '\n';
+  } catch (const CLI::Success&) {  // print_alone() printed
   } catch (const CLI::ArgumentMismatch& error) {
     throw UsageError(reworded(error));
   } catch (const CLI::ParseError& error) {

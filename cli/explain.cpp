@@ -300,9 +300,10 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
 
 void add_model_options(CLI::App& app, ExplainArguments& arguments) {
   begin_group(app, "Trained model");
-  add_text(app, "--model", "DIR", arguments.model,
-           "run this model on the words: a folder from heed train or transformers, or induction or stories, "
-           "which come with heed; --word then follows that word through the layers");
+  add_model_option(
+      app, arguments.model,
+      "run this model on the words: a folder from heed train or transformers, or induction or stories, "
+      "which come with heed; --word then follows that word through the layers");
   add_given_tokens(app, arguments.given);
   add_text_option(
       app, "--layer", "N", arguments.choice.layer,

@@ -199,7 +199,8 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
 Command add_generate(CLI::App& heed) {
   CLI::App* app = add_command(heed, "generate", kGenerateDescription);
   const auto arguments = std::make_shared<GenerateArguments>();
-  add_argument(*app, "DIR", arguments->folder, "a model folder; stories and induction come with heed");
+  add_argument(*app, "DIR", arguments->folder, "a model folder; stories and induction come with heed")
+      ->words(shipped_models());
   add_argument(
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")

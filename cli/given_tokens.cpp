@@ -14,6 +14,7 @@
 #include "heed/model/look.hpp"
 #include "io/json_file.hpp"
 #include "looked_at.hpp"
+#include "model_name.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -147,9 +148,10 @@ ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& token
 void add_model_text(CLI::App& app, ModelText& text) {
   add_argument(app, "WORDS", text.words, "the text");
   begin_group(app, "Model");
-  add_text(app, "--model", "DIR", text.model,
-           "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed");
+  add_model_option(
+      app, text.model,
+      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+      "which comes with heed");
   add_given_tokens(app, text.given, "");
 }
 

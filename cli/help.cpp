@@ -25,9 +25,7 @@ std::string entry(const std::string& name, const std::string& text) {
 std::string left_column(const CLI::Option& option) {
   if (!option.nonpositional()) return option.get_name(true);
   std::string name;
-  for (const std::string& word : split(option.get_name(false, true), ',')) {
-    name += (name.empty() ? "" : ", ") + word;
-  }
+  for (const std::string& word : names_of(option)) name += (name.empty() ? "" : ", ") + word;
   return option.get_type_name().empty() ? name : name + " " + option.get_type_name();
 }
 
@@ -59,6 +57,8 @@ class Layout : public CLI::Formatter {
  public:
   Layout(std::vector<std::string> uses, HelpOverview overview)
       : uses_(std::move(uses)), overview_(std::move(overview)) {}
+
+  [[nodiscard]] const std::vector<std::string>& uses() const { return uses_; }
 
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     if (mode != CLI::AppFormatMode::All && !overview_.options.empty()) return overview(*app, name);
@@ -98,6 +98,14 @@ void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std:
         ->trigger_on_parse();
   app.formatter(std::make_shared<Layout>(uses, overview));
   app.footer(examples);
+}
+
+const std::vector<std::string>& uses_of(const CLI::App& app) {
+  return dynamic_cast<const Layout&>(*app.get_formatter()).uses();
+}
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+  return split(option.get_name(false, true), ',');
 }
 
 void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples) {

@@ -6,7 +6,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace heed::cli {
 
@@ -23,5 +24,10 @@ struct HelpOverview {
 /// --help prints the overview, and --help-all what --help prints otherwise.
 void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples,
                  const HelpOverview& overview);
+
+/// The ways to call a command after finish_help(), without its name.
+[[nodiscard]] const std::vector<std::string>& uses_of(const CLI::App& app);
+/// The names of an option: {"-h", "--help"}.
+[[nodiscard]] std::vector<std::string> names_of(const CLI::Option& option);
 
 }  // namespace heed::cli

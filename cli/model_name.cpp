@@ -5,6 +5,7 @@
 
 #include "command.hpp"
 #include "heed/model/model.hpp"
+#include "options.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -24,6 +25,12 @@ void check_document_name(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> shipped_models() { return {"induction", "stories"}; }
+
+void add_model_option(CLI::App& app, std::string& target, const std::string& help) {
+  add_text(app, "--model", "DIR", target, help)->words(shipped_models());
+}
 
 std::string model_file(const std::string& name) {
   const std::string folder = model_folder(name);

@@ -6,8 +6,16 @@
 
 #include "heed/model/model.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace heed::cli {
 
+/// The names of the models that come with heed.
+[[nodiscard]] std::vector<std::string> shipped_models();
+/// Adds --model DIR.
+void add_model_option(CLI::App& app, std::string& target, const std::string& help);
 /// Reads a model. Prints warnings about settings in its files that heed ignores on standard error.
 [[nodiscard]] heed::Model read_model(const std::string& name);
 /// The file with the model's weights: in its folder, or the GGUF file itself.

@@ -60,6 +60,18 @@ const AddedOption& AddedOption::type_name(const std::string& name) const {
   return *this;
 }
 
+// CLI11 keeps no lists of words. Its text for a default, which the layout of heed's help leaves out, holds
+// them.
+const AddedOption& AddedOption::words(const std::vector<std::string>& words) const {
+  option_->default_str(joined_words(words));
+  return *this;
+}
+
+std::vector<std::string> words_of(const CLI::Option& option) {
+  const std::string words = option.get_default_str();
+  return words.empty() ? std::vector<std::string>() : split(words, ' ');
+}
+
 std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
 
 std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, const std::string& text,
@@ -98,7 +110,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
                        std::function<void(std::size_t)> store, const std::string& help) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : "|") + word;
-  const auto parse = [name, words = std::move(words), store = std::move(store)](const std::string& text) {
+  const auto parse = [name, words, store = std::move(store)](const std::string& text) {
     const auto found = word_or_part(words, text);
     if (found == words.end()) {
       std::string expected;
@@ -109,7 +121,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
     }
     store(static_cast<std::size_t>(found - words.begin()));
   };
-  return add_text_option(app, name, list, parse, help);
+  return add_text_option(app, name, list, parse, help).words(words);
 }
 
 AddedOption add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,

@@ -44,11 +44,16 @@ class AddedOption {
 
   /// Sets the placeholder of its value in the help.
   const AddedOption& type_name(const std::string& name) const;
+  /// Sets the words that shells complete its value with.
+  const AddedOption& words(const std::vector<std::string>& words) const;
   const AddedOption* operator->() const { return this; }
 
  private:
   CLI::Option* option_;
 };
+
+/// The words that shells complete the option's value with.
+[[nodiscard]] std::vector<std::string> words_of(const CLI::Option& option);
 
 /// An inclusive range.
 struct IntegerRange {

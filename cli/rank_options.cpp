@@ -41,7 +41,8 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   add_text_option(
       app, "--sharding", "HOW", [&options](const std::string& text) { parse_sharding(text, options); },
       "which rank holds which queries and keys: contiguous (default), zigzag (default with --causal), "
-      "striped or striped:N (runs of N positions in turn; N is 192 by default)");
+      "striped or striped:N (runs of N positions in turn; N is 192 by default)")
+      ->words({"contiguous", "zigzag", "striped"});
   add_choice(
       app, "--scheme", {"automatic", "ring", "gather", "ulysses", "decode"},
       [&options](std::size_t i) { options.scheme = static_cast<distributed::Scheme>(i); },

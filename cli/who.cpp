@@ -119,9 +119,10 @@ Command add_who(CLI::App& heed) {
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
   add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
-  add_text(*app, "--model", "DIR", arguments->model,
-           "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-           "which comes with heed");
+  add_model_option(
+      *app, arguments->model,
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
+      "which comes with heed");
   add_given_tokens(*app, arguments->given);
   add_text(
       *app, "--against", "TEXT", arguments->against,

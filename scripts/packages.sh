@@ -16,9 +16,10 @@ packages_run=(g++ cmake ninja-build "${packages_linked[@]}" libcli11-dev nlohman
 packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-certificates)
 # The library and its fuzz targets, which clang compiles.
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev lld)
-# Additional packages of ./test --full: fuzzing, browser tests, MPI ranks, the site, and AArch64 on other machines.
+# Additional packages of ./test --full: fuzzing, browser tests, MPI ranks, the site, completion by shells, manual pages, and
+# AArch64 on other machines.
 packages_full=("${packages_test[@]}" clang libclang-rt-dev lld chromium chromium-driver poppler-utils
-  libopenmpi-dev openmpi-bin doxygen)
+  libopenmpi-dev openmpi-bin doxygen fish groff-base zsh)
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
 # Additional packages of .ci/run: formatting (with exactly this version, because others differ), coverage, and the
 # benchmarks, which it compiles.
@@ -27,7 +28,7 @@ packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
 # For scripts/site, beside the command that it runs.
 packages_site=("${packages_run[@]}" doxygen python3-venv)
 # scripts/deb. CPack finds what a program depends on with file.
-packages_deb=("${packages_run[@]}" dpkg-dev file)
+packages_deb=("${packages_run[@]}" dpkg-dev file lintian)
 # scripts/wheels for AArch64 on another machine, and what it unpacks of AArch64's own; headers without a library are this
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)

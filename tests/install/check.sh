@@ -64,6 +64,14 @@ case $kind in
     step "the command"
     "$prefix/bin/heed" --version
     "$prefix/bin/heed" explain --model induction to be or not to be or | grep "predicts not"
+    step "manual pages and completion"
+    for page in heed heed-look heed-info; do
+      cmp <("$prefix/bin/heed" --man "${page#heed-}") "$prefix/share/man/man1/$page.1"
+    done
+    for file in bash-completion/completions/heed zsh/site-functions/_heed fish/vendor_completions.d/heed.fish; do
+      shell=${file%%[-/]*}
+      cmp <("$prefix/bin/heed" --completion "$shell") "$prefix/share/$file"
+    done
     pkg_config=(pkg-config)
     ;;
   static)

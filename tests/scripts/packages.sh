@@ -30,7 +30,8 @@ expect() {
 expect README.md python3-venv python
 
 known=" $(one_line "${packages_ci[@]}" "${packages_fuzz[@]}" "${packages_deb[@]}" "${packages_wheels[@]}" \
-  "${packages_sysroot[@]}" "${packages_bare[@]}" "${packages_python[@]}" libdnnl-dev) "
+  "${packages_sysroot[@]}" "${packages_bare[@]}" "${packages_python[@]}" libdnnl-dev \
+  libheed-dev libheed-nn-dev libheed-model-dev) "
 for file in ./*.md docs/*.md python/heed/*.py; do
   for package in $(installs "$file") $(grep -oE '\blib[a-z0-9.+-]+-dev\b' "$file"); do
     [[ $known == *" $package "* ]] || wrong "$file names the package $package, which scripts/packages.sh does not have"
@@ -50,8 +51,8 @@ requires=$(sed -nE 's/^requires = \[(.*)\]/\1/p' pyproject.toml)
   wrong "pyproject.toml requires $requires; pypi_build has ${pypi_build[*]}"
 
 # The Debian package depends on the libraries of its programs, so it needs no list.
-if ! grep -q 'CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON' cmake/HeedInstall.cmake ||
-  grep -q 'CPACK_DEBIAN_PACKAGE_DEPENDS' cmake/HeedInstall.cmake; then
-  wrong "cmake/HeedInstall.cmake leaves dependencies to something else than dpkg-shlibdeps"
+if ! grep -q 'CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON' cmake/HeedDebian.cmake ||
+  grep -q 'CPACK_DEBIAN_PACKAGE_DEPENDS' cmake/HeedDebian.cmake; then
+  wrong "cmake/HeedDebian.cmake leaves dependencies to something else than dpkg-shlibdeps"
 fi
 exit $status
