@@ -10,7 +10,7 @@
 namespace heed::cli {
 namespace {
 
-// What an option takes, as far as shells can complete it.
+// The kinds of values that shells can complete.
 enum class Taken { nothing, text, file, folder };
 
 // A value that may be left out counts as nothing: the next word is then completed as any other.

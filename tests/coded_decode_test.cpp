@@ -123,6 +123,14 @@ void stretch(Tensor& key, Tensor& value) {
   }
 }
 
+// Channels of equal numbers, 0 or not: their scales are the smallest, and their codes 0.
+void level(Tensor& key, Tensor& value) {
+  for (Tensor* tensor : {&key, &value})
+    for (std::int64_t j = 0; j < tensor->size(2); ++j)
+      for (std::int64_t c = 0; c < tensor->size(3); ++c)
+        if (c % 64 >= 16) tensor->at<float>(0, 0, j, c) = c % 64 < 32 ? 2.5f : 0;
+}
+
 const std::array kShapes{Shape{64, 64, 32, 4, 700},  Shape{128, 128, 32, 4, 500}, Shape{16, 32, 32, 1, 97},
                          Shape{80, 96, 32, 3, 200},  Shape{192, 80, 64, 12, 300}, Shape{96, 256, 32, 7, 130},
                          Shape{48, 64, 128, 2, 900}, Shape{64, 64, 16, 5, 200},   Shape{32, 48, 8, 6, 100},
@@ -132,7 +140,7 @@ TEST(CodedDecode, AgreesWithTheRowsOfTheCache) {
   const heed::test::EachTarget targets;
   for (const CacheFormat format : {CacheFormat::int8, CacheFormat::int4})
     for (const Shape& shape : kShapes)
-      for (const auto& change : {keep, stretch}) {
+      for (const auto& change : {keep, stretch, level}) {
         const Decode decode = decode_of(format, shape, change, 7);
         for (const std::string& target : targets.available()) {
           heed::set_target(target);

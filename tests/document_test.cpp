@@ -94,7 +94,7 @@ TEST(Document, RefusesAFixedOffsetOutsideTheMatrix) {
   save_document(call.path, call.document);
   EXPECT_NE(message_of([&] {
               (void)heed::open_document(call.path);
-            }).find("has a head whose fixed offset is -9223372036854775808, but 9 rows and 11 keys"),
+            }).find("has a head whose fixed offset is -9223372036854775808; its size may be "),
             std::string::npos);
 }
 

@@ -272,6 +272,18 @@ TEST(SavedKvCache, RefusesWrongTensorsInOneSentence) {
   EXPECT_NE(message_of(shared), "");
 }
 
+TEST(SavedKvCache, ScalesOfValuesAreFiniteAndNotNegative) {
+  for (const auto [bits, number] :
+       {std::pair{std::uint16_t{0xbf80}, "-1"}, std::pair{std::uint16_t{0x7f80}, "inf"}}) {
+    NamedTensors tensors = lived(CacheLayout::paged, CacheFormat::int4).tensors();
+    for (auto& [name, tensor] : tensors)
+      if (name == "value_scale") static_cast<std::uint16_t*>(tensor.mutable_view().data())[0] = bits;
+    EXPECT_EQ(
+        heed::test::message_of([&] { (void)restored(tensors); }),
+        std::string("the tensor 'value_scale' has ") + number + "; finite numbers from 0 on are expected");
+  }
+}
+
 // Each case changes one element, shape or tensor. A cache that is not refused runs all operations.
 TEST(SavedKvCache, DamagedTensorsAreRefusedOrSafe) {
   std::int64_t refused = 0, used = 0;

@@ -243,10 +243,10 @@ void write_look_picture(const std::string& path, const Subject& subject,
   std::vector<HeadMap> maps;
   if (heads.size() > 1) maps = head_maps(document, bins);
   for (const HeadSummary& head : heads)
-    picture.heads.push_back(
-        {title_of_head(document, head, heads.size() > kFewHeads), head.name(),
-         maps.empty() ? head_map(document, head.batch, head.head, bins)
-                      : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
+    picture.heads.push_back({title_of_head(document, head, heads.size() > kFewHeads), head.name(),
+                             maps.empty()
+                                 ? head_map(document, head.batch, head.head, bins)
+                                 : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
   const bool masked = std::any_of(picture.heads.begin(), picture.heads.end(),
                                   [](const DrawnHead& head) { return head.map.is_masked(); });
   picture.about.push_back(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import pathlib
 import shutil
@@ -19,13 +18,13 @@ def command_path(what: str) -> str:
     """The command beside the package, or else on PATH."""
     found = str(COMMAND) if COMMAND.exists() else shutil.which("heed")
     if found is None:
-        raise FileNotFoundError(f"{what} needs the command heed, which is neither in the package nor on PATH: pip install heed, "
+        raise FileNotFoundError(f"{what} needs the command heed, which is neither in the package nor on PATH: install it as README.md says, "
                                 "or build it with HEED_BUILD_CLI=ON")
     return found
 
 
 def run(what: str, *arguments: str | os.PathLike[str], read: str = "") -> str:
-    """What the command prints. It reads `read` as its standard input. Its refusals become ValueError, its failures OSError."""
+    """The output of the command. It reads `read` as its standard input. Its refusals become ValueError, its failures OSError."""
     done = subprocess.run([command_path(what), *(os.fspath(one) for one in arguments)], input=read, capture_output=True,
                           encoding="utf-8")
     if done.returncode:
@@ -40,10 +39,11 @@ def _sentence(text: str) -> str:
 class Server:
     """A report that a browser on this machine can read at `url`, until stop()."""
 
-    def __init__(self, document: pathlib.Path, port: int) -> None:
-        self._process = subprocess.Popen([command_path("serve"), "look", str(document), "--serve", "--port", str(port), "--brief"],
+    def __init__(self, document: pathlib.Path, port: int, title: str) -> None:
+        self._process = subprocess.Popen([command_path("serve"), "look", str(document), "--serve", "--port", str(port), "--brief",
+                                          *(["--title", title] if title else [])],
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-        atexit.register(_stop, weakref.ref(self))
+        self._end = weakref.finalize(self, _end, self._process)  # also when Python ends
         assert self._process.stdout is not None and self._process.stderr is not None
         self.url = next((line.split()[1] for line in self._process.stdout if line.startswith("Open http")), "")
         if not self.url:
@@ -55,8 +55,7 @@ class Server:
 
     def stop(self) -> None:
         """Ends the server."""
-        self._process.terminate()
-        self._process.communicate()
+        self._end()
 
     def wait(self) -> None:
         """Returns when the server has ended; Ctrl-C ends it."""
@@ -72,10 +71,10 @@ class Server:
         self.stop()
 
 
-def _stop(server: weakref.ref[Server]) -> None:
-    running = server()
-    if running is not None and running._process.poll() is None:
-        running.stop()
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    process.communicate()
 
 
 def show_page(write: Callable[[pathlib.Path], None], cell: object) -> pathlib.Path | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Explanation:
-    """What `heed explain` says. It prints as the command does.
+    """The answer of `heed explain`. It prints as the command does.
 
     With a model, `report` is the report of all its heads, and `model` the model.
     """
@@ -51,11 +51,12 @@ class Explanation:
         .html: a page on which every step, or the model itself, can be followed. .safetensors: every step as a tensor; with a
         model, the report."""
         path = pathlib.Path(path)
-        if self.report is not None and (path.suffix == ".safetensors" or not isinstance(self.model, TrainedModel)):
+        ending = path.suffix.lower()
+        if self.report is not None and (ending == ".safetensors" or not isinstance(self.model, TrainedModel)):
             return self.report.save(path)
-        if path.suffix.lower() not in (".html", ".htm", ".safetensors"):
+        if ending not in (".html", ".htm", ".safetensors"):
             raise ValueError(f"path is '{path}'; a path that ends in .html, .htm or .safetensors is expected")
-        self._run("--save" if path.suffix == ".safetensors" else "--html", path)
+        self._run("--save" if ending == ".safetensors" else "--html", path)
 
     def show(self) -> pathlib.Path | None:
         """Shows the page: in a notebook below the cell; elsewhere in the browser, and returns the path of the page."""

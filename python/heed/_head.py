@@ -19,7 +19,7 @@ class Head:
 
     @property
     def name(self) -> str:
-        """What it looks like: "induction", "2 back", …"""
+        """The name of its pattern: "induction", "2 back", …"""
         return self.summary["name"]
 
     @property

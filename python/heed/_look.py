@@ -346,7 +346,7 @@ class Report:
         By default, a report with layers shows all heads, with a row of small maps per layer; other reports show the
         first 16."""
         self._require_calls("plot")
-        pyplot = need("matplotlib.pyplot", "heed.Report.plot", "plot")
+        pyplot = need("matplotlib.pyplot", "heed.Report.plot")
         batch = self._batch(batch)
         if heads is None and len(self.layers) > 1:
             return plot_layers(pyplot, self, batch)
@@ -391,7 +391,7 @@ class Report:
         self._data.save(str(path))
 
     def _save_picture(self, path: pathlib.Path, format: str, title: str | None) -> None:
-        pyplot = need("matplotlib.pyplot", "heed.Report.save", "plot")
+        pyplot = need("matplotlib.pyplot", "heed.Report.save")
         figure = self.plot()
         begun = path.with_name(path.name + ".part")  # keep an existing picture until the new one is complete
         try:
@@ -416,7 +416,7 @@ class Report:
         with tempfile.TemporaryDirectory() as folder:
             document = pathlib.Path(folder, "report.safetensors")
             self._save_document(document)
-            return Server(document, port)
+            return Server(document, port, self.title)
 
     def atlas(self, path: str | pathlib.Path, title: str | None = None) -> None:
         """Draws all heads as one poster, as `heed atlas` does: .png, .svg or .pdf."""

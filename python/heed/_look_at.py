@@ -35,7 +35,13 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
 
 def array_of(x: Any) -> Any:
     """An array as it is; nested lists of numbers as f32."""
-    return np.asarray(x, np.float32) if isinstance(x, (list, tuple)) else detached(x)
+    if not isinstance(x, (list, tuple)):
+        return detached(x)
+    try:
+        return np.asarray(x, np.float32)
+    except (TypeError, ValueError):
+        raise ValueError("a list is given whose parts are no numbers or differ in length; lists of numbers of equal "
+                         "lengths are expected") from None
 
 
 def detached(x: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 NOT_BUILT = "heed.{} is missing from this build of heed: build it again with HEED_NN=ON and HEED_MODEL=ON"
 
 
-def need(module: str, what: str, extra: str) -> Any:
+def need(module: str, what: str) -> Any:
     """Imports the module, or raises ImportError that says what needs it and how to install it."""
     try:
         return importlib.import_module(module)
@@ -14,4 +14,4 @@ def need(module: str, what: str, extra: str) -> Any:
         root = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != root:
             raise
-        raise ImportError(f"{what} needs {root}, which is not installed: pip install heed[{extra}]") from None
+        raise ImportError(f"{what} needs {root}, which is not installed: pip install {root}") from None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _heed
 from ._missing import need
 
-need("mpi4py", "heed.distributed", "mpi")
+need("mpi4py", "heed.distributed")
 try:
     from ._heed_mpi import AttentionGradients, AttentionResult, Sharding
 except ModuleNotFoundError:

@@ -20,7 +20,7 @@ from . import _heed
 from ._missing import need
 from ._onnx_gqa import INPUTS, group_query_attention
 
-need("onnx", "heed.onnx", "onnx")
+need("onnx", "heed.onnx")
 
 import onnx  # noqa: E402
 from onnx.backend.base import Backend, BackendRep  # noqa: E402

@@ -23,8 +23,8 @@ from typing import Any
 
 from ._missing import need
 
-need("torch", "heed.transformers", "transformers")
-need("transformers", "heed.transformers", "transformers")
+need("torch", "heed.transformers")
+need("transformers", "heed.transformers")
 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402

@@ -99,6 +99,20 @@ def test_show_opens_the_page_in_the_browser(monkeypatch, model):
         assert opened.pop() == path.as_uri() and path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
+def test_a_server_ends_with_its_python():
+    done = subprocess.run([sys.executable, "-c", "import heed; r = heed.explain('a b a', model='induction').report; "
+                           "s = r.serve(); print(s._process.pid, r.serve()._process.poll())"], capture_output=True, text=True, check=True)
+    process, _ = done.stdout.split()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process), 0)
+
+
+def test_a_report_of_far_positions_opens_again(tmp_path):
+    rows = np.random.default_rng(1).normal(size=(1, 1, 12, 8)).astype(np.float32)
+    heed.look(rows, rows, query_offset=1000).save(tmp_path / "far.safetensors")
+    assert len(heed.open(tmp_path / "far.safetensors")) == 1
+
+
 def test_serve_answers_until_it_is_stopped(model):
     with model.look(TEXT).serve() as server:
         with urllib.request.urlopen(server.url, timeout=20) as answer:
@@ -123,7 +137,7 @@ def test_without_the_command_one_sentence_says_so():
     if pathlib.Path(heed.__file__).with_name("command").exists():
         pytest.skip("this package was installed with the command")
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=os.environ | {"PATH": "/nowhere"})
-    assert ran.stdout == ("heed.explain needs the command heed, which is neither in the package nor on PATH: pip install heed, "
+    assert ran.stdout == ("heed.explain needs the command heed, which is neither in the package nor on PATH: install it as README.md says, "
                           "or build it with HEED_BUILD_CLI=ON\n")
 
 

@@ -55,7 +55,7 @@ def test_without_mpi_one_sentence_says_what_to_install(tmp_path):
 
 def test_without_mpi4py_one_sentence_says_what_to_install():
     said = said_on_import("sys.modules['mpi4py'] = None")
-    assert said == "heed.distributed needs mpi4py, which is not installed: pip install heed[mpi]\n"
+    assert said == "heed.distributed needs mpi4py, which is not installed: pip install mpi4py\n"
 
 
 @needs_mpi

@@ -139,7 +139,7 @@ except ImportError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert ran.stdout == "heed.Report.plot needs matplotlib, which is not installed: pip install heed[plot]\n"
+    assert ran.stdout == "heed.Report.plot needs matplotlib, which is not installed: pip install matplotlib\n"
 
 
 def test_it_plots_a_map_of_each_head(report):

@@ -96,4 +96,4 @@ except ImportError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert ran.stdout == "heed.onnx needs onnx, which is not installed: pip install heed[onnx]\n"
+    assert ran.stdout == "heed.onnx needs onnx, which is not installed: pip install onnx\n"

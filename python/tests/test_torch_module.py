@@ -343,4 +343,4 @@ except ImportError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert ran.stdout == "heed.torch needs torch, which is not installed: pip install heed[torch]\n"
+    assert ran.stdout == "heed.torch needs torch, which is not installed: pip install torch\n"

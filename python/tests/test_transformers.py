@@ -309,4 +309,4 @@ except ImportError as error:
 """
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert ran.stdout == ("heed.transformers needs transformers, which is not installed: "
-                          "pip install heed[transformers]\n")
+                          "pip install transformers\n")

@@ -308,10 +308,10 @@ class DocumentReader {
   }
 
   std::int64_t offset_of(std::int64_t offset, const AttentionReport& report) const {
-    const std::int64_t farthest = std::max(report.queries, report.keys);
+    const std::int64_t farthest = kFarthest + std::max(report.queries, report.keys);
     if (offset < -farthest || offset > farthest)
-      fail("has a head whose fixed offset is " + std::to_string(offset) + ", but " +
-           std::to_string(report.queries) + " rows and " + std::to_string(report.keys) + " keys");
+      fail("has a head whose fixed offset is " + std::to_string(offset) + "; its size may be " +
+           std::to_string(farthest) + " at most");
     return offset;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <initializer_list>
 #include <limits>
 #include <vector>
@@ -336,13 +337,17 @@ RowReader::RowReader(const Tensor& tensor, std::int64_t batch, std::int64_t head
 double RowReader::operator()(std::int64_t i) const { return read(from_, batch_, head_, i); }
 
 void complete_score(PatternScore& score) {
+  constexpr std::int64_t kLeastOffsetRows = 4;
   score.score = score.all.score();
   score.rest_score = score.pattern == HeadPattern::first_token_sink ? std::numeric_limits<double>::quiet_NaN()
                                                                     : score.rest.score();
   if (score.rest.whole < kLeastRest * score.all.whole)
     score.rest_score = std::numeric_limits<double>::quiet_NaN();
   const double least = threshold_of(score.pattern);
-  score.named = score.rows >= kLeastRows && (score.score >= least || score.rest_score >= least);
+  // The first rows of a text lack the key at an offset.
+  const std::int64_t least_rows =
+      score.pattern == HeadPattern::fixed_offset ? kLeastOffsetRows + std::abs(score.offset) : kLeastRows;
+  score.named = score.rows >= least_rows && (score.score >= least || score.rest_score >= least);
 }
 
 void score_patterns(const Problem& problem, const AttentionReport& report, const TokenSets& sets,

@@ -37,6 +37,7 @@ NOT_RUN = {
     "docs/command.md": {
         "mpirun -n 4 heed attend": "needs four ranks; tests/distributed/attend_over_ranks_test.cpp makes such calls",
         "mpirun -n 4 heed look": "needs four ranks; tests/distributed/look_over_ranks_test.cpp makes such calls",
+        "heed --man look | man": "opens a pager; tests/scripts/manual.py and completion.py read what it would show",
         "heed look doc.safetensors --serve": "does not end; tests/python/test_serve.py",
     },
     "docs/hacking.md": {"./run look --model induction --layer 2": "beside a benchmark that needs .venv"},

@@ -110,7 +110,7 @@ struct CheckLine {
   [[nodiscard]] bool holds() const { return deviation <= allowed; }  // NaN does not
 };
 
-/// What check_document() compared, and the largest deviations.
+/// The extent of check_document()'s comparison, and its largest deviations.
 struct DocumentCheck {
   std::int64_t rows = 0;       ///< rows, over all heads, that were compared in full
   std::int64_t nan_rows = 0;   ///< other rows, which were checked to be NaN

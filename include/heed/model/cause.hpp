@@ -45,7 +45,7 @@ struct Effect {
   double loss_before = 0, loss_after = 0;
 };
 
-/// What replaces the output of an ablated head.
+/// The output that an ablated head gives instead.
 enum class Ablation {
   zero,  ///< the head adds nothing
   mean,  ///< at every row the head adds its mean output over the rows of this text

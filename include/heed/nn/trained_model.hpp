@@ -16,7 +16,7 @@
 
 namespace heed {
 
-/// What a model is trained to predict.
+/// The task that a model is trained for.
 enum class Task {
   text,       ///< predict the next character of a text
   induction,  ///< predict repeating random symbols: what followed at their last occurrence

@@ -9,7 +9,7 @@
 
 from .. import _missing
 
-_missing.need("torch", "heed.torch", "torch")
+_missing.need("torch", "heed.torch")
 
 from ._block_mask import from_block_mask  # noqa: E402
 from ._flex import flex_attention  # noqa: E402

@@ -63,5 +63,6 @@ function showChosenHead(host) {
   const chosen = host.querySelector('.chooser:not(.few) .head[aria-pressed="true"]');
   if (!chosen) return;
   const list = chosen.closest('.chooser');
-  list.scrollTop = chosen.offsetTop - list.offsetTop - (list.clientHeight - chosen.offsetHeight) / 2;
+  list.scrollTop += chosen.getBoundingClientRect().top - list.getBoundingClientRect().top -
+    (list.clientHeight - chosen.offsetHeight) / 2;
 }

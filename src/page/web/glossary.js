@@ -43,6 +43,9 @@ const HEAD_GLOSSARY = {
   received: 'A key receives the sum of the weights that all rows give it, counted in whole rows.',
 };
 
+// The term that explains a head's name.
+const termOf = (name) => /^\d+ (back|ahead)$/.test(name) ? 'fixed offset' : name;
+
 // A slot for one definition, and buttons that open it there. `kept` ({name}) remembers the open one when a panel is
 // rebuilt.
 function definitions(kept = { name: '' }, tag = 'p') {
@@ -55,7 +58,7 @@ function definitions(kept = { name: '' }, tag = 'p') {
     for (const [button, mine] of buttons) button.setAttribute('aria-expanded', String(mine === name));
   };
   const link = (named, text = named, style = 'defined') => {
-    const name = /^\d+ (back|ahead)$/.test(named) ? 'fixed offset' : named;
+    const name = termOf(named);
     if (!(HEAD_GLOSSARY[name] ?? GLOSSARY[name])) return element('span', { class: style.replace('defined', '').trim() }, text);
     const button = element('button', { type: 'button', class: style, 'aria-expanded': String(kept.name === name),
       onclick: () => show(kept.name === name ? '' : name),

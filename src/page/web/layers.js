@@ -152,7 +152,7 @@ const layersView = {
       () => state.order in ORDERS ? state.order : 'layers', (name) => choose({ order: name }));
     host.append(element('div', { class: 'with-panel layers-view' }, element('div', { class: 'flow' },
       element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(),
-      state.only in HEAD_GLOSSARY && element('p', { class: 'definition' }, HEAD_GLOSSARY[state.only]), this.grid,
+      Object.hasOwn(HEAD_GLOSSARY, termOf(state.only)) && element('p', { class: 'definition' }, HEAD_GLOSSARY[termOf(state.only)]), this.grid,
       element('p', { class: 'soft line-where' }, 'Each thumbnail has its own colour scale.' +
         (heads.some((head) => figureChosen().star?.(head)) ? ' * share of the weight that is not on the first ' +
           'key.' : ''))), this.side));

@@ -15,8 +15,8 @@ function topTable(now) {
   const held = topOf(state.head, now.row, state.special ? SHOWN_TOP : Infinity);
   const hidden = held.filter(([key]) => isHidden('key', key));
   const top = held.filter(([key]) => !isHidden('key', key)).slice(0, SHOWN_TOP)
-    .filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD);
-  if (!top.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
+    .filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD || !weightsOf(state.head, now.row));
+  if (!held.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
     ? 'This row attends to nothing.' : '');
   const rows = top.map(([key, weight, rounded]) => element('tr', { class: key === now.key ? 'marked' : '' },
     element('th', { scope: 'row' }, nameOf(keyWords, key)),
@@ -89,7 +89,7 @@ function patternChips(head, link) {
 
 // "previous-token 0.94, then local 0.82"
 function namesOf(head, link) {
-  if (!head.names?.length) return link('mixed');
+  if (!head.names?.length) return link(head.name);
   const next = head.runner_up && !head.names.some(({ name }) => name === head.runner_up.name) ? [head.runner_up] : [];
   return [...head.names, ...next].map(({ name, score, rest }, n) => [n ? ', then ' : '', link(name), ` ${score.toFixed(2)}` +
     (rest ? ' of the weight that is not on the first key' : '')]);

@@ -93,9 +93,9 @@ function distanceText(distance) {
 function peakStop(peak, n, peaks, level) {
   const rows = rangeOf(binEdges(peak.r, level.rowStep, page.query_count));
   const keys = rangeOf(binEdges(peak.c, level.keyStep, page.key_count));
-  const alike = n > 0 && !page.cross && Math.abs(distanceOf(peak) - distanceOf(peaks[0])) <= 2 * level.keyStep;
+  const alike = n > 0 && !page.cross && Math.abs(distanceOf(peak) - distanceOf(peaks[0])) <= level.keyStep;
   const why = n === 0 ? 'Apart from the diagonal and the first key, this stands out most'
-    : alike ? 'It is as far back as the first: both may lie on one line beside the diagonal' : 'Next to that, this stands out most';
+    : alike ? 'It is about as far back as the first: both may lie on one line beside the diagonal' : 'Next to that, this stands out most';
   return { row: Math.floor(peak.row), key: Math.floor(peak.key),
     seen: around(peak.row, peak.key, REGION_BINS * level.rowStep, REGION_BINS * level.keyStep),
     text: `${rows.many ? 'Rows' : 'Row'} ${rows.text} ${rows.many ? 'give' : 'gives'} ${percent(peak.share)} of ${rows.many ? 'their'

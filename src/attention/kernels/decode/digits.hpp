@@ -279,6 +279,14 @@ inline void gather_scales(const CodedRows& coded, std::int64_t first, std::int64
   }
 }
 
+/// Sets the scales of groups of equal numbers to 0. They are the smallest scale, 2^-126, which is too small
+/// for digits; the codes are 0.
+inline void drop_smallest_scales(const ValueDigits& values) {
+  constexpr std::uint16_t kSmallest = 0x0080;
+  for (std::int64_t i = 0; i < values.fours * kDigitValues * ValueDigits::kGroups; ++i)
+    values.scale[i] = values.scale[i] == kSmallest ? std::uint16_t{0} : values.scale[i];
+}
+
 /// Writes a row's weights times the scales of four groups. Returns whether they have digits.
 inline bool fold_weights(const float* weights, std::int64_t four, std::int64_t quads,
                          const ValueDigits& values, int row) {
@@ -380,6 +388,7 @@ void add_coded_values(const TaskState& state, std::int64_t key, const KeyRange& 
     for (std::int64_t k = 0; k < count; ++k) prefetch.fetch();
     gather_scales(coded, key + begin, count, groups, codes.value_scale, values.scale);
     gather_scales(coded, key + begin, count, groups, codes.value_offset, values.offset);
+    drop_smallest_scales(values);
     std::uint32_t unfit = 0;
     for (std::int64_t row = 0; row < state.rows; row += kTileRows) {
       const std::int64_t rows = smaller(kTileRows, state.rows - row);

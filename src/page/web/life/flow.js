@@ -26,6 +26,8 @@ function cutTo(text, room) {
 
 const shownWeights = (layer) => now.found.layers[layer].attention.heads[state.shown[layer]].weights;
 
+const shownIsOff = (layer) => state.off.has(headLabel(layer, state.shown[layer]));
+
 // The heaviest keys of a row: [[key, weight]].
 function heaviest(layer, row, count = LINES_A_ROW) {
   return Array.from(rowOf(shownWeights(layer), row), (weight, key) => [key, weight])
@@ -68,7 +70,7 @@ function flowLine(plan, layer, row, [key, weight], followed) {
   const from = plan.left(layer) + plan.word;
   const to = plan.left(layer + 1);
   const middle = (from + to) / 2;
-  return svg('path', { class: followed ? 'line followed' : 'line', 'data-line': `${layer} ${row} ${key}`,
+  return svg('path', { class: `line${followed ? ' followed' : ''}${shownIsOff(layer) ? ' off' : ''}`, 'data-line': `${layer} ${row} ${key}`,
     d: `M${from} ${plan.y(key)} C${middle} ${plan.y(key)} ${middle} ${plan.y(row)} ${to - 2} ${plan.y(row)}`,
     'stroke-width': (followed ? 1.5 : 0.8) + (followed ? 3 : 1.4) * weight,
     'stroke-opacity': Math.max(followed ? 0.5 : 0.12, weight * (followed ? 1 : 0.5)) },
@@ -83,7 +85,7 @@ function flowLines(plan, shown) {
     for (let row = 0; row < now.labels.length; row++) {
       const keys = heaviest(layer, row);
       for (const line of keys) {
-        const isFollowed = followed.has(`${layer} ${row} ${line[0]}`);
+        const isFollowed = !shownIsOff(layer) && followed.has(`${layer} ${row} ${line[0]}`);
         (isFollowed ? strong : faint).push(flowLine(plan, layer, row, line, isFollowed));
       }
     }

@@ -26,6 +26,7 @@ function* showHint() {
   const host = byId('hint');
   host.hidden = !now.found || now.row < now.ids.length - 1 || now.said || areOff(everyHead) || copyingIsOff();
   if (host.hidden) return;
+  host.hidden = true;  // an earlier hint, until there is a new one
   const isFresh = isNew(now.row);
   const expected = best();
   for (const change of (isSymbols ? otherEndings() : otherThings()).slice(0, MOST_TRIED)) {
@@ -38,9 +39,9 @@ function* showHint() {
       word(change.from), '. The model will then expect ', word(textOf(id, tokens)),
       ...(isFresh ? ['.'] : [' instead of ', word(textOf(expected.id, now)), '.']));
     byId('hint-do').onclick = () => changeTo(change.text);
+    host.hidden = false;
     return;
   }
-  host.hidden = true;
 }
 const changeTo = (text) => change({ text, word: LAST });
 
@@ -50,6 +51,7 @@ function* showWriting() {
   if (!host) return;
   const ids = now.ids.slice(0, now.row + 1);
   const made = [];
+  if (ids.length >= page.context) host.parentElement.hidden = true;
   while (made.length < MOST_WRITTEN && ids.length < page.context) {
     const { id } = bestAfter({ ids }, ids.length - 1);
     yield;
