@@ -109,7 +109,7 @@ def test_a_server_ends_with_its_python():
 
 def test_a_report_of_far_positions_opens_again(tmp_path):
     rows = np.random.default_rng(1).normal(size=(1, 1, 12, 8)).astype(np.float32)
-    heed.look(rows, rows, query_offset=1000).save(tmp_path / "far.safetensors")
+    heed.look(rows, rows, rows, query_offset=1000).save(tmp_path / "far.safetensors")
     assert len(heed.open(tmp_path / "far.safetensors")) == 1
 
 

@@ -337,7 +337,7 @@ RowReader::RowReader(const Tensor& tensor, std::int64_t batch, std::int64_t head
 double RowReader::operator()(std::int64_t i) const { return read(from_, batch_, head_, i); }
 
 void complete_score(PatternScore& score) {
-  constexpr std::int64_t kLeastOffsetRows = 4;
+  constexpr std::int64_t kLeastOffsetRows = 3;
   score.score = score.all.score();
   score.rest_score = score.pattern == HeadPattern::first_token_sink ? std::numeric_limits<double>::quiet_NaN()
                                                                     : score.rest.score();
