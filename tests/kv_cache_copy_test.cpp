@@ -273,7 +273,7 @@ TEST(SavedKvCache, RefusesWrongTensorsInOneSentence) {
 }
 
 TEST(SavedKvCache, ScalesOfValuesAreFiniteAndNotNegative) {
-  for (const auto [bits, number] :
+  for (const auto& [bits, number] :
        {std::pair{std::uint16_t{0xbf80}, "-1"}, std::pair{std::uint16_t{0x7f80}, "inf"}}) {
     NamedTensors tensors = lived(CacheLayout::paged, CacheFormat::int4).tensors();
     for (auto& [name, tensor] : tensors)
