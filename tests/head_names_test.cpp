@@ -222,7 +222,7 @@ TEST(HeadNames, AFixedOffsetIsNamedByItsDistanceAndSide) {
   EXPECT_EQ(on_offset(20, 3, 0.99, {}).name(), "3 ahead");
   const HeadSummary near = on_offset(20, -1, 0.99);
   EXPECT_EQ(near.name(), "previous-token");
-  const heed::PatternScore& score = on_offset(20, -2, 0.99).patterns.back();
+  const heed::PatternScore score = on_offset(20, -2, 0.99).patterns.back();
   EXPECT_EQ(score.pattern, HeadPattern::fixed_offset);
   EXPECT_EQ(score.offset, -2);
   EXPECT_EQ(score.rows, 18);
