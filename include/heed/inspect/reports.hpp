@@ -68,8 +68,8 @@ inline constexpr int kHeadPatterns = 12;
 /// "previous-token", "next-token", "self", "induction", "duplicate-token", "same-token", "separators",
 /// "first-token sink", "local", "vertical", "uniform", "fixed offset".
 [[nodiscard]] HEED_API std::string_view name_of(HeadPattern pattern) noexcept;
-/// The lowest score at which a head gets this name. A first-token sink also names a head that has no other name,
-/// from 0.4 on.
+/// The lowest score at which a head gets this name. A first-token sink also names a head that has no other
+/// name, from 0.4 on.
 [[nodiscard]] HEED_API double threshold_of(HeadPattern pattern) noexcept;
 
 /// Whether a token is a separator: a special token (`[SEP]`, `[CLS]`, `</s>`, `<|…|>` and the like), or
