@@ -17,8 +17,10 @@ inline constexpr std::int64_t kDigitValues = 96;  // values that share a unit
 inline constexpr std::int64_t kQuad = 4;
 inline constexpr std::int64_t kVectorBytes = 64;
 inline constexpr std::int64_t kCodeChannels = 32;  // channels of a step; codes are read as whole steps
+// The largest numbers in units, with room for rounding. Signed digits are from -128 to 127, the highest from
+// -64 to 63. Adding 128, 128 and 64 to them gives digits without a sign.
 inline constexpr float kLargestSigned = 0x3f7f00, kLargestUnsigned = 0x7fff00;
-inline constexpr int kSignedBias = 0x408080;  // turns digits without a sign into signed ones
+inline constexpr int kSignedBias = 0x408080;
 
 /// Whether a call's codes are multiplied as bytes.
 inline bool multiplies_digits(const TaskContext& state) {

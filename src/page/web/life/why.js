@@ -2,7 +2,7 @@
 // and of the key, as `heed why` does. The norm is held, so that query and key are sums over their writers.
 const MOST_PAIRS = 4;
 
-// What wrote to the stream before a layer at a place: [{name, values}]; the biases come last.
+// The writers of the stream before a layer at a place: [{name, values}]; the biases come last.
 function writersAt(layer, place) {
   const { embedded, layers: found } = now.found;
   const biases = new Float64Array(page.model_dim);
