@@ -122,6 +122,14 @@ def test_many_heads_at_1280(many, browser, at):
         assert len(browser.text(".card .definition")) > 20, view
 
 
+def test_the_chosen_of_many_heads_is_in_sight(heed, browser, at, tmp_path):
+    layered_page(heed, tmp_path, [[str(layer), 9] for layer in range(20)], 12)
+    for width in (1280, 390):
+        at(width, "#view=map&head=157")
+        ((_, top, _, bottom),), ((_, head_top, _, head_bottom),) = boxes(browser, ".chooser"), boxes(browser, '.head[aria-pressed="true"]')
+        assert top <= head_top and head_bottom <= bottom, width
+
+
 def test_layers_at_1280_and_390(many, browser, at):
     for width in (1280, 390):
         at(width, "#view=layers")

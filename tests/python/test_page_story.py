@@ -271,6 +271,11 @@ def test_matrices_stand_beside_what_they_make(page, browser, tmp_path):
             return [box.x + left + 4.5 * width, box.y + top + 7.5 * height];""", f"W {letter}, {rows} by {columns};")
         browser.pointer(x, y)
         assert browser.text(".tip") == f"W {letter} [7, 4]: {weights[name + '.weight'][1, 7, 4]:.4f}".replace(": -", ": −")
+    # The parts of a card stand one below the other.
+    parts = browser.run("""return [...document.querySelectorAll('.cards > .card')].map((card) => [...card.children]
+        .map((one) => one.getBoundingClientRect()).filter(({ height }) => height > 0).map(({ top, bottom }) => [top, bottom]))""")
+    assert max(map(len, parts)) == 5
+    assert all(below[0] >= above[1] - 0.5 for card in parts for above, below in zip(card, card[1:]))
 
 
 def test_lines_show_what_flows_to_the_chosen_word(page, browser):
