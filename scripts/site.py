@@ -54,6 +54,7 @@ NAMESPACES = {
 UNDOCUMENTED = re.compile(r"warning: (Member .*|Compound heed::dtype_of<.*) is not documented\.")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".c": "c", ".py": "python", ".sh": "bash", ".md": "markdown"}
 BLOCK = re.compile(r"(^```.*?^```$)", re.M | re.S)
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")  # its text may hold a picture
 
 
 class Site:
@@ -96,9 +97,9 @@ class Site:
     def changed(self, text, path, page):
         """The text of a document for the site."""
         def link(match):
-            shown, (name, _, fragment) = match[1], match[2].partition("#")
+            shown, (name, _, fragment) = LINK.sub(link, match[1]), match[2].partition("#")
             if not name or re.match(r"[a-z]+:", name):
-                return match[0]
+                return f"[{shown}]({match[2]})"
             found = (path.parent / name).resolve()
             if found.suffix == ".md" and shown == found.name:
                 shown = title_of(found)
@@ -124,7 +125,7 @@ class Site:
             parts[i] += written(parts[i])
         for i in range(0, len(parts), 2):
             parts[i] = re.sub(r"^(?:\[)?!\[[^\]]*\]\(([^)]*)\)(?:\]\([^)]*\))?$", embedded, parts[i], flags=re.M)
-            parts[i] = re.sub(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)", link, parts[i])
+            parts[i] = LINK.sub(link, parts[i])
             parts[i] = re.sub(r"^\|.*$", lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]),
                               parts[i], flags=re.M)
             parts[i] = indented(parts[i])

@@ -155,6 +155,9 @@ OBJECTS = {
     "TrainedModel": lambda folder: heed.load_model(folder / "trained"),
     "ModelCache": lambda folder: read(heed.load_model(folder / "llama")),
     "Report": looked,
+    "Head": lambda: looked()[1],
+    "Explanation": lambda: heed.explain("to be or not"),
+    "Explanation of a model": lambda: heed.explain("to be or not", model="induction"),
     "Run": lambda folder: captured(to=folder / f"{len(list(folder.iterdir()))}.heed"),
     "Maps": captured,
     "Maps for a report": lambda: captured(report=True),
@@ -168,7 +171,8 @@ OBJECTS = {
 }
 
 # Classes that can be copied but not pickled, and how the refusal begins.
-NOT_PICKLED = {"Report": "heed.Report cannot be pickled because it reads the arrays of its call again"}
+REPORT = "heed.Report cannot be pickled because it reads the arrays of its call again"
+NOT_PICKLED = {"Report": REPORT, "Head": REPORT, "Explanation of a model": REPORT}
 # Classes that need no entry above, and why.
 PARTS = {
     "Memory": "the memory of an array",
@@ -233,6 +237,10 @@ def says(one):
             return [repr(one), one.info, one.hidden_states([1, 2, 3])]
         case heed._heed.ModelCache():
             return [one.length, one.__getstate__()]
+        case heed.Head():
+            return [str(one), repr(one), one.weights]
+        case heed.Explanation():
+            return [str(one), str(one.report)]
         case heed.Report():
             return [str(one), one.title, one.summaries, one.lse, one.map, one.tile((1, 3))]
         case heed.transformers.Cache():
@@ -292,7 +300,7 @@ def test_unpickled_objects_equal_the_original(made, protocol):
 
 @each(sorted(NOT_PICKLED))
 def test_a_class_that_cannot_be_pickled_says_what_to_do(made, request):
-    with pytest.raises(TypeError, match=NOT_PICKLED[type(made).__name__]):
+    with pytest.raises(TypeError, match=NOT_PICKLED[request.node.callspec.params["made"]]):
         pickle.dumps(made)
 
 
