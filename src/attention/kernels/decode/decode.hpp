@@ -31,10 +31,11 @@ bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first,
     in_range = multiply(PairRows{state.kv.keys, first}, count, 0, queries, nullptr);
   } else if constexpr (kCodes == RowFormat::floats) {
     in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0, queries, nullptr);
-  } else if (are_codes(state, first, count)) {
+  } else {
     const CodedRows rows = coded_rows_of(state, true);
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t here = keys_of_group(rows, first + done, first + count);
+    const std::int64_t coded = coded_keys(state, first, count);
+    for (std::int64_t done = 0; done < coded;) {
+      const std::int64_t here = keys_of_group(rows, first + done, first + coded);
       const FoldedQueries folded =
           folded_queries<kCodes>(state, rows, first + done, row, smaller(kTileRows, state.padded_rows - row));
       in_range = multiply(CodedKeys<kCodes>{state.kv.keys, first + done}, here, done,
@@ -42,8 +43,10 @@ bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first,
                  in_range;
       done += here;
     }
-  } else {
-    in_range = multiply(mixed_rows(state, true, first, count), count, 0, queries, nullptr);
+    if (coded < count)
+      in_range = multiply(mixed_rows(state, true, first + coded, count - coded), count - coded, coded,
+                          queries, nullptr) &&
+                 in_range;
   }
   for (int r = 0; r < kTileRows; ++r)
     for (std::int64_t k = r < state.rows - row ? count : 0; k < kPanel; ++k) scores[r][k] = 0;
@@ -74,7 +77,7 @@ void add_decode_values(const TaskState& state, const DecodeBlock& block, std::in
     add_rows_of_values(state, PairRows{state.kv.values, first}, block, at, count, weights);
   } else if constexpr (kCodes == RowFormat::floats) {
     add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, at, count, weights);
-  } else if (are_codes(state, first, count)) {
+  } else if (reads_coded_values(state) && coded_keys(state, first, count) == count) {
     add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, at, count, weights);
   } else {
     add_rows_of_values(state, mixed_rows(state, false, first, count), block, at, count, weights);

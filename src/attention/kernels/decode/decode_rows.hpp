@@ -131,12 +131,18 @@ inline CodedRows coded_rows_of(const TaskContext& state, bool are_keys) {
           state.task.head_begin / state.call.group, are_keys};
 }
 
-/// Whether keys [first, first + count) are all codes, which the decode kernel reads directly. The last rows
-/// of a sequence are floats; even_rows() puts them beside the decoded rows.
-inline bool are_codes(const TaskContext& state, std::int64_t first, std::int64_t count) {
+/// How many of the keys [first, first + count) are codes. They precede the sequence's last rows, which are
+/// floats.
+inline std::int64_t coded_keys(const TaskContext& state, std::int64_t first, std::int64_t count) {
   const CodedRows rows = coded_rows_of(state, true);
-  return rows.position(first + count - 1) < rows.sequence.coded &&
-         state.kv.codes->codes.value_group % kLanes == 0;
+  while (count > 0 && rows.position(first + count - 1) >= rows.sequence.coded) --count;
+  return count;
+}
+
+/// Whether the decode kernel reads the codes of values directly. Otherwise even_rows() makes floats of them,
+/// with the same bits.
+inline bool reads_coded_values(const TaskContext& state) {
+  return state.kv.codes->codes.value_group % kLanes == 0;
 }
 
 /// Number of keys from `first` on, before `end`, that share their scales.

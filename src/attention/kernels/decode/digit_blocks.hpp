@@ -11,13 +11,6 @@ namespace heed::detail::HEED_ISA {
 
 inline constexpr bool kHasByteDots = true;
 
-/// How many of the keys [first, first + count) are codes. They precede the floats.
-inline std::int64_t coded_keys(const TaskContext& state, std::int64_t first, std::int64_t count) {
-  const CodedRows rows = coded_rows_of(state, true);
-  while (count > 0 && rows.position(first + count - 1) >= rows.sequence.coded) --count;
-  return count;
-}
-
 /// Scores of up to kTileRows rows from `row` on for keys of a KV block, whose key 0 is key `key` of the
 /// segment, from floats.
 inline void score_as_floats(const TaskState& state, std::int64_t key, const KeyRange& range, std::int64_t row,
