@@ -139,6 +139,9 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments) {
   add("--mask-columns", "TENSOR", arguments.columns,
       "[Lk, 1, 2 or 4]: key j is forbidden to rows from the given number on, or between two numbers; axes "
       "[B, H] may come first");
+  add("--mask-key-lists", "TENSOR", arguments.key_lists,
+      "[Lq, N], i64 or i32: row i sees the keys of its list, where -1 marks an unused entry; axes [B, H] may "
+      "come first");
   add("--mask-slices", "TENSOR", arguments.slices,
       "[N, 5]: the union of slices (query_begin, query_end, key_begin, key_end, kind), with kind 0 full, 1 "
       "causal, 2 inverse causal, 3 both");
@@ -194,6 +197,7 @@ std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
   };
   add("--mask-rows", arguments.rows);
   add("--mask-columns", arguments.columns);
+  add("--mask-key-lists", arguments.key_lists);
   add("--mask-slices", arguments.slices);
   add("--mask-blocks", arguments.blocks);
   for (const auto& [name, text] : arguments.arrays) add("--array", text);
@@ -211,6 +215,8 @@ void read_masks(const MaskArguments& arguments, std::int64_t query_length, std::
     mask = mask & SparseMask::row_intervals(read("--mask-rows", arguments.rows), key_length);
   if (!arguments.columns.empty())
     mask = mask & SparseMask::column_intervals(read("--mask-columns", arguments.columns), query_length);
+  if (!arguments.key_lists.empty())
+    mask = mask & SparseMask::key_lists(read("--mask-key-lists", arguments.key_lists), key_length);
   if (!arguments.slices.empty()) mask = mask & slices_of(arguments.slices, lengths);
   if (!arguments.blocks.empty()) mask = mask & blocks_of(arguments, lengths);
   if (!arguments.pattern.empty()) {

@@ -17,7 +17,7 @@ namespace heed::cli {
 
 struct MaskArguments {
   // Tensor arguments to read; empty if not given.
-  std::string rows, columns, slices, blocks;
+  std::string rows, columns, key_lists, slices, blocks;
   std::pair<std::int64_t, std::int64_t> block_size{64, 64};
   std::string pattern, expression, score_expression;
   std::vector<std::pair<std::string, std::string>> arrays;  ///< names and tensors

@@ -530,11 +530,13 @@ static int keys_seen(call* c, int row) {
 static void masks_are_made_and_obeyed(void) {
   int64_t rows_data[] = {0, 1, 1, 3, 0, 4}, columns_data[] = {3, 1, 0, 2}, first_data[] = {0, 1, 2};
   int64_t index_data[] = {1, 0}, count_data[] = {1, 1}, lengths[] = {1, 2};
+  int32_t listed_data[] = {0, 1, 2, 0, 3, -1};
+  int64_t listed_counts_data[] = {2, 1, 1};
   double document_data[] = {0, 1, 1, 0};
   const int64_t rows_shape[] = {3, 1, 2}, columns_shape[] = {4, 1}, three[] = {3}, two[] = {2}, four[] = {4};
-  const int64_t block_shape[] = {2, 1};
+  const int64_t block_shape[] = {2, 1}, listed_shape[] = {3, 2};
   const heed_mask_slice slice = {0, 3, 0, 3, HEED_SLICE_CAUSAL};
-  heed_tensor rows, columns, first, index, count, block_index, document;
+  heed_tensor rows, columns, first, index, count, block_index, document, listed, listed_counts;
   const char* names[] = {"doc"};
   const heed_tensor* arrays[1];
   heed_block_mask blocks;
@@ -548,6 +550,8 @@ static void masks_are_made_and_obeyed(void) {
   EXPECT(heed_tensor_init(&index, index_data, HEED_I64, 1, two) == HEED_OK);
   EXPECT(heed_tensor_init(&count, count_data, HEED_I64, 1, two) == HEED_OK);
   EXPECT(heed_tensor_init(&block_index, index_data, HEED_I64, 2, block_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&listed, listed_data, HEED_I32, 2, listed_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&listed_counts, listed_counts_data, HEED_I64, 1, three) == HEED_OK);
   EXPECT(heed_tensor_init(&document, document_data, HEED_F64, 1, four) == HEED_OK);
   arrays[0] = &document;
 #define EXPECT_KEYS(make, bits)         \
@@ -560,6 +564,9 @@ static void masks_are_made_and_obeyed(void) {
   } while (0)
   EXPECT_KEYS(heed_mask_row_intervals(&rows, kKeys, &mask), 6);
   EXPECT_KEYS(heed_mask_column_intervals(&columns, kQueries, &mask), 9);
+  EXPECT_KEYS(heed_mask_key_lists(&listed, NULL, kKeys, 0, &mask), 5);
+  EXPECT_KEYS(heed_mask_key_lists(&listed, &listed_counts, kKeys, 2, &mask), 4);
+  EXPECT_FAILURE(heed_mask_key_lists(&listed, NULL, kKeys, 3, &mask), "gather is 3; 0 to 2 is expected");
   EXPECT_KEYS(heed_mask_slices(&slice, 1, kQueries, kKeys, &mask), 3);
   EXPECT_KEYS(heed_mask_blocks(&first, &index, 2, 2, kQueries, kKeys, &mask), 12);
   EXPECT_KEYS(heed_mask_from_flash_mask(&columns, 1, kQueries, &mask), 1);
@@ -603,7 +610,25 @@ static void masks_are_made_and_obeyed(void) {
   EXPECT_FAILURE(heed_mask_expression(NULL, kQueries, kKeys, 0, NULL, NULL, &mask), "text is NULL");
 }
 
+static void the_indexer_lists_the_best_keys(void) {
+  float query_data[] = {1, 0, 0, 1}, key_data[] = {1, 5, 3, 0, 2, 4}, weight_data[] = {1, 1};
+  int32_t listed[4];
+  const int64_t query_shape[] = {1, 1, 2, 2}, key_shape[] = {1, 1, 3, 2}, weight_shape[] = {1, 1, 2};
+  heed_tensor query, key, weights, indices;
+  EXPECT(heed_tensor_init(&query, query_data, HEED_F32, 4, query_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&key, key_data, HEED_F32, 4, key_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&weights, weight_data, HEED_F32, 3, weight_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&indices, listed, HEED_I32, 4, query_shape) == HEED_OK);
+  EXPECT(heed_lightning_indexer(&query, &key, &weights, 2, 0, 0, 1, &indices) == HEED_OK);
+  EXPECT(listed[0] == 1 && listed[1] == 2 && listed[2] == 0 && listed[3] == 2);
+  EXPECT(heed_lightning_indexer(&query, &key, &weights, 2, 1, 0, 1, &indices) == HEED_OK);
+  EXPECT(listed[0] == 0 && listed[1] == -1 && listed[2] == 0 && listed[3] == 1);
+  EXPECT_FAILURE(heed_lightning_indexer(&query, &key, &weights, 2, 2, 0, 1, &indices),
+                 "causal is 2; 0 or 1 is expected");
+}
+
 int main(void) {
+  the_indexer_lists_the_best_keys();
   masks_are_made_and_obeyed();
   gradients_are_the_slopes_of_the_output();
   gradients_of_bias_and_sinks_are_given_on_request();

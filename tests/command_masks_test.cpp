@@ -34,6 +34,7 @@ class CommandMasks : public Attend {
   CommandMasks() {
     write("rows.npy", rows_);
     write("columns.npy", columns_);
+    write("lists.npy", lists_);
     write("slices.npy", slices_);
     write("blocks.npy", blocks_);
     write("doc.npy", document_);
@@ -60,6 +61,7 @@ class CommandMasks : public Attend {
 
   Tensor rows_ = Tensor::from<std::int64_t>({0, 3, 1, 4, 2, 7, 0, 0, 6, 7}, {5, 1, 2});
   Tensor columns_ = Tensor::from<std::int32_t>({0, 1, 1, 5, 2, 3, 0, 0, 4, 5, 0, 5, 3, 5}, {7, 2});
+  Tensor lists_ = Tensor::from<std::int32_t>({6, 0, 2, -1, -1, 3, 5, 4, 1, 0}, {5, 2});
   Tensor slices_ = Tensor::from<std::int64_t>({0, 2, 0, 3, 1, 2, 5, 1, 7, 2}, {2, 5});
   Tensor blocks_ = Tensor::from<std::int64_t>({0, 0, 0, 2, 1, 1}, {3, 2});
   Tensor document_ = Tensor::from<std::int64_t>({0, 0, 1, 1, 1, 2, 2}, {7});
@@ -70,6 +72,7 @@ TEST_F(CommandMasks, EveryFormReachesTheCall) {
       {{"--mask-rows", "rows.npy"}, [&](auto& o) { o.sparse_mask = SparseMask::row_intervals(rows_, 7); }},
       {{"--mask-columns", "columns.npy"},
        [&](auto& o) { o.sparse_mask = SparseMask::column_intervals(columns_, 5); }},
+      {{"--mask-key-lists", "lists.npy"}, [&](auto& o) { o.sparse_mask = SparseMask::key_lists(lists_, 7); }},
       {{"--mask-slices", "slices.npy"},
        [](auto& o) {
          o.sparse_mask =

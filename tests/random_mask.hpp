@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,16 @@ class MaskMaker {
     return std::move(made_);
   }
 
+  /// Makes lists of keys, and sometimes another mask too.
+  RandomMask make_key_lists(Gather gather) {
+    gather_ = gather;
+    made_.dense = Tensor({batch_, heads_, queries_, keys_}, DType::boolean);
+    std::fill(bytes(), bytes() + made_.dense.count(), std::uint8_t{1});
+    add_key_lists();
+    if (draw_.chance(0.25)) add();
+    return std::move(made_);
+  }
+
  private:
   using Allows = std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;
   using Numbers = std::vector<std::int64_t>;
@@ -54,7 +65,7 @@ class MaskMaker {
   }
 
   void add() {
-    switch (draw_.between(0, 6)) {
+    switch (draw_.between(0, 7)) {
       case 0:
         return add_rows();
       case 1:
@@ -67,6 +78,8 @@ class MaskMaker {
         return add_block_mask();
       case 5:
         return add_flash_mask();
+      case 6:
+        return add_key_lists();
       default:
         return add_pattern();
     }
@@ -145,6 +158,30 @@ class MaskMaker {
            for (std::int64_t n = 0; n < count; n += 2)
              if (i >= key[n] && i < key[n + 1]) return false;
            return true;
+         });
+  }
+
+  void add_key_lists() {
+    draw_planes();
+    const std::int64_t room = std::min(keys_, draw_.pick<std::int64_t>({0, 1, 3, 20, 100, 100000}));
+    Numbers numbers, all(static_cast<std::size_t>(keys_));
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<char> listed(static_cast<std::size_t>(mask_batch_ * mask_heads_ * queries_ * keys_), 0);
+    for (std::int64_t row = 0; row < mask_batch_ * mask_heads_ * queries_; ++row) {
+      const std::int64_t count = draw_.chance(0.2) ? room : draw_.between(0, room);
+      for (std::int64_t n = 0; n < room; ++n) {
+        if (n < count)
+          std::swap(all[static_cast<std::size_t>(n)],
+                    all[static_cast<std::size_t>(draw_.between(n, keys_ - 1))]);
+        const std::int64_t key = n < count ? all[static_cast<std::size_t>(n)] : -1;
+        numbers.push_back(key);
+        if (key >= 0) listed[static_cast<std::size_t>(row * keys_ + key)] = 1;
+      }
+    }
+    join("key lists", SparseMask::key_lists(integers(numbers, {queries_, room}), keys_, {}, gather_),
+         [=, this](auto b, auto h, auto i, auto j) {
+           const auto row = static_cast<std::int64_t>(plane(b, h)) * queries_ + i;
+           return listed[static_cast<std::size_t>(row * keys_ + j)] != 0;
          });
   }
 
@@ -332,6 +369,7 @@ class MaskMaker {
   Draw& draw_;
   std::int64_t batch_, heads_, kv_heads_, queries_, keys_;
   std::int64_t mask_batch_ = 1, mask_heads_ = 1;
+  Gather gather_ = Gather::automatic;
   Dims planes_;
   RandomMask made_;
 };

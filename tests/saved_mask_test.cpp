@@ -58,6 +58,7 @@ std::vector<SparseMask> masks(Draw& draw) {
           heed::masks::bigbird(4, 1, 1, 1, 3, 18, 22),
           SparseMask::row_intervals(random_whole(draw, {2, 3, 5, 2, 2}, 8), 8),
           SparseMask::column_intervals(random_whole(draw, {3, 8, 4}, 5), 5),
+          SparseMask::key_lists(whole({7, 0, 3, -1, -1, 2, 5, 6, 1, 4, -1, 0}, {2, 3, 2}), 8),
           SparseMask::column_intervals(random_whole(draw, {8, 1}, 5), 5),
           partial_blocks(draw),
           SparseMask::expression("j <= i && doc[i] == doc[j] || wide[h]", 5, 5, arrays),
@@ -113,7 +114,7 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
   const SparseMask rows = heed::masks::documents(std::vector<std::int64_t>{2}, true),
                    blocks = partial_blocks(draw);
   EXPECT_EQ(message_of({"bits", "", {}}),
-            "the saved mask has the form 'bits'; rows, columns, blocks or expression is expected");
+            "the saved mask has the form 'bits'; rows, columns, key_lists, blocks or expression is expected");
   EXPECT_EQ(message_of({"rows", "", {}}), "the saved mask lacks 'sizes'; a tensor of that name is expected");
   EXPECT_EQ(with(rows, "sizes", whole({1, 2}, {2})), "sizes of the saved mask has 2 numbers; 3 are expected");
   EXPECT_EQ(with(rows, "sizes", whole({0, 2, 2}, {3})),
@@ -122,6 +123,14 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
             "sparse_mask_first has shape [1, 1, 2]; [B, H, 2 + 1] is expected");
   EXPECT_EQ(with(blocks, "sizes", whole({1, 2, 9, 190, 5, 70}, {6})),
             "first of the saved mask does not match its sizes; tensors of one mask are expected");
+  const SparseMask lists = SparseMask::key_lists(whole({3, 1, 0, 2}, {2, 2}), 4);
+  EXPECT_EQ(with(lists, "first", whole({0, 3, 2}, {3})),
+            "first of the saved mask does not match its sizes; tensors of one mask are expected");
+  for (const auto& keys : {whole({1, 1, 0, 2}, {4}), whole({1, 4, 0, 2}, {4}), whole({-1, 3, 0, 2}, {4})})
+    EXPECT_EQ(with(lists, "keys", keys),
+              "keys of the saved mask does not match its sizes; tensors of one mask are expected");
+  EXPECT_EQ(with(lists, "sizes", whole({1, 1, 2, 4, 1, 0}, {6})),
+            "keys of the saved mask does not match its sizes; tensors of one mask are expected");
   EXPECT_EQ(with(blocks, "columns", whole({1, 1, 0}, {3})),
             "columns of the saved mask does not match its sizes; tensors of one mask are expected");
   EXPECT_EQ(with(blocks, "columns", whole({0, 3, 0}, {3})),

@@ -15,6 +15,7 @@
 #include "fused_rounding.hpp"
 #include "gradient_errors.hpp"
 #include "gradient_rounding.hpp"
+#include "heed/attention/plan.hpp"
 #include "path_watch.hpp"
 #include "random_mask.hpp"
 #include "support.hpp"
@@ -49,14 +50,28 @@ struct MaskedCall {
   std::string kind;
 };
 
-MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits) {
+// Leaves out what a call that gathers keys does not take.
+void make_gatherable(AttentionOptions& options) {
+  using heed::Need;
+  Need kept = Need::none;
+  for (const Need need : {Need::lse, Need::max_score, Need::entropy, Need::distance})
+    if (has(options.need, need)) kept |= need;
+  options.need = kept;
+  options.map = {};
+  options.received_last = 0;
+  options.bias.reset();
+  options.dropout = {};
+}
+
+MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits, bool gathered = false) {
   RandomCall call = heed::test::random_call(kSeed, index, limits);
+  if (gathered && index % 8 != 0) make_gatherable(call.options);
   heed::test::Draw draw(kSeed ^ 0x3a5c, index);
   const int rank = call.query.rank();
   const std::int64_t batch = rank > 3 ? call.query.size(0) : 1;
   const std::int64_t heads = rank > 2 ? call.query.size(-3) : 1, kv_heads = rank > 2 ? call.key.size(-3) : 1;
-  heed::test::RandomMask mask =
-      heed::test::MaskMaker(draw, batch, heads, kv_heads, call.query.size(-2), call.key.size(-2)).make();
+  heed::test::MaskMaker maker(draw, batch, heads, kv_heads, call.query.size(-2), call.key.size(-2));
+  heed::test::RandomMask mask = gathered ? maker.make_key_lists(heed::Gather::always) : maker.make();
   MaskedCall made;
   made.kind = mask.kind;
   made.sparse = call.options;
@@ -112,6 +127,44 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
     outcome.paths.expect_each_taken(Path::mask_empty, Path::mask_cut, target, targets.least_paths(target));
     heed::test::expect_tight(outcome.tally, 0.95);
   }
+}
+
+// Every fourth call or so reads keys by the mask, for its results or options.
+TEST(SparseMaskCalls, OfGatheredKeysAgreeWithTheDefinitionsForAnyThreads) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  std::int64_t calls = 0, gathered = 0;
+  for (const Kind& kind :
+       {Kind{heed::test::small_calls(), 1200}, Kind{heed::test::tile_calls(), 200},
+        Kind{heed::test::decoding_calls(), 200}, Kind{heed::test::poisoned_decoding_calls(), 50},
+        Kind{heed::test::span_calls(), 30}, Kind{heed::test::document_calls(), 60}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+      MaskedCall made = masked_call(index, kind.limits, true);
+      const RandomCall& call = made.checked.call;
+      SCOPED_TRACE(made.kind);
+      made.sparse.kernel = Kernel::fused;
+      const heed::AttentionPlan plan = heed::plan_attention(call.query, call.key, call.value, made.sparse);
+      ++calls;
+      gathered += !plan.passes.empty() && plan.passes[0].because.starts_with("Lists have room") ? 1 : 0;
+      for (const std::string& target : targets.available()) {
+        if (!targets.takes(target, index, 8)) continue;
+        SCOPED_TRACE(target);
+        heed::set_target(target);
+        made.sparse.threads = 1;
+        const auto result = heed::attention(call.query, call.key, call.value, made.sparse);
+        ASSERT_EQ(
+            heed::test::compare_results(result, call.options, made.checked.naive,
+                                        heed::test::fused_rounding(call.query.dtype(), call.options, target),
+                                        outcomes[target].tally),
+            "")
+            << describe(call);
+        made.sparse.threads = 3;
+        ASSERT_TRUE(
+            heed::test::same_bits(result, heed::attention(call.query, call.key, call.value, made.sparse)))
+            << describe(call);
+      }
+    }
+  EXPECT_GE(4 * gathered, 3 * calls);
 }
 
 bool same_gradients(const heed::AttentionGradients& a, const heed::AttentionGradients& b) {

@@ -59,6 +59,48 @@ TEST(SparseMask, OfColumnsForbidsRowsFromANumberOnOrBetweenTwo) {
   EXPECT_EQ(pattern_of(SparseMask::column_intervals(numbers({0, 1, 2, 3}, {1, 4}), 3)), "0/1/0");
 }
 
+TEST(SparseMask, OfKeyListsHasTheKeysOfEachRow) {
+  const Tensor indices = numbers({3, 0, 2, -1, -1, -1, 1, -1, 2}, {3, 3});
+  EXPECT_EQ(pattern_of(SparseMask::key_lists(indices, 4)), "1011/0000/0110");
+  EXPECT_EQ(pattern_of(SparseMask::key_lists(indices, 4, numbers({2, 0, 1}, {3}))), "1001/0000/0100");
+  EXPECT_EQ(pattern_of(SparseMask::key_lists(Tensor({2, 0}, DType::i32), 3)), "000/000");
+  EXPECT_EQ(SparseMask::key_lists(Tensor({0, 4}, DType::i32), 3).query_length(), 0);
+  const SparseMask heads = SparseMask::key_lists(numbers({0, 1, 1, 2}, {2, 2, 1}).view().transpose(0, 1), 3);
+  EXPECT_TRUE(heads.allows(0, 0, 1, 1) && heads.allows(0, 1, 0, 1) && heads.allows(0, 1, 1, 2));
+  EXPECT_FALSE(heads.allows(0, 0, 0, 1));
+}
+
+TEST(SparseMaskErrors, OfKeyListsNameTheEntry) {
+  const Tensor counts = numbers({2, 1}, {1, 2});
+  const auto message = [&](const Tensor& indices, const std::optional<heed::TensorView>& given = {}) {
+    return message_of([&] { (void)SparseMask::key_lists(indices, 4, given); });
+  };
+  EXPECT_EQ(message(numbers({0, 1, 2, 4}, {1, 2, 2})),
+            "indices has 4 at [0, 1, 1]; a key of 0 to 3, or -1 for an unused entry, is expected");
+  EXPECT_EQ(message(numbers({0, -2, 2, 3}, {2, 2})),
+            "indices has -2 at [0, 1]; a key of 0 to 3, or -1 for an unused entry, is expected");
+  EXPECT_EQ(message(numbers({0, std::int64_t{1} << 32}, {1, 2})),
+            "indices has 4294967296 at [0, 1]; a key of 0 to 3, or -1 for an unused entry, is expected");
+  EXPECT_EQ(message(numbers({0, -1, 2, 4}, {1, 2, 2}), counts),
+            "indices has -1 at [0, 0, 1]; a key of 0 to 3 is expected");
+  EXPECT_EQ(message(numbers({0, 1, 2, 4}, {1, 2, 2}), counts), "no error");
+  EXPECT_EQ(message(numbers({0, 3, 2, 1, 2, 0, 0, 1}, {1, 1, 2, 4})),
+            "indices lists key 0 twice at [0, 0, 1]; each key at most once is expected");
+  EXPECT_EQ(message(numbers({0, 1}, {1, 2, 1}), counts),
+            "counts has 2 at [0, 0]; 0 to 1, the room of a list, is expected");
+  EXPECT_EQ(message(numbers({0, 1}, {2, 1}), counts),
+            "counts has shape [1, 2]; [2] is expected for indices of shape [2, 1]");
+  EXPECT_EQ(message(Tensor({2, 1}, DType::f32)), "indices has dtype f32; i64 or i32 is expected");
+  EXPECT_EQ(message(numbers({0}, {1})),
+            "indices has shape [1]; [Lq, n], optionally after [B, H] or [H], is expected");
+  EXPECT_EQ(message(Tensor({0, 1, 2, 2}, DType::i32)),
+            "indices has shape [0, 1, 2, 2]; at least one batch entry and head is expected");
+  EXPECT_EQ(message_of([] {
+              (void)SparseMask::key_lists(Tensor({1, 0}, DType::i32), std::int64_t{1} << 31);
+            }),
+            "key_length is 2147483648; 0 to 2^31 - 1 is expected");
+}
+
 TEST(SparseMask, OfSlicesHasTheirUnion) {
   const std::vector<MaskSlice> slices{{0, 2, 0, 2, SliceKind::causal},
                                       {2, 4, 1, 4, SliceKind::inverse_causal}};

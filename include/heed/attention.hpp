@@ -6,6 +6,7 @@
 #include "heed/attention/backward_share.hpp"
 #include "heed/attention/eviction.hpp"
 #include "heed/attention/kv_cache.hpp"
+#include "heed/attention/lightning_indexer.hpp"
 #include "heed/attention/mask_mod.hpp"
 #include "heed/attention/masks.hpp"
 #include "heed/attention/part.hpp"

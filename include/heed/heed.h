@@ -331,6 +331,16 @@ HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int
                                                heed_mask** mask);
 HEED_C_API heed_status heed_mask_column_intervals(const heed_tensor* intervals, int64_t query_length,
                                                   heed_mask** mask);
+/// `counts` may be NULL: then -1 marks an unused entry of a list. `gather`: 0 automatic, 1 never, 2 always.
+HEED_C_API heed_status heed_mask_key_lists(const heed_tensor* indices, const heed_tensor* counts,
+                                           int64_t key_length, int32_t gather, heed_mask** mask);
+/// Chooses keys for such lists. query [B, H, Lq, D], key [B, 1, Lk, D], weights [B, H, Lq]; `indices` is
+/// HEED_I32 [B, 1, Lq, min(top_k, Lk)] and is written (heed/attention/lightning_indexer.hpp). `threads`: 0
+/// uses all processors.
+HEED_C_API heed_status heed_lightning_indexer(const heed_tensor* query, const heed_tensor* key,
+                                              const heed_tensor* weights, int64_t top_k, int32_t causal,
+                                              int64_t query_offset, int32_t threads,
+                                              const heed_tensor* indices);
 HEED_C_API heed_status heed_mask_slices(const heed_mask_slice* slices, size_t count, int64_t query_length,
                                         int64_t key_length, heed_mask** mask);
 HEED_C_API heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indices,

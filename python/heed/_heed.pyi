@@ -30,6 +30,10 @@ class SparseMask:
     @staticmethod
     def columns(intervals: Any, queries: int) -> SparseMask: ...
     @staticmethod
+    def key_lists(
+        indices: Any, keys: int, counts: Any = None, *, gather: Literal["automatic", "never", "always"] = "automatic"
+    ) -> SparseMask: ...
+    @staticmethod
     def flash(startend_row_indices: Any, *, causal: bool, queries: int) -> SparseMask: ...
     @staticmethod
     def slices(
@@ -65,6 +69,16 @@ class ScoreMod:
     @staticmethod
     def expression(text: str, **arrays: Any) -> ScoreMod: ...
 
+def lightning_indexer(
+    query: Any,
+    key: Any,
+    weights: Any,
+    top_k: int,
+    *,
+    causal: bool = True,
+    query_offset: int = 0,
+    threads: int | None = None,
+) -> npt.NDArray[np.int32]: ...
 def prefix_lm(prefix: int, queries: int, keys: int) -> SparseMask: ...
 def documents(lengths: Sequence[int], *, causal: bool = True) -> SparseMask: ...
 def sliding_window(left: int, right: int, queries: int, keys: int) -> SparseMask: ...

@@ -12,6 +12,7 @@
 #include "attention/masks/saved_parts.hpp"
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/attention/lightning_indexer.hpp"
 #include "heed/attention/masks.hpp"
 #include "heed/attention/score_mod.hpp"
 
@@ -32,6 +33,20 @@ SparseMask rows(nb::handle intervals, std::int64_t keys) {
 
 SparseMask columns(nb::handle intervals, std::int64_t queries) {
   return SparseMask::column_intervals(whole_numbers("intervals", intervals).view(), queries);
+}
+
+Gather gather_named(const std::string& name) {
+  if (name == "automatic") return Gather::automatic;
+  if (name == "never") return Gather::never;
+  if (name == "always") return Gather::always;
+  fail("gather is '", name, "'; 'automatic', 'never' or 'always' is expected");
+}
+
+SparseMask key_lists(nb::handle indices, std::int64_t keys, nb::handle counts, const std::string& gather) {
+  const Borrowed listed = whole_numbers("indices", indices);
+  if (counts.is_none()) return SparseMask::key_lists(listed.view(), keys, {}, gather_named(gather));
+  const Borrowed given = whole_numbers("counts", counts);
+  return SparseMask::key_lists(listed.view(), keys, given.view(), gather_named(gather));
 }
 
 SparseMask flash(nb::handle indices, bool causal, std::int64_t queries) {
@@ -150,7 +165,24 @@ ScoreMod score_mod_from(nb::handle state) {
   return ScoreMod::expression(text("text", state[0]), Restored(state[1]).tensors());
 }
 
+nb::object indexed(nb::handle query, nb::handle key, nb::handle weights, std::int64_t top_k, bool causal,
+                   std::int64_t query_offset, nb::handle threads) {
+  const Borrowed q("query", query), k("key", key), w("weights", weights);
+  const IndexerOptions options{top_k, causal, query_offset,
+                               threads.is_none() ? 0 : static_cast<int>(integer("threads", threads))};
+  nb::gil_scoped_release released;
+  Tensor indices = lightning_indexer(q.view(), k.view(), w.view(), options);
+  nb::gil_scoped_acquire held;
+  return to_python(std::move(indices), Kind::numpy);
+}
+
 void define_patterns(nb::module_& module) {
+  module.def("lightning_indexer", indexed, nb::arg("query"), nb::arg("key"), nb::arg("weights"),
+             nb::arg("top_k"), nb::kw_only(), nb::arg("causal") = true, nb::arg("query_offset") = 0,
+             nb::arg("threads").none() = nb::none(),
+             "The top_k keys of each query by sum_h weights_ih max(0, <q_ih, k_j>) (DeepSeek-V3.2), for "
+             "SparseMask.key_lists: int32 [B, 1, Lq, min(top_k, Lk)], where -1 marks an unused entry. query "
+             "[B, H, Lq, D], key [B, 1, Lk, D], weights [B, H, Lq].");
   module.def("prefix_lm", masks::prefix_lm, nb::arg("prefix"), nb::arg("queries"), nb::arg("keys"),
              "All queries see the keys before `prefix`; the other keys are causal.");
   module.def(
@@ -192,6 +224,12 @@ void define_masks(nb::module_& module) {
       .def_static("columns", columns, nb::arg("intervals"), nb::arg("queries"),
                   "intervals [Lk, 1, 2 or 4]: key j is forbidden to rows from the given number on, or "
                   "between two numbers.")
+      .def_static(
+          "key_lists", key_lists, nb::arg("indices"), nb::arg("keys"), nb::arg("counts").none() = nb::none(),
+          nb::kw_only(), nb::arg("gather") = "automatic",
+          "indices [Lq, n], optionally after [B, H] or [H]: row i may see the first counts[i] keys of "
+          "its list. Without counts [.., Lq], -1 marks an unused entry. gather: whether a call gathers "
+          "the listed keys ('automatic', 'never' or 'always').")
       .def_static("flash", flash, nb::arg("startend_row_indices"), nb::kw_only(), nb::arg("causal"),
                   nb::arg("queries"), "FlashMask's startend_row_indices [B, H, Lk, 1, 2 or 4].")
       .def_static(

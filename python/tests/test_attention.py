@@ -430,3 +430,38 @@ def test_a_score_expression_is_the_bias_that_it_adds():
     assert repr(mod) == "ScoreMod('s - slope[h] * abs(i - j)')"
     with pytest.raises(ValueError, match="unknown name 'k' at column 5"):
         heed.ScoreMod.expression("s + k")
+
+
+def test_lists_of_keys_are_a_mask():
+    rng = np.random.default_rng(8)
+    q, k, v = (rng.standard_normal((2, h, 60, 16), dtype=np.float32) for h in (4, 2, 2))
+    lists = np.stack([[rng.permutation(60)[:9] for _ in range(60)] for _ in range(4)]).reshape(2, 2, 60, 9)
+    counts = rng.integers(0, 10, (2, 2, 60))
+    padded = np.where(np.arange(9) < counts[..., None], lists, -1).astype(np.int32)
+    dense = np.zeros((2, 2, 60, 60), bool)
+    for at in np.ndindex(2, 2, 60):
+        dense[at][lists[at][: counts[at]]] = True
+    expected = heed.attention(q, k, v, mask=dense.repeat(2, 1), causal=True)
+    for mask in (heed.SparseMask.key_lists(lists, 60, counts), heed.SparseMask.key_lists(padded, 60)):
+        assert (mask.dense() == dense).all()
+        assert (heed.attention(q, k, v, mask=mask, causal=True) == expected).all()
+    gathered = heed.SparseMask.key_lists(padded, 60, gather="always")
+    np.testing.assert_allclose(heed.attention(q, k, v, mask=gathered, causal=True), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="^indices lists key 3 twice at \\[1\\]; each key at most once is expected$"):
+        heed.SparseMask.key_lists([[0, 1], [3, 3]], 4)
+    with pytest.raises(ValueError, match="^gather is 'often'; 'automatic', 'never' or 'always' is expected$"):
+        heed.SparseMask.key_lists([[0, 1]], 4, gather="often")
+
+
+def test_the_lightning_indexer_chooses_the_best_keys():
+    rng = np.random.default_rng(9)
+    q = rng.integers(-3, 4, (2, 5, 30, 8)).astype(np.float32)  # whole numbers: exact, with ties
+    k = rng.integers(-3, 4, (2, 1, 40, 8)).astype(np.float32)
+    weights = rng.integers(-2, 4, (2, 5, 30)).astype(np.float32)
+    scores = np.einsum("bhi,bhij->bij", weights, np.maximum(np.einsum("bhid,bkjd->bhij", q, k), 0))
+    lists = heed.masks.lightning_indexer(q, k, weights, 12, query_offset=10)
+    assert lists.dtype == np.int32 and lists.shape == (2, 1, 30, 12)
+    for b, i in np.ndindex(2, 30):
+        seen = scores[b, i, : i + 11]
+        best = np.sort(np.argsort(-seen, kind="stable")[:12])
+        assert (lists[b, 0, i] == np.pad(best, (0, 12 - len(best)), constant_values=-1)).all()

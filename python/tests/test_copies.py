@@ -131,6 +131,7 @@ OBJECTS = {
     "SparseMask bigbird": lambda: heed.masks.bigbird(4, 1, 1, 1, 3, 18, 22),
     "SparseMask rows": lambda: heed.SparseMask.rows(RNG.integers(0, 9, (2, 3, 5, 2, 2)), 8),
     "SparseMask columns": lambda: heed.SparseMask.columns(RNG.integers(0, 5, (2, 8, 4)), 5),
+    "SparseMask key lists": lambda: heed.SparseMask.key_lists([[3, -1, 0], [-1, -1, -1], [4, 2, 1]], 5),
     "SparseMask flash": lambda: heed.SparseMask.flash(RNG.integers(0, 6, (1, 2, 5, 1)), causal=True, queries=5),
     "SparseMask blocks": block_mask,
     "SparseMask expression": lambda: heed.SparseMask.expression(

@@ -58,6 +58,14 @@ struct BlockMaskView {
   std::int64_t key_block = 128;
 };
 
+/// Whether a call copies the keys of lists together instead of visiting all keys. It then sums a row in the
+/// order of its list, and agrees with the equal boolean mask up to rounding (docs/forms.md).
+enum class Gather : std::int64_t {
+  automatic,  ///< if there are 8192 keys or more, and room in a list for an eighth of them at most
+  never,      ///< a call has the bits of the equal boolean mask
+  always,     ///< in every call that can (docs/forms.md)
+};
+
 /// An immutable set of allowed (batch entry, head, query, key). Copies share memory. A batch size or head
 /// count of 1 serves all. The head count may divide the query's, like key heads.
 class HEED_API SparseMask {
@@ -73,6 +81,13 @@ class HEED_API SparseMask {
   /// [H]; i64 or i32. n = 1: begin, with query_length as the end; n = 2: begin, end; n = 4: two intervals. 0
   /// <= begin, end <= query_length < 2^31.
   [[nodiscard]] static SparseMask column_intervals(const TensorView& intervals, std::int64_t query_length);
+  /// Row i may see the keys of its list, in any order and each at most once. `indices` is [Lq, n], optionally
+  /// with leading axes [B, H] or [H], and `counts` has the same axes without the last; i64 or i32. The list
+  /// is the first counts[i] entries; the others are not read. Without `counts`, -1 marks an unused entry. Lk
+  /// < 2^31.
+  [[nodiscard]] static SparseMask key_lists(const TensorView& indices, std::int64_t key_length,
+                                            const std::optional<TensorView>& counts = {},
+                                            Gather gather = Gather::automatic);
   /// The union of the slices.
   [[nodiscard]] static SparseMask slices(std::span<const MaskSlice> slices, std::int64_t query_length,
                                          std::int64_t key_length);

@@ -187,7 +187,7 @@ void CacheCall::read_tree(const CacheQuery& which) {
   drafts = std::make_unique<detail::DraftMask>(
       detail::MaskShape{problem.batch, 1, problem.query_length, problem.key_length}, std::move(trees),
       tree_of(which, rows));
-  problem.sparse_masks.push_back({drafts.get(),
+  problem.sparse_masks.push_back({static_cast<const detail::MaskPart*>(drafts.get()),
                                   [](const void* one, const detail::MaskTile& tile) {
                                     return static_cast<const detail::MaskPart*>(one)->coverage(tile);
                                   },

@@ -1,11 +1,13 @@
 // The C functions that make masks and score modifiers.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
+#include "heed/attention/lightning_indexer.hpp"
 
 namespace {
 
@@ -54,6 +56,27 @@ heed_status heed_mask_column_intervals(const heed_tensor* intervals, std::int64_
                                        heed_mask** mask) {
   return make_mask(
       mask, [&] { return SparseMask::column_intervals(view_of("intervals", intervals), query_length); });
+}
+
+heed_status heed_mask_key_lists(const heed_tensor* indices, const heed_tensor* counts,
+                                std::int64_t key_length, std::int32_t gather, heed_mask** mask) {
+  return make_mask(mask, [&] {
+    std::optional<TensorView> given;
+    if (counts != nullptr) given = view_of("counts", counts);
+    return SparseMask::key_lists(view_of("indices", indices), key_length, given,
+                                 static_cast<heed::Gather>(gather));
+  });
+}
+
+heed_status heed_lightning_indexer(const heed_tensor* query, const heed_tensor* key,
+                                   const heed_tensor* weights, std::int64_t top_k, std::int32_t causal,
+                                   std::int64_t query_offset, std::int32_t threads,
+                                   const heed_tensor* indices) {
+  return guarded([&] {
+    if (causal != 0 && causal != 1) refuse("causal is ", causal, "; 0 or 1 is expected");
+    heed::lightning_indexer_into(view_of("query", query), view_of("key", key), view_of("weights", weights),
+                                 {top_k, causal == 1, query_offset, threads}, view_of("indices", indices));
+  });
 }
 
 heed_status heed_mask_slices(const heed_mask_slice* slices, std::size_t count, std::int64_t query_length,

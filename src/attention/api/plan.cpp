@@ -14,7 +14,7 @@ AttentionPlan plan_attention(const TensorView& query, const TensorView& key, con
   return detail::with_memory_errors([&] {
     detail::Problem problem = detail::check_call(query, key, value, options);
     const std::size_t bytes = detail::expect_results(problem, options);
-    AttentionPlan plan = detail::in_words(problem, detail::ExecutionPlan(problem, options.kernel));
+    AttentionPlan plan = detail::in_words(problem, options.kernel);
     plan.result_bytes = bytes;
     detail::recycle(problem);
     return plan;

@@ -1,8 +1,15 @@
 #include "attention/execute/run.hpp"
 
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
 #include "attention/execute/backward.hpp"
 #include "attention/execute/forward.hpp"
+#include "attention/plan/gathered_keys.hpp"
 #include "attention/reference/reference.hpp"
+#include "core/index.hpp"
+#include "heed/parallel.hpp"
 
 namespace heed::detail {
 
@@ -17,7 +24,34 @@ AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan) {
   return {plan.kernel, plan.isa, done.threads, done.recomputed_rows};
 }
 
+namespace {
+
+// Threads take pieces; fewer pieces than threads are computed one after the other, each by all threads.
+AttentionRun run_gathered(const GatherPlan& plan, Kernel wanted) {
+  const auto pieces = static_cast<std::int64_t>(plan.pieces.size());
+  const bool together = pieces >= plan.call.threads;
+  AttentionRun all{Kernel::fused, fused_isa()};
+  std::mutex lock;
+  std::int64_t done = 0;
+  parallel_for(pieces, together ? plan.call.threads : 1, [&](std::int64_t n, int) {
+    const GatheredPiece call(plan, plan.pieces[index(n)], together ? 1 : plan.call.threads);
+    const AttentionRun run = detail::run(call.problem(), ExecutionPlan(call.problem(), wanted));
+    call.place_top_keys();
+    const std::lock_guard guard(lock);
+    all.threads = std::max(all.threads, run.threads);
+    all.recomputed_rows += run.recomputed_rows;
+    if (plan.call.progress)
+      plan.call.progress("forward", static_cast<double>(++done) / static_cast<double>(pieces));
+  });
+  if (together) all.threads = plan.call.threads;
+  return all;
+}
+
+}  // namespace
+
 AttentionRun run(const Problem& problem, Kernel wanted) {
+  if (const std::optional<GatherPlan> gathers = plan_gather(problem, wanted))
+    return run_gathered(*gathers, wanted);
   return run(problem, ExecutionPlan(problem, wanted));
 }
 

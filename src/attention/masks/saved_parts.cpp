@@ -7,6 +7,7 @@
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/expression.hpp"
 #include "attention/masks/interval_lists.hpp"
+#include "attention/masks/key_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
 #include "attention/masks/saved_mask.hpp"
 #include "attention/masks/whole_numbers.hpp"
@@ -53,7 +54,7 @@ SparseMask restored_rows(SavedViews tensors) {
                         sizes[2]);
 }
 
-void check_saved_blocks(bool holds, const char* what) {
+void check_saved(bool holds, const char* what) {
   if (!holds) refuse(what, " of the saved mask does not match its sizes; tensors of one mask are expected");
 }
 
@@ -69,22 +70,22 @@ SparseMask restored_blocks(SavedViews tensors) {
                                   bits = saved_numbers(tensors, "bits");
   std::int64_t lists = 0, words = 0, all = 0;
   const auto count = static_cast<std::int64_t>(column.size());
-  check_saved_blocks(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
-                         !__builtin_mul_overflow(lists, rows, &lists) &&
-                         static_cast<std::int64_t>(first.size()) - 1 == lists,
-                     "first");
-  check_saved_blocks(
-      first.front() == 0 && first.back() == count && std::is_sorted(first.begin(), first.end()), "first");
-  check_saved_blocks(!__builtin_mul_overflow(query_block, ceil_of(key_block, 64), &words) &&
-                         !__builtin_mul_overflow(words, count, &all) &&
-                         static_cast<std::int64_t>(bits.size()) == all,
-                     "bits");
+  check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
+                  !__builtin_mul_overflow(lists, rows, &lists) &&
+                  static_cast<std::int64_t>(first.size()) - 1 == lists,
+              "first");
+  check_saved(first.front() == 0 && first.back() == count && std::is_sorted(first.begin(), first.end()),
+              "first");
+  check_saved(!__builtin_mul_overflow(query_block, ceil_of(key_block, 64), &words) &&
+                  !__builtin_mul_overflow(words, count, &all) &&
+                  static_cast<std::int64_t>(bits.size()) == all,
+              "bits");
   std::vector<PartialBlock> blocks;
   for (std::int64_t n = 0; n < count; ++n) blocks.push_back({column[static_cast<std::size_t>(n)], n * words});
   for (std::size_t list = 0; list + 1 < first.size(); ++list)
     for (std::int64_t n = first[list]; n < first[list + 1]; ++n) {
       const auto at = static_cast<std::size_t>(n);
-      check_saved_blocks(
+      check_saved(
           column[at] >= 0 && column[at] < columns && (n == first[list] || column[at - 1] < column[at]),
           "columns");
     }
@@ -93,6 +94,31 @@ SparseMask restored_blocks(SavedViews tensors) {
   return SparseMask(std::make_shared<PartialBlocks>(shape, query_block, key_block,
                                                     std::vector<std::size_t>(first.begin(), first.end()),
                                                     std::move(blocks), std::move(packed)));
+}
+
+SparseMask restored_key_lists(SavedViews tensors) {
+  const std::vector<std::int64_t> sizes = saved_sizes(tensors, {1, 1, 0, 0, 0, 0});
+  const MaskShape shape{sizes[0], sizes[1], sizes[2], sizes[3]};
+  std::vector<std::int64_t> first = saved_numbers(tensors, "first");
+  const std::vector<std::int64_t> listed = saved_numbers(tensors, "keys");
+  std::int64_t lists = 0;
+  check_saved(sizes[5] <= static_cast<std::int64_t>(Gather::always), "sizes");
+  check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
+                  !__builtin_mul_overflow(lists, shape.query_length, &lists) &&
+                  static_cast<std::int64_t>(first.size()) - 1 == lists && first.front() == 0 &&
+                  first.back() == static_cast<std::int64_t>(listed.size()) &&
+                  std::is_sorted(first.begin(), first.end()),
+              "first");
+  for (std::size_t list = 0; list + 1 < first.size(); ++list)
+    for (std::int64_t n = first[list]; n < first[list + 1]; ++n) {
+      const auto at = static_cast<std::size_t>(n);
+      check_saved(n - first[list] < sizes[4] && listed[at] >= 0 && listed[at] < shape.key_length &&
+                      listed[at] <= INT32_MAX && (n == first[list] || listed[at - 1] < listed[at]),
+                  "keys");
+    }
+  return SparseMask(std::make_shared<KeyLists>(shape, sizes[4], static_cast<Gather>(sizes[5]),
+                                               std::move(first),
+                                               std::vector<std::int32_t>(listed.begin(), listed.end())));
 }
 
 SparseMask restored_expression(std::string_view text, SavedViews tensors) {
@@ -147,6 +173,17 @@ SavedPart ColumnIntervals::saved() const {
   return part;
 }
 
+SavedPart KeyLists::saved() const {
+  const std::int64_t sizes[] = {shape().batch,      shape().heads, shape().query_length,
+                                shape().key_length, width_,        static_cast<std::int64_t>(gather_)};
+  SavedPart part{"key_lists", "", {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  part.tensors.emplace_back("first", numbers_tensor(first_));
+  part.tensors.emplace_back(
+      "keys", Tensor::from(std::span<const std::int32_t>(keys_), {static_cast<std::int64_t>(keys_.size())}));
+  return part;
+}
+
 SavedPart PartialBlocks::saved() const {
   const std::int64_t sizes[] = {shape().batch,      shape().heads, shape().query_length,
                                 shape().key_length, query_block_,  key_block_};
@@ -177,9 +214,11 @@ SparseMask restored_part(std::string_view form, std::string_view text, SavedView
   if (form == "rows") return restored_rows(tensors);
   if (form == "columns")
     return SparseMask::column_intervals(saved_view(tensors, "intervals"), saved_sizes(tensors, {0}).front());
+  if (form == "key_lists") return restored_key_lists(tensors);
   if (form == "blocks") return restored_blocks(tensors);
   if (form == "expression") return restored_expression(text, tensors);
-  refuse("the saved mask has the form '", form, "'; rows, columns, blocks or expression is expected");
+  refuse("the saved mask has the form '", form,
+         "'; rows, columns, key_lists, blocks or expression is expected");
 }
 
 }  // namespace heed::detail

@@ -5,6 +5,7 @@
 
 #include "attention/isa/dispatch.hpp"
 #include "attention/plan/backward_tasks.hpp"
+#include "attention/plan/gathered_keys.hpp"
 #include "attention/plan/tasks.hpp"
 #include "core/message.hpp"
 #include "heed/attention/targets.hpp"
@@ -188,6 +189,22 @@ AttentionPlan in_words(const Problem& p, const ExecutionPlan& plan) {
       words.passes.back().because +=
           " The masked mass compares the sums of the rows with and without the masks.";
     }
+  return words;
+}
+
+AttentionPlan in_words(const Problem& p, Kernel wanted) {
+  const std::optional<GatherPlan> gathers = plan_gather(p, wanted);
+  if (!gathers) return in_words(p, ExecutionPlan(p, wanted));
+  const GatheredPiece piece(*gathers, gathers->pieces[0], p.threads);
+  AttentionPlan words = in_words(piece.problem(), ExecutionPlan(piece.problem(), wanted));
+  words.multiply_adds = static_cast<double>(p.batch * p.heads * p.query_length) *
+                        static_cast<double>(gathers->lists.width() * (p.head_dim + p.value_dim));
+  for (PlannedPass& pass : words.passes)
+    pass.because = said("Lists have room for ", gathers->lists.width(), " of ", p.key_length,
+                        " keys, so the keys of each list are gathered, ",
+                        gathers->pieces[0].row_end - gathers->pieces[0].row_begin,
+                        " rows at a time. This is the first of ", gathers->pieces.size(),
+                        gathers->pieces.size() == 1 ? " piece. " : " pieces. ", pass.because);
   return words;
 }
 

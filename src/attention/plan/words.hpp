@@ -8,6 +8,8 @@
 namespace heed::detail {
 
 AttentionPlan in_words(const Problem& problem, const ExecutionPlan& plan);
+/// Plans a forward call in words, whether it gathers keys or not.
+AttentionPlan in_words(const Problem& problem, Kernel wanted);
 AttentionPlan in_words(const BackwardProblem& problem, const BackwardPlan& plan);
 
 }  // namespace heed::detail

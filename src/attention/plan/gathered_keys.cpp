@@ -1,0 +1,192 @@
+#include "attention/plan/gathered_keys.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "attention/plan/execution_plan.hpp"
+#include "attention/problem/elements.hpp"
+#include "attention/problem/score_rules.hpp"
+#include "core/index.hpp"
+
+namespace heed::detail {
+namespace {
+
+// By default, fewer keys than this go by the mask: that costs little, and keeps the bits of other masks.
+constexpr std::int64_t kManyKeys = 8192;
+// A gathered key costs more than a visited one, and most where few heads share it.
+constexpr std::int64_t kLeastShare = 8;
+// List entries of a piece, which bound its memory.
+constexpr std::int64_t kPieceEntries = std::int64_t{1} << 16;
+
+const KeyLists* key_lists_of(const MaskSource& source) {
+  return dynamic_cast<const KeyLists*>(static_cast<const MaskPart*>(source.part));
+}
+
+bool is_worth_it(const KeyLists& lists) {
+  if (lists.gather() == Gather::always) return true;
+  return lists.gather() == Gather::automatic && lists.shape().key_length >= kManyKeys &&
+         lists.width() <= lists.shape().key_length / kLeastShare;
+}
+
+// Gathered rows know keys by their place in a list. So they take no results and no operands of the square.
+// A new rule must be forbidden here or handed on by bind().
+static_assert(sizeof(ScoreRules) == 280);
+bool fits(const Problem& p) {
+  return !p.weights && !p.scores && !p.received && !p.received_last && !p.map && !p.masked_mass && !p.bias &&
+         !p.score_mod && p.dropout.probability == 0;
+}
+
+// The query heads that share all masks. Heads of several key heads belong together only as a whole.
+std::int64_t heads_together(const Problem& p) {
+  std::int64_t heads = p.mask && p.mask.stride[1] != 0 ? 1 : p.heads;
+  for (const MaskSource& mask : p.sparse_masks)
+    heads = std::gcd(heads, std::gcd(mask.heads_each, mask.place.head_begin));
+  const std::int64_t group = p.heads / p.kv_heads;
+  return heads % group == 0 ? heads : std::gcd(heads, group);
+}
+
+template <class Place>
+Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
+  using Byte =
+      std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(place.data)>>, const char, char>;
+  if (place)
+    place.data = static_cast<Byte*>(place.data) +
+                 offset_in(place, a, b, c) * static_cast<std::int64_t>(size_of(place.dtype));
+  return place;
+}
+
+}  // namespace
+
+std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
+  if (p.sparse_masks.empty() || wanted == Kernel::reference || !fused_supports(p) || !fits(p)) return {};
+  if (p.batch * p.heads * p.query_length == 0) return {};
+  const auto source = std::find_if(p.sparse_masks.begin(), p.sparse_masks.end(),
+                                   [](const MaskSource& one) { return key_lists_of(one) != nullptr; });
+  if (source == p.sparse_masks.end()) return {};
+  const KeyLists& lists = *key_lists_of(*source);
+  const std::int64_t heads = heads_together(p);
+  const bool has_codes = p.cache != nullptr && p.cache->codes.format != RowFormat::floats;
+  if (!is_worth_it(lists) || (has_codes && heads < p.heads)) return {};
+
+  GatherPlan plan{p, *source, lists, heads, {}};
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, kPieceEntries / std::max<std::int64_t>(1, lists.width()));
+  for (const Segment& s : p.segments)
+    for (std::int64_t h = 0; h < p.heads; h += heads)
+      for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
+        plan.pieces.push_back({&s, h, row, std::min(s.query_end, row + rows)});
+  return plan;
+}
+
+GatheredPiece::GatheredPiece(const GatherPlan& plan, const GatheredRows& piece, int threads) {
+  gather(plan, piece);
+  bind(plan, piece);
+  problem_.threads = threads;
+}
+
+void GatheredPiece::gather(const GatherPlan& plan, const GatheredRows& piece) {
+  const Problem& p = plan.call;
+  const Segment& s = *piece.segment;
+  const CachedSequence* cached = p.cache != nullptr ? p.cache->sequences + s.sequence : nullptr;
+  const PartPlace& place = plan.source.place;
+  const auto is_allowed_by_others = [&](std::int64_t i, std::int64_t j) {
+    if (p.mask && read(p.mask, s.batch, piece.head, i, j) == 0) return false;
+    std::uint8_t visible = 1;
+    for (const MaskSource& mask : p.sparse_masks)
+      if (&mask != &plan.source) mask.restrict_row(s.batch, piece.head, i, j, j + 1, &visible);
+    return visible != 0;
+  };
+  const bool has_others = p.mask || p.sparse_masks.size() > 1;
+  for (std::int64_t i = piece.row_begin; i < piece.row_end; ++i) {
+    const KeyRange seen = visible_keys(p, i - s.query_begin + s.offset, s.keys());
+    for (const std::int32_t j :
+         plan.lists.keys_of((s.batch + place.batch_begin) * plan.source.batch_step,
+                            (piece.head + place.head_begin) / plan.source.heads_each, place.row(i),
+                            s.key_begin + seen.begin, s.key_begin + seen.end)) {
+      if (has_others && !is_allowed_by_others(i, j)) continue;
+      const std::int64_t key = j - s.key_begin;
+      keys_.push_back(j);
+      positions_.push_back(s.keys().of(key));
+      if (cached == nullptr)
+        numbers_.push_back(j);
+      else
+        numbers_.push_back(cached->rows != nullptr ? cached->rows[key]
+                                                   : static_cast<std::int32_t>(cached->first_row + key));
+    }
+    first_.push_back(static_cast<std::int64_t>(keys_.size()));
+  }
+}
+
+void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
+  const Problem& p = plan.call;
+  const Segment& s = *piece.segment;
+  const std::int64_t rows = piece.row_end - piece.row_begin, group = p.heads / p.kv_heads;
+  static_cast<ProblemShape&>(problem_) = p;
+  problem_.batch = 1;
+  problem_.heads = plan.heads;
+  problem_.kv_heads = std::max<std::int64_t>(1, plan.heads / group);
+  problem_.query_length = rows;
+  problem_.key_length = first_.back();
+  problem_.whole = {1, plan.heads, problem_.kv_heads, rows, rows, 1};
+  problem_.scale = p.scale;
+  problem_.softcap = p.softcap;
+  problem_.alibi_slopes = moved(p.alibi_slopes, s.batch, piece.head);
+  problem_.sinks = moved(p.sinks, 0, piece.head);
+  static_cast<ResultOutputs&>(problem_) = p;
+  for (Output* to : {&problem_.output, &problem_.lse, &problem_.max_score, &problem_.entropy,
+                     &problem_.distance, &problem_.top_k_index, &problem_.top_k_weight})
+    *to = moved(*to, s.batch, piece.head, piece.row_begin);
+  problem_.query = moved(p.query, s.batch, piece.head, piece.row_begin);
+  const std::int64_t batch = p.cache == nullptr ? s.batch : 0;
+  problem_.key = moved(p.key, batch, piece.head / group);
+  problem_.value = moved(p.value, batch, piece.head / group);
+  if (problem_.key.stride[3] != 1 || problem_.value.stride[3] != 1) copy_rows();
+
+  for (std::int64_t n = 0; n < rows; ++n) {
+    const std::int64_t begin = first_[index(n)], end = first_[index(n) + 1];
+    CachedSequence sequence = p.cache != nullptr ? p.cache->sequences[s.sequence] : CachedSequence{};
+    sequence.rows = numbers_.data() + begin;
+    sequence.positions = positions_.data() + begin;
+    sequences_.push_back(sequence);
+    problem_.segments.push_back(
+        {0, n, n + 1, begin, end, piece.row_begin + n - s.query_begin + s.offset, n, sequence.positions, 0});
+  }
+  rows_ = {sequences_.data(), problem_.kv_heads, p.cache != nullptr ? p.cache->codes : RowCodes{}};
+  problem_.cache = &rows_;
+}
+
+// Rows of a cache have elements side by side. So rows whose elements are apart are copied.
+void GatheredPiece::copy_rows() {
+  const auto rows = static_cast<std::int64_t>(keys_.size());
+  const auto copied = [&](Operand from, std::int64_t width, Tensor& to) {
+    to = Tensor({problem_.kv_heads, rows, width}, from.dtype);
+    const std::size_t size = size_of(from.dtype);
+    auto* at = static_cast<char*>(to.mutable_view().data());
+    for (std::int64_t h = 0; h < problem_.kv_heads; ++h)
+      for (const std::int32_t key : keys_)
+        for (std::int64_t c = 0; c < width; ++c, at += size)
+          std::memcpy(at,
+                      static_cast<const char*>(from.data) +
+                          offset_in(from, 0, h, key, c) * static_cast<std::int64_t>(size),
+                      size);
+    return Operand{to.view().data(), from.dtype, {0, rows * width, width, 1}};
+  };
+  problem_.key = copied(problem_.key, problem_.head_dim, key_copy_);
+  problem_.value = copied(problem_.value, problem_.value_dim, value_copy_);
+  std::iota(numbers_.begin(), numbers_.end(), 0);
+}
+
+void GatheredPiece::place_top_keys() const {
+  const Output& to = problem_.top_k_index;
+  if (!to) return;
+  for (std::int64_t h = 0; h < problem_.heads; ++h)
+    for (std::int64_t i = 0; i < problem_.query_length; ++i)
+      for (std::int64_t k = 0; k < problem_.top_k; ++k) {
+        std::int64_t& key = static_cast<std::int64_t*>(to.data)[offset_in(to, 0, h, i, k)];
+        if (key >= 0) key = keys_[index(key)];
+      }
+}
+
+}  // namespace heed::detail
