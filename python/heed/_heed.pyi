@@ -13,7 +13,7 @@ __version__: str
 Align = Literal["top-left", "bottom-right"]
 NeedName = Literal["lse", "max_score", "entropy", "distance", "masked_mass", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
-GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
+GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks", "ddecay"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]
 
@@ -101,6 +101,7 @@ class AttentionOptions(TypedDict, total=False):
     softcap: float | None
     score_mod: ScoreMod | None
     alibi: Any
+    decay: Any
     sinks: Any
     kv_lengths: Any
     cu_seqlens: Any
@@ -291,6 +292,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     cu_seqlens: Any = None,
     align: Literal["bottom-right"] | None = None,
@@ -326,6 +328,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     cu_seqlens: Any = None,
     align: Literal["bottom-right"] | None = None,
@@ -358,6 +361,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -391,6 +395,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -424,6 +429,8 @@ class AttentionGradients(Generic[Array]):
     @property
     def dsinks(self) -> Array: ...
     @property
+    def ddecay(self) -> Array: ...
+    @property
     def kernel(self) -> str: ...
     @property
     def isa(self) -> str: ...
@@ -452,6 +459,7 @@ def attention_backward(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -483,6 +491,7 @@ def attention_backward_into(
     grad_v: Any,
     grad_bias: Any,
     grad_sinks: Any,
+    grad_decay: Any,
     options: object,
 ) -> None:
     """Writes the gradients into the arrays grad_…; None skips one."""

@@ -6,6 +6,7 @@
 
 #include "attention/execute/backward.hpp"
 #include "attention/execute/forward.hpp"
+#include "attention/plan/decay_skips.hpp"
 #include "attention/plan/gathered_keys.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
@@ -52,11 +53,19 @@ AttentionRun run_gathered(const GatherPlan& plan, Kernel wanted) {
 AttentionRun run(const Problem& problem, Kernel wanted) {
   if (const std::optional<GatherPlan> gathers = plan_gather(problem, wanted))
     return run_gathered(*gathers, wanted);
-  return run(problem, ExecutionPlan(problem, wanted));
+  const DecaySkips skips(problem, wanted);
+  if (!skips) return run(problem, ExecutionPlan(problem, wanted));
+  Problem shorter = problem;
+  shorter.sparse_masks.push_back(skips.mask());
+  return run(shorter, ExecutionPlan(shorter, wanted));
 }
 
 AttentionRun run(const BackwardProblem& problem, Kernel wanted) {
-  return run(problem, BackwardPlan(problem, wanted));
+  const DecaySkips skips(problem, wanted);
+  if (!skips) return run(problem, BackwardPlan(problem, wanted));
+  BackwardProblem shorter = problem;
+  shorter.forward.sparse_masks.push_back(skips.mask());
+  return run(shorter, BackwardPlan(shorter, wanted));
 }
 
 }  // namespace heed::detail

@@ -32,10 +32,10 @@ bool is_worth_it(const KeyLists& lists) {
 
 // Gathered rows know keys by their place in a list. So they take no results and no operands of the square.
 // A new rule must be forbidden here or handed on by bind().
-static_assert(sizeof(ScoreRules) == 280);
+static_assert(sizeof(ScoreRules) == 336);
 bool fits(const Problem& p) {
   return !p.weights && !p.scores && !p.received && !p.received_last && !p.map && !p.masked_mass && !p.bias &&
-         !p.score_mod && p.dropout.probability == 0;
+         !p.score_mod && !p.decay && p.dropout.probability == 0;
 }
 
 // The query heads that share all masks. Heads of several key heads belong together only as a whole.
