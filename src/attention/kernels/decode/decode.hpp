@@ -74,7 +74,7 @@ void add_decode_values(const TaskState& state, const DecodeBlock& block, std::in
     add_rows_of_values(state, PairRows{state.kv.values, first}, block, at, count, weights);
   } else if constexpr (kCodes == RowFormat::floats) {
     add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, at, count, weights);
-  } else if (are_codes(state, first, count)) {
+  } else if (are_codes(state, first, count) && !state.kv.codes->codes.values_in_keys) {
     add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, at, count, weights);
   } else {
     add_rows_of_values(state, mixed_rows(state, false, first, count), block, at, count, weights);
@@ -175,7 +175,7 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   float* weights = decode_weights(state, c);
   follow_shifts(state, kv_block, step.shifts[c], weights);
   if constexpr (kHasByteDots && kCodes == RowFormat::int4)
-    if (multiplies_digits(state)) {
+    if (multiplies_digits(state) && !state.kv.codes->codes.values_in_keys) {
       add_values_by_digits(state, step.block, c * kKvBlock, kv_block, weights);
       return add_partial(state);
     }

@@ -128,7 +128,7 @@ inline void widen_scales(const std::uint16_t* from, std::int64_t n, float* to) {
 inline CodedRows coded_rows_of(const TaskContext& state, bool are_keys) {
   const KvSource& kv = state.kv;
   return {*kv.codes, kv.codes->sequences[state.task.sequence], are_keys ? kv.keys : kv.values,
-          state.task.head_begin / state.call.group, are_keys};
+          state.task.head_begin / state.call.group, are_keys || kv.codes->codes.values_in_keys};
 }
 
 /// Whether keys [first, first + count) are all codes, which the decode kernel reads directly. The last rows
@@ -163,7 +163,7 @@ FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std:
   static_assert(kTileRows <= kLanes && kPanel + kTileRows < kKvBlock);
   const RowCodes& codes = keys.cache.codes;
   const std::int64_t depth = state.w.depth, stride = state.w.padded_depth;
-  const std::int64_t scales = keys.key_scales(keys.position(first), depth);
+  const std::int64_t scales = keys.key_scales(keys.position(first));
   float* to = state.w.cached + (kKvBlock - kTileRows - 1) * stride;
   float* offset = to + kTileRows * stride;
   Vf sums[kLanes];
