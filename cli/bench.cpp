@@ -159,7 +159,9 @@ nlohmann::ordered_json json_of(const BenchCase& what, const Measured& m) {
   const BenchShape& s = what.shape;
   nlohmann::ordered_json cache;  // null
   if (what.cache)
-    cache = {{"format", heed::name_of(what.cache->format)}, {"layout", heed::name_of(what.cache->layout)}};
+    cache = {{"format", heed::name_of(what.cache->format)},
+             {"layout", heed::name_of(what.cache->layout)},
+             {"values_in_keys", what.cache->values_in_keys}};
   return {{"shape", {s.batch, s.heads, s.kv_heads, s.query_length, s.key_length, s.head_dim}},
           {"dtype", heed::name_of(what.dtype)},
           {"cache", cache},
@@ -232,7 +234,8 @@ void add_calls(CLI::App& app, BenchChoice& choice) {
       app, "--cache", "NAMES",
       [&choice](const std::string& text) { choice.caches = parse_bench_caches(text); },
       "read KV caches with these formats (f32, bf16, f16, int8, int4, fp8) and layouts (contiguous, paged, "
-      "ring), separated by commas; sequence b of B, counted from 0, holds Lk (b + 1) / B keys");
+      "ring), separated by commas; values-in-keys stores rows once; sequence b of B, counted from 0, holds "
+      "Lk (b + 1) / B keys");
   add_flag(app, "--causal", choice.causal, "allow keys up to the query's position");
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },

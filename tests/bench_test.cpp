@@ -106,6 +106,18 @@ TEST(Bench, TakesADtypeAndWhatElseACallReturns) {
                                             "map", "weights", "scores"}));
 }
 
+// One head a key head, so that both calls wait for memory.
+TEST(Bench, ReadsRowsOnceIfValuesAreInKeys) {
+  const auto rows =
+      rows_of({"--cache", "f32,paged,values-in-keys", "--shape", "1,2,2,1,70,32", "--threads", "1"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("cache").at("values_in_keys"), true);
+  BenchCase once{{1, 2, 2, 1, 70, 32}, DType::f32, false, {}, 1};
+  once.cache = heed::cli::BenchCache{heed::CacheFormat::f32, heed::CacheLayout::paged, true};
+  EXPECT_EQ(heed::cli::key_value_bytes(once), 70 * 2 * 32 * 4);
+  EXPECT_EQ(to_string(once.cache), "pages of 16, values in keys");
+}
+
 TEST(Bench, ReadsCachesOfEveryFormatAndLayout) {
   const bool all = heed::test::makes_all_calls();
   const auto rows = rows_of({"--cache", all ? "f32,bf16,f16,int8,int4,fp8" : "bf16,int4", "--shape",
@@ -201,7 +213,8 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
        "--shape is '1,12,5,128,128,64'; a number of heads H that is a multiple of Hkv is expected"},
       {{"--shape"}, "--shape needs a value"},
       {{"--cache", "int8,round"},
-       "--cache is 'int8,round'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by "
+       "--cache is 'int8,round'; f32, bf16, f16, int8, int4, fp8, contiguous, paged, ring or values-in-keys, "
+       "separated by "
        "commas, "
        "is expected"},
       {{"--cache", "--dtype", "bf16"},

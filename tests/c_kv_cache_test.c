@@ -298,6 +298,45 @@ static void operations_do_what_they_say(void) {
   heed_kv_cache_free(cache);
 }
 
+/* One row is key and value: the rows of the keys alone are stored, and value is NULL. */
+static void values_may_be_channels_of_the_keys(void) {
+  static rows key, value;
+  static float keys[kKvHeads * 6 * kDim], values[kKvHeads * 6 * kValueDim];
+  const int64_t key_shape[] = {kKvHeads, 6, kDim}, value_shape[] = {kKvHeads, 6, kValueDim};
+  heed_kv_cache_options options;
+  heed_kv_cache_stats stats;
+  heed_kv_cache *cache = NULL, *beside = make_cache(HEED_CACHE_PAGED, HEED_CACHE_F32, 1);
+  heed_tensor tensor;
+  int h, r, c;
+  EXPECT(heed_kv_cache_options_init(&options) == HEED_OK);
+  options.kv_heads = kKvHeads;
+  options.head_dim = kDim;
+  options.value_dim = kValueDim;
+  options.layout = HEED_CACHE_PAGED;
+  options.capacity = 80;
+  options.page_size = 4;
+  options.values_in_keys = 1;
+  EXPECT(heed_kv_cache_create(&options, &cache) == HEED_OK);
+  make_rows(&key, &value, 0, 0, 6);
+  EXPECT(heed_kv_cache_append(cache, &key.tensor, NULL, NULL, NULL, 0) == HEED_OK);
+  EXPECT(heed_kv_cache_get_stats(cache, &stats) == HEED_OK && stats.bytes == 80 * kKvHeads * kDim * 4);
+  EXPECT(heed_tensor_init(&tensor, keys, HEED_F32, 3, key_shape) == HEED_OK);
+  EXPECT(heed_kv_cache_keys(cache, 0, &tensor) == HEED_OK);
+  EXPECT(heed_tensor_init(&tensor, values, HEED_F32, 3, value_shape) == HEED_OK);
+  EXPECT(heed_kv_cache_values(cache, 0, &tensor) == HEED_OK);
+  for (h = 0; h < kKvHeads; ++h)
+    for (r = 0; r < 6; ++r) {
+      for (c = 0; c < kDim; ++c) EXPECT(keys[(h * 6 + r) * kDim + c] == key_of(0, h, r, c));
+      for (c = 0; c < kValueDim; ++c) EXPECT(values[(h * 6 + r) * kValueDim + c] == key_of(0, h, r, c));
+    }
+  EXPECT_FAILURE(
+      heed_kv_cache_append(cache, &key.tensor, &value.tensor, NULL, NULL, 0),
+      "value is given, but the values of this cache are channels of its keys; key alone is expected");
+  EXPECT_FAILURE(heed_kv_cache_append(beside, &key.tensor, NULL, NULL, NULL, 0), "value is NULL");
+  heed_kv_cache_free(cache);
+  heed_kv_cache_free(beside);
+}
+
 static void sums_of_what_rows_received_are_kept(void) {
   static float sums_data[kKvHeads * 4], received_data[kHeads * 4];
   const int64_t received_shape[] = {1, kHeads, 4}, sums_shape[] = {kKvHeads, 4};
@@ -556,6 +595,7 @@ int main(void) {
   decoding_over_every_layout_is_the_formula();
   every_format_keeps_rows_within_its_steps();
   operations_do_what_they_say();
+  values_may_be_channels_of_the_keys();
   sums_of_what_rows_received_are_kept();
   pools_of_others_are_read_and_written_in_place();
   tensors_of_others_are_caches();

@@ -87,8 +87,11 @@ class CacheLife {
         }
       return to;
     };
-    cache.append(packed(rows_.key), packed(rows_.value),
-                 TensorView(offsets.data(), {static_cast<std::int64_t>(offsets.size())}), sequences);
+    const TensorView ends(offsets.data(), {static_cast<std::int64_t>(offsets.size())});
+    if (cache.values_in_keys())
+      cache.append_keys(packed(rows_.key), ends, sequences);
+    else
+      cache.append(packed(rows_.key), packed(rows_.value), ends, sequences);
   }
 
   bool append_some() {
@@ -124,7 +127,10 @@ class CacheLife {
     const Tensor key = Tensor::copy_of(rows_.key.narrow(0, 0, 1).narrow(2, 0, 1));
     const Tensor value = Tensor::copy_of(rows_.value.narrow(0, 0, 1).narrow(2, 0, 1));
     const std::int64_t offsets[] = {0, 1}, which[] = {before};
-    cache.append(key, value, TensorView(offsets, {2}), which);
+    if (cache.values_in_keys())
+      cache.append_keys(key, TensorView(offsets, {2}), which);
+    else
+      cache.append(key, value, TensorView(offsets, {2}), which);
     if (noise_.chance(0.7)) cache.clear(before);
   }
 

@@ -54,6 +54,19 @@ struct CacheCall {
   std::uint64_t histories = 0;  // random seed of the histories
 };
 
+// Makes the values of a third of the calls the first channels of the keys, stored once.
+void draw_values_in_keys(CacheCall& made, std::uint64_t index) {
+  Draw draw(kSeed ^ 0x1a7e, index);
+  if (!draw.chance(0.33)) return;
+  KvCacheOptions& c = made.options;
+  c.values_in_keys = true;
+  c.rotate = false;
+  c.value_dim = draw.chance(0.3) ? c.head_dim : draw.between(1, c.head_dim);
+  if (c.format == CacheFormat::int4) c.value_dim += c.value_dim % 2;
+  made.call.value = made.call.key.narrow(3, 0, c.value_dim);
+  made.rows.value = made.call.value;
+}
+
 CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
   limits.poison = false;
   limits.dtypes = {DType::f32, DType::f32, DType::bf16, DType::f16};
@@ -99,6 +112,7 @@ CacheCall draw_call(std::uint64_t index, heed::test::CallLimits limits) {
     c.sinks = draw.between(0, keys - 1);
     c.window = keys - c.sinks;
   }
+  draw_values_in_keys(made, index);
   return made;
 }
 
@@ -181,7 +195,7 @@ AttentionResult result_of(const AttentionResult& all, std::int64_t b,
 
 struct Outcome {
   heed::test::RowTally tally;
-  std::int64_t as_plain = 0, as_other = 0;
+  std::int64_t as_plain = 0, as_other = 0, in_keys = 0;
 };
 
 // The expected results of batch entry b.
@@ -203,6 +217,10 @@ Expected expected_of(const CacheCall& made, const CacheLife& life, std::int64_t 
                        .reshaped({1, made.options.kv_heads, keys, made.options.head_dim});
     expected.value = std::move(life.cache.values(sequence))
                          .reshaped({1, made.options.kv_heads, keys, made.options.value_dim});
+    if (life.cache.values_in_keys()) {
+      EXPECT_TRUE(
+          heed::test::same_bits(expected.value, expected.key.view().narrow(3, 0, made.options.value_dim)));
+    }
   } else {
     const DType dtype = dtype_of(made.options.format);
     expected.key = Tensor::copy_of(made.call.key.narrow(0, b, 1).narrow(2, 0, keys), dtype);
@@ -218,7 +236,8 @@ Expected expected_of(const CacheCall& made, const CacheLife& life, std::int64_t 
 std::string description_of(const CacheCall& made, const CacheLife& life) {
   return std::string(heed::name_of(made.options.format)) + " " +
          std::string(heed::name_of(life.cache.layout())) + " pages of " +
-         std::to_string(life.cache.page_size()) + (made.gaps ? " with gaps " : " ") + describe(made.call);
+         std::to_string(life.cache.page_size()) + (made.gaps ? " with gaps " : " ") +
+         (life.cache.values_in_keys() ? "values in keys " : "") + describe(made.call);
 }
 
 void compare_with_definitions(const CacheCall& made, const CacheLife& life,
@@ -256,6 +275,7 @@ void compare_with_tensors(const CacheCall& made, const CacheLife& life, const At
   if (options.scores_stage != heed::ScoresStage::bias)
     plain.scores = cached.scores = Tensor();  // they differ beyond the lengths
   ++outcome.as_plain;
+  outcome.in_keys += life.cache.values_in_keys();
   ASSERT_TRUE(heed::test::same_bits(plain, cached)) << description_of(made, life);
 }
 
@@ -307,6 +327,7 @@ TEST(KvCacheCalls, AgreeWithTheDefinitionsWithTensorsAndWithOtherLayoutsBitForBi
     SCOPED_TRACE(target);
     heed::test::expect_tight(outcome.tally, 0.9);
     EXPECT_GT(outcome.as_plain, 0);
+    EXPECT_GT(outcome.in_keys, 0);
     EXPECT_GT(outcome.as_other, 0);
   }
 }

@@ -36,7 +36,10 @@ using heed::test::same_bits;
 constexpr std::uint64_t kSeed = 20261126;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-KvCacheOptions options_of(CacheLayout layout, CacheFormat format) {
+// Whether values are stored beside the keys or are channels of them.
+enum class Values { beside_keys, in_keys };
+
+KvCacheOptions options_of(CacheLayout layout, CacheFormat format, Values values = Values::beside_keys) {
   const bool codes = format == CacheFormat::int8 || format == CacheFormat::int4 || format == CacheFormat::fp8;
   KvCacheOptions options{.sequences = 2,
                          .kv_heads = 2,
@@ -47,7 +50,11 @@ KvCacheOptions options_of(CacheLayout layout, CacheFormat format) {
                          .page_size = 3,
                          .order = heed::PageOrder::nhd,
                          .group = 8,
-                         .rotate = codes};
+                         .rotate = codes && values == Values::beside_keys};
+  if (values == Values::in_keys) {
+    options.value_dim = 6;
+    options.values_in_keys = true;
+  }
   if (layout == CacheLayout::ring) {
     options.sinks = 2;
     options.window = 21;
@@ -59,13 +66,14 @@ KvCacheOptions options_of(CacheLayout layout, CacheFormat format) {
 
 void append(KvCache& cache, std::int64_t sequence, std::int64_t rows, std::uint64_t seed) {
   const std::int64_t offsets[] = {0, rows}, which[] = {sequence};
-  cache.append(normal_tensor({1, 2, rows, 8}, seed, DType::f32),
-               normal_tensor({1, 2, rows, 12}, seed + 1, DType::f32), TensorView(offsets, {2}), which);
+  const Tensor key = normal_tensor({1, 2, rows, 8}, seed, DType::f32);
+  if (cache.values_in_keys()) return cache.append_keys(key, TensorView(offsets, {2}), which);
+  cache.append(key, normal_tensor({1, 2, rows, 12}, seed + 1, DType::f32), TensorView(offsets, {2}), which);
 }
 
 // A cache with sequences of several lengths, gaps, forks, a released sequence and received masses.
-KvCache lived(CacheLayout layout, CacheFormat format) {
-  KvCache cache(options_of(layout, format));
+KvCache lived(CacheLayout layout, CacheFormat format, Values values = Values::beside_keys) {
+  KvCache cache(options_of(layout, format, values));
   append(cache, 0, 29, 1);
   append(cache, 1, 10, 3);
   (void)cache.fork(0);
@@ -114,19 +122,19 @@ Tensor attended(const KvCache& cache, std::int64_t sequence) {
       .output;
 }
 
-class KvCacheCopy : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat>> {};
+class KvCacheCopy : public testing::TestWithParam<std::tuple<CacheLayout, CacheFormat, Values>> {};
 
 TEST_P(KvCacheCopy, ContinuesWithTheSameBitsAndSharesNothing) {
-  const auto [layout, format] = GetParam();
+  const auto [layout, format, values] = GetParam();
   for (const bool by_tensors : {false, true}) {
     SCOPED_TRACE(by_tensors ? "tensors" : "copy");
-    KvCache cache = lived(layout, format);
+    KvCache cache = lived(layout, format, values);
     KvCache copy = by_tensors ? restored(cache) : cache.copy();
     expect_same(cache, copy);
     EXPECT_TRUE(same_bits(attended(cache, 0), attended(copy, 0)));
     EXPECT_THROW((void)attended(copy, 1), heed::Error);  // sequence 1 is released
     go_on(copy);
-    expect_same(lived(layout, format), cache);
+    expect_same(lived(layout, format, values), cache);
     go_on(cache);
     expect_same(cache, copy);
     for (const std::int64_t sequence : {0, 1, 2, 3})
@@ -136,9 +144,9 @@ TEST_P(KvCacheCopy, ContinuesWithTheSameBitsAndSharesNothing) {
 
 // The tails keep the exact rows that truncation restores.
 TEST_P(KvCacheCopy, TruncatesToTheSameBits) {
-  const auto [layout, format] = GetParam();
+  const auto [layout, format, values] = GetParam();
   for (std::int64_t back = 0; back <= 29; back += layout == CacheLayout::ring ? 30 : 1) {
-    KvCache cache(options_of(layout, format));
+    KvCache cache(options_of(layout, format, values));
     append(cache, 0, 29, 1);
     KvCache copy = restored(cache);
     cache.truncate(0, 29 - back);
@@ -153,10 +161,12 @@ INSTANTIATE_TEST_SUITE_P(
     Caches, KvCacheCopy,
     testing::Combine(testing::Values(CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring),
                      testing::Values(CacheFormat::f32, CacheFormat::bf16, CacheFormat::f16, CacheFormat::int8,
-                                     CacheFormat::int4, CacheFormat::fp8)),
+                                     CacheFormat::int4, CacheFormat::fp8),
+                     testing::Values(Values::beside_keys, Values::in_keys)),
     [](const auto& one) {
       return std::string(heed::name_of(std::get<0>(one.param))) + "_" +
-             std::string(heed::name_of(std::get<1>(one.param)));
+             std::string(heed::name_of(std::get<1>(one.param))) +
+             (std::get<2>(one.param) == Values::in_keys ? "_values_in_keys" : "");
     });
 
 TEST(KvCacheCopyOfBorrowed, OwnsItsMemoryAndGrows) {
@@ -228,7 +238,7 @@ TEST(SavedKvCache, RefusesWrongTensorsInOneSentence) {
   };
   EXPECT_EQ(with("key", [](Tensor&) {}), "");
   EXPECT_EQ(message_of({}), "the saved cache lacks 'cache'; a tensor of that name is expected");
-  EXPECT_EQ(number("cache", 0, 2), "the saved cache has version 2; 1 is expected");
+  EXPECT_EQ(number("cache", 0, 3), "the saved cache has version 3; 1 or 2 is expected");
   EXPECT_EQ(number("cache", 1, 6), "format is 6; 0 to 5 is expected");
   EXPECT_EQ(number("cache", 6, 0), "value_dim is 0; 1 to 2147483647 is expected");
   EXPECT_EQ(number("cache", 12, -1), "pages is -1; 0 to 2147483647 is expected");
@@ -294,7 +304,8 @@ TEST(SavedKvCache, DamagedTensorsAreRefusedOrSafe) {
         draw.pick<CacheLayout>({CacheLayout::contiguous, CacheLayout::paged, CacheLayout::ring});
     const auto format = draw.pick<CacheFormat>(
         {CacheFormat::f32, CacheFormat::f16, CacheFormat::int8, CacheFormat::int4, CacheFormat::fp8});
-    NamedTensors tensors = lived(layout, format).tensors();
+    const Values values = draw.chance(0.3) ? Values::in_keys : Values::beside_keys;
+    NamedTensors tensors = lived(layout, format, values).tensors();
     const auto chosen =
         static_cast<std::size_t>(draw.between(0, static_cast<std::int64_t>(tensors.size()) - 1));
     Tensor& tensor = tensors[chosen].second;

@@ -50,7 +50,8 @@ double flops_of(const BenchCase& what) {
 }
 
 double key_value_bytes(const BenchCase& what) {
-  return count_of({2, what.shape.kv_heads, what.shape.head_dim}) * keys_of(what) * element_bytes(what);
+  const std::int64_t tensors = what.cache && what.cache->values_in_keys ? 1 : 2;
+  return count_of({tensors, what.shape.kv_heads, what.shape.head_dim}) * keys_of(what) * element_bytes(what);
 }
 
 bool may_wait_for_memory(const BenchCase& what) {

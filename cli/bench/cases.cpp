@@ -17,6 +17,7 @@ constexpr std::int64_t kMapBins = 64;
 
 constexpr std::string_view kTop = "top";
 constexpr std::string_view kMap = "map";
+constexpr std::string_view kValuesInKeys = "values-in-keys";
 
 std::optional<Need> need_of(std::string_view name) {
   for (const auto& [entry, member] : kResults<int>)
@@ -77,7 +78,7 @@ std::vector<BenchCase> over_caches(const std::vector<BenchCase>& rows, const Ben
   for (BenchCase row : rows)
     for (const CacheLayout layout : caches.layouts)
       for (const CacheFormat format : caches.formats) {
-        row.cache = {format, layout};
+        row.cache = {format, layout, caches.values_in_keys};
         row.dtype = query_dtype(format);
         cases.push_back(row);
       }
@@ -143,12 +144,14 @@ BenchCaches parse_bench_caches(const std::string& text) {
   for (const std::string& name : text.empty() ? std::vector<std::string>{} : split(text, ',')) {
     const auto format = cache_format_named(name);
     const auto layout = cache_layout_named(name);
+    const bool in_keys = name == kValuesInKeys;
+    if (in_keys) caches.values_in_keys = true;
     if (format) caches.formats.push_back(*format);
     if (layout) caches.layouts.push_back(*layout);
-    if (!format && !layout)
-      throw UsageError(
-          "--cache is '" + text +
-          "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged or ring, separated by commas, is expected");
+    if (!format && !layout && !in_keys)
+      throw UsageError("--cache is '" + text +
+                       "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged, ring or values-in-keys, "
+                       "separated by commas, is expected");
   }
   if (caches.formats.empty())
     caches.formats = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::int8, CacheFormat::int4};
@@ -159,8 +162,10 @@ BenchCaches parse_bench_caches(const std::string& text) {
 
 std::string to_string(const std::optional<BenchCache>& cache) {
   if (!cache) return "";
-  return cache->layout == CacheLayout::paged ? "pages of " + std::to_string(KvCacheOptions{}.page_size)
-                                             : std::string(name_of(cache->layout));
+  const std::string layout = cache->layout == CacheLayout::paged
+                                 ? "pages of " + std::to_string(KvCacheOptions{}.page_size)
+                                 : std::string(name_of(cache->layout));
+  return layout + (cache->values_in_keys ? ", values in keys" : "");
 }
 
 std::vector<std::int64_t> key_lengths(const BenchCase& what) {

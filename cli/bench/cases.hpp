@@ -37,6 +37,7 @@ void ask_for(const BenchNeeds& needs, AttentionOptions& options);
 struct BenchCache {
   CacheFormat format = CacheFormat::f32;
   CacheLayout layout = CacheLayout::contiguous;
+  bool values_in_keys = false;
   friend bool operator==(const BenchCache&, const BenchCache&) = default;
 };
 
@@ -44,6 +45,7 @@ struct BenchCache {
 struct BenchCaches {
   std::vector<CacheFormat> formats;
   std::vector<CacheLayout> layouts;
+  bool values_in_keys = false;
 };
 /// Parses a list such as "int8,paged". If it names no format or no layout, the usual ones are filled in.
 /// Throws UsageError for an unknown name.

@@ -45,6 +45,7 @@ KvCacheOptions cache_options(const BenchCase& what, const std::vector<std::int64
   options.head_dim = s.head_dim;
   options.format = what.cache->format;
   options.layout = what.cache->layout;
+  options.values_in_keys = what.cache->values_in_keys;
   if (options.layout == CacheLayout::ring) {
     options.sinks = std::min(kSinks, s.key_length - 1);
     options.window = s.key_length - options.sinks;
@@ -74,7 +75,11 @@ KvCache random_cache(const BenchCase& what, Generator& generator) {
       rows -= here;
     }
     const TensorView rows = chunk.view().narrow(2, 0, offsets.back());
-    cache.append(rows, rows, TensorView(offsets.data(), {s.batch + 1}));
+    const TensorView ends(offsets.data(), {s.batch + 1});
+    if (cache.values_in_keys())
+      cache.append_keys(rows, ends);
+    else
+      cache.append(rows, rows, ends);
   }
   return cache;
 }

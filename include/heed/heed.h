@@ -244,20 +244,22 @@ typedef enum heed_page_order {
 /// Options of a cache; fill with heed_kv_cache_options_init, then change. heed::KvCacheOptions explains each
 /// member.
 typedef struct heed_kv_cache_options {
-  size_t struct_size;  ///< sizeof(heed_kv_cache_options)
-  int64_t sequences;   ///< default 1
-  int64_t kv_heads;    ///< 1 or more
-  int64_t head_dim;    ///< D, 1 or more
-  int64_t value_dim;   ///< Dv; 0: head_dim
-  int32_t format;      ///< a heed_cache_format; default HEED_CACHE_F32
-  int32_t layout;      ///< a heed_cache_layout; default HEED_CACHE_CONTIGUOUS
-  int64_t capacity;    ///< rows per sequence (contiguous) or in all (paged); 0 for a ring
-  int64_t page_size;   ///< rows per page, 1 to 256; default 16
-  int32_t order;       ///< a heed_page_order; default HEED_PAGES_HND
-  int32_t rotate;      ///< 0 or 1; 1 needs a format of codes
-  int64_t sinks;       ///< ring only: number of first rows that stay
-  int64_t window;      ///< ring only: number of last rows that stay, 1 or more
-  int64_t group;       ///< formats of codes only: a power of two from 8 to 256; default 32
+  size_t struct_size;      ///< sizeof(heed_kv_cache_options)
+  int64_t sequences;       ///< default 1
+  int64_t kv_heads;        ///< 1 or more
+  int64_t head_dim;        ///< D, 1 or more
+  int64_t value_dim;       ///< Dv; 0: head_dim
+  int32_t format;          ///< a heed_cache_format; default HEED_CACHE_F32
+  int32_t layout;          ///< a heed_cache_layout; default HEED_CACHE_CONTIGUOUS
+  int64_t capacity;        ///< rows per sequence (contiguous) or in all (paged); 0 for a ring
+  int64_t page_size;       ///< rows per page, 1 to 256; default 16
+  int32_t order;           ///< a heed_page_order; default HEED_PAGES_HND
+  int32_t rotate;          ///< 0 or 1; 1 needs a format of codes
+  int64_t sinks;           ///< ring only: number of first rows that stay
+  int64_t window;          ///< ring only: number of last rows that stay, 1 or more
+  int64_t group;           ///< formats of codes only: a power of two from 8 to 256; default 32
+  int32_t values_in_keys;  ///< 1: values are the first value_dim channels of the keys, stored once
+  int32_t reserved;        ///< 0
 } heed_kv_cache_options;
 
 /// Size of a cache; heed::KvCacheStats explains each member.
@@ -424,7 +426,8 @@ HEED_C_API void heed_kv_cache_free(heed_kv_cache* cache);  ///< NULL is allowed
 
 /// Functions that change a cache complete, or fail and leave it unchanged.
 ///
-/// Appends rows. If `offsets` is NULL: L rows to every sequence, key [B, Hkv, L, D], value [B, Hkv, L, Dv].
+/// Appends rows. If `offsets` is NULL: L rows to every sequence, key [B, Hkv, L, D], value [B, Hkv, L, Dv] or
+/// NULL if the cache has values_in_keys.
 /// Otherwise a ragged batch, key [1, Hkv, T, D]: rows [offsets[b], offsets[b + 1]) go to sequence
 /// sequences[b], or to sequence b if `sequences` is NULL and `count` 0. `offsets` is HEED_I64 or HEED_I32.
 HEED_C_API heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key,

@@ -84,7 +84,7 @@ PageOrder order_named(const std::string& name) {
 HeldCache make(std::int64_t batch, std::int64_t kv_heads, std::int64_t key_dim,
                std::optional<std::int64_t> value_dim, std::int64_t capacity, const std::string& layout,
                std::int64_t page_size, const std::string& page_order, std::int64_t sinks, std::int64_t window,
-               const std::string& format, std::int64_t group, bool rotate) {
+               const std::string& format, std::int64_t group, bool rotate, bool values_in_keys) {
   // Checks arguments whose names differ from the library's.
   check("batch", batch, 0);
   check("key_dim", key_dim, 1);
@@ -103,6 +103,10 @@ HeldCache make(std::int64_t batch, std::int64_t kv_heads, std::int64_t key_dim,
   options.window = window;
   options.group = group;
   options.rotate = rotate;
+  options.values_in_keys = values_in_keys;
+  if (values_in_keys && options.value_dim > key_dim)
+    fail("value_dim is ", options.value_dim, "; at most key_dim = ", key_dim,
+         " is expected if values are channels of the keys");
   if (options.format == CacheFormat::int4 && key_dim % 2 != 0)
     fail("key_dim is ", key_dim, "; an even number is expected for int4");
   const nb::gil_scoped_release released;
@@ -152,15 +156,22 @@ HeldCache over_page_indices(nb::handle key_pool, nb::handle value_pool, nb::hand
 }
 
 void append(HeldCache& self, nb::handle key, nb::handle value, nb::handle offsets, nb::handle sequences) {
-  const Borrowed k("key", key), v("value", value);
+  const Borrowed k("key", key);
+  std::optional<Borrowed> v;
+  if (!value.is_none()) v.emplace("value", value);
   if (offsets.is_none()) {
     if (!sequences.is_none())
       fail("sequences is given without offsets; key [1, Hkv, T, D] and the offsets of its rows are expected");
-    self.write([&](Cache& held) { held.cache.append(k.view(), v.view()); });
+    self.write([&](Cache& held) {
+      return v ? held.cache.append(k.view(), v->view()) : held.cache.append_keys(k.view());
+    });
     return;
   }
   const Numbers ends = whole_numbers("offsets", offsets), which = sequences_of(sequences);
-  self.write([&](Cache& held) { held.cache.append(k.view(), v.view(), view_of(ends), which); });
+  self.write([&](Cache& held) {
+    return v ? held.cache.append(k.view(), v->view(), view_of(ends), which)
+             : held.cache.append_keys(k.view(), view_of(ends), which);
+  });
 }
 
 void add_received(HeldCache& self, nb::handle received, nb::handle decay, nb::handle sequences) {
@@ -285,16 +296,17 @@ layout: 'contiguous' (room for `capacity` rows of each sequence), 'paged' (a poo
 room for `capacity` rows of all sequences together), or 'ring' (the first `sinks` rows and the last `window`).
 format: what rows are kept as, 'f32', 'bf16', 'f16', 'int8', 'int4' or 'fp8'; of the last three, `group` positions of
 a key's channel share a scale, as do `group` channels of a value's row, and rotate=True keeps keys times a Hadamard
-matrix.
+matrix. values_in_keys=True: values are the first value_dim channels of the keys (multi-head latent attention); rows
+are stored once, and append() takes keys alone.
 
 A row keeps its position, whatever is evicted. What changes a cache happens whole or, where it raises, not at all.)";
 
 void define_changes(nb::class_<HeldCache>& cache) {
   cache
-      .def("append", append, nb::arg("key"), nb::arg("value"), nb::arg("offsets").none() = nb::none(),
-           nb::arg("sequences").none() = nb::none(),
+      .def("append", append, nb::arg("key"), nb::arg("value").none() = nb::none(),
+           nb::arg("offsets").none() = nb::none(), nb::arg("sequences").none() = nb::none(),
            "Appends rows [batch, Hkv, L, D] to every sequence; or, from key [1, Hkv, T, D], rows offsets[i] "
-           "to offsets[i + 1] to sequences[i].")
+           "to offsets[i + 1] to sequences[i]. A cache with values_in_keys takes no value.")
       .def(
           "truncate",
           [](HeldCache& self, std::int64_t sequence, std::int64_t length) {
@@ -389,6 +401,7 @@ void define_settings(nb::class_<HeldCache>& cache) {
   setting("value_dim", [](const KvCache& c) { return c.value_dim(); });
   setting("page_size", [](const KvCache& c) { return c.page_size(); });
   setting("rotate", [](const KvCache& c) { return c.rotates(); });
+  setting("values_in_keys", [](const KvCache& c) { return c.values_in_keys(); });
   setting("format", [](const KvCache& c) { return std::string(name_of(c.format())); });
   setting("layout", [](const KvCache& c) { return std::string(name_of(c.layout())); });
 }
@@ -448,13 +461,14 @@ nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs
 }
 
 void define_kv_cache(nb::module_& module) {
-  auto cache = nb::class_<HeldCache>(module, "KvCache", kCacheMeaning)
-                   .def(nb::new_(&make), nb::kw_only(), nb::arg("batch") = 1, nb::arg("kv_heads"),
-                        nb::arg("key_dim"), nb::arg("value_dim").none() = nb::none(), nb::arg("capacity") = 0,
-                        nb::arg("layout") = "contiguous", nb::arg("page_size") = 16,
-                        nb::arg("page_order") = "hnd", nb::arg("sinks") = 0, nb::arg("window") = 0,
-                        nb::arg("format") = "f32", nb::arg("group") = 32, nb::arg("rotate") = false)
-                   .def("__repr__", describe);
+  auto cache =
+      nb::class_<HeldCache>(module, "KvCache", kCacheMeaning)
+          .def(nb::new_(&make), nb::kw_only(), nb::arg("batch") = 1, nb::arg("kv_heads"), nb::arg("key_dim"),
+               nb::arg("value_dim").none() = nb::none(), nb::arg("capacity") = 0,
+               nb::arg("layout") = "contiguous", nb::arg("page_size") = 16, nb::arg("page_order") = "hnd",
+               nb::arg("sinks") = 0, nb::arg("window") = 0, nb::arg("format") = "f32", nb::arg("group") = 32,
+               nb::arg("rotate") = false, nb::arg("values_in_keys") = false)
+          .def("__repr__", describe);
   define_over(cache);
   define_changes(cache);
   define_rows(cache);

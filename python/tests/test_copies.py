@@ -42,6 +42,15 @@ def cache_of(**options):
     return cache
 
 
+def latent_cache():
+    cache = heed.KvCache(batch=2, kv_heads=2, key_dim=8, value_dim=6, group=8, format="int4", capacity=40,
+                         values_in_keys=True)
+    cache.append(floats(1, 2, 30, 8), offsets=[0, 19, 30])
+    cache.fork(0)
+    cache.evict(0, [17])
+    return cache
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Contains a model that transformers saved and a model that heed trained."""
@@ -125,6 +134,7 @@ OBJECTS = {
     "KvCache int8": lambda: cache_of(layout="paged", capacity=200, format="int8", rotate=True),
     "KvCache int4": lambda: cache_of(capacity=40, format="int4"),
     "KvCache fp8": lambda: cache_of(layout="ring", sinks=1, window=12, format="fp8"),
+    "KvCache values in keys": lambda: latent_cache(),
     "KvCache over": lambda: heed.KvCache.over(floats(2, 2, 9, 8), floats(2, 2, 9, 8), [9, 4]),
     "SparseMask": lambda: heed.SparseMask(),
     "SparseMask documents": lambda: heed.masks.documents([3, 4]),

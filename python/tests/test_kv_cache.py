@@ -448,3 +448,38 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_changes(rng, message)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert cache.lengths.tolist() == [2] and (cache.keys(0) == key[0]).all()
+
+
+@pytest.mark.parametrize("format", ["f32", "bf16", "f16", "int8", "int4", "fp8"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_values_in_keys_are_the_keys_first_channels(rng, layout, format):
+    cache = heed.KvCache(batch=2, **HEADS, **LAYOUTS[layout], format=format, group=8, values_in_keys=True)
+    beside = heed.KvCache(batch=2, **HEADS, **LAYOUTS[layout], format=format, group=8)
+    assert cache.values_in_keys and not beside.values_in_keys
+    key = rows(rng, 30, batch=2)[0]
+    cache.append(key)
+    beside.append(key, key[..., :12])
+    assert cache.stats()["bytes"] < beside.stats()["bytes"]
+    q = queries(rng, 3, batch=2)
+    out = heed.attention(q, cache, causal=True)
+    for b in range(2):
+        held = cache.keys(b)
+        assert (cache.values(b) == held[..., :12]).all()
+        assert_close(out[b:b + 1], expected_of(q[b:b + 1], held[None], held[None, ..., :12], causal=True))
+    if format == "f32":
+        assert (out == heed.attention(q, beside, causal=True)).all()
+    cache.truncate(1, 21)
+    cache.append(key[1:, :, 21:], offsets=[0, 9], sequences=[1])
+    if format in ("f32", "bf16", "f16"):
+        assert (heed.attention(q, cache, causal=True) == out).all()
+
+
+def test_a_cache_says_whether_it_takes_values(rng):
+    key, value = rows(rng, 2)
+    options = {**HEADS, "capacity": 8}
+    with pytest.raises(heed.Error, match="value is given, but the values of this cache are channels of its keys"):
+        heed.KvCache(**options, values_in_keys=True).append(key, value)
+    with pytest.raises(heed.Error, match="value is missing; it may be absent only if"):
+        heed.KvCache(**options).append(key)
+    with pytest.raises(heed.Error, match="value_dim is 17; at most key_dim = 16 is expected"):
+        heed.KvCache(kv_heads=2, key_dim=16, value_dim=17, capacity=8, values_in_keys=True)

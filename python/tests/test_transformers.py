@@ -33,12 +33,34 @@ MODELS = {
         config("Gemma2Config", **GROUPED, sliding_window=4, attn_logit_softcapping=2.0, query_pre_attn_scalar=4)),
     "GPT-OSS": lambda: transformers.GptOssForCausalLM(
         config("GptOssConfig", **GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1)),
+    "Gemma 3": lambda: transformers.Gemma3ForCausalLM(
+        config("Gemma3TextConfig", **GROUPED, sliding_window=4, query_pre_attn_scalar=4, layer_types=["sliding_attention", "full_attention"])),
+    "Gemma 4": lambda: transformers.Gemma4ForCausalLM(  # the last layer has the keys of the one before it
+        config("Gemma4TextConfig", **{**GROUPED, "num_hidden_layers": 3}, sliding_window=4, global_head_dim=16, num_kv_shared_layers=1,
+               layer_types=["sliding_attention", "full_attention", "full_attention"], hidden_size_per_layer_input=8,
+               vocab_size_per_layer_input=50)),
+    "Qwen3-Next": lambda: transformers.Qwen3NextForCausalLM(  # attention with a gate, beside a layer without attention
+        config("Qwen3NextConfig", **{**GROUPED, "num_hidden_layers": 3}, layer_types=["full_attention", "linear_attention", "full_attention"],
+               linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, num_experts=2,
+               num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16)),
+    "DeepSeek-V3": lambda: transformers.DeepseekV3ForCausalLM(  # values are narrower than keys
+        config("DeepseekV3Config", **SMALL, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+               v_head_dim=6, n_routed_experts=4, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16,
+               first_k_dense_replace=1)),
+    "GLM-4": lambda: transformers.Glm4ForCausalLM(config("Glm4Config", **GROUPED)),
+    "Llama 4": lambda: transformers.Llama4ForCausalLM(  # a layer with windows of chunks, and one without positions
+        config("Llama4TextConfig", **GROUPED, intermediate_size_mlp=48, attention_chunk_size=4, num_local_experts=2, no_rope_layers=[1, 0],
+               interleave_moe_layer_step=2)),
     "T5": lambda: transformers.T5ForConditionalGeneration(config(
         "T5Config", vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)),
 }
 if int(transformers.__version__.partition(".")[0]) < 5:  # before version 5 these have attention of their own
     del MODELS["BERT"], MODELS["T5"]
-GENERATE = [name for name in ["GPT-2", "Llama", "Mistral", "Gemma 2", "GPT-OSS", "T5"] if name in MODELS]
+for name, missing in {"Gemma 4": "Gemma4ForCausalLM", "Qwen3-Next": "Qwen3NextForCausalLM", "Llama 4": "Llama4ForCausalLM"}.items():
+    if not hasattr(transformers, missing):
+        del MODELS[name]
+NEWER = ["Gemma 3", "Gemma 4", "Qwen3-Next", "DeepSeek-V3", "GLM-4", "Llama 4"]
+GENERATE = [name for name in ["GPT-2", "Llama", "Mistral", "Gemma 2", "GPT-OSS", "DeepSeek-V3", "Llama 4", "T5"] if name in MODELS]
 
 
 def pair(name):
@@ -115,7 +137,7 @@ def test_attentions_are_returned_where_asked_for(name):
         expected, got = eager(**given, output_attentions=True), ours(**given, output_attentions=True)
     fields = ("encoder_attentions", "decoder_attentions", "cross_attentions") if name == "T5" else ("attentions",)
     for field in fields:
-        assert len(got[field]) == 2
+        assert len(got[field]) == len(expected[field]) >= 2
         for ours_layer, theirs in zip(got[field], expected[field], strict=True):
             rows = given["attention_mask"].bool()[:, None, :, None].expand(ours_layer[..., :1].shape) if (
                 name != "T5") else torch.ones_like(ours_layer[..., :1], dtype=torch.bool)

@@ -83,6 +83,10 @@ struct KvCacheOptions {
   /// Multiplies keys by an orthonormal Hadamard matrix before storage, and queries before use. Scores stay
   /// the same, and outliers spread over all channels (QuaRot: Ashkboos et al. 2024). Needs a format of codes.
   bool rotate = false;
+  /// Values are the first value_dim channels of the keys (multi-head latent attention, DeepSeek-AI 2024), so
+  /// a row is stored once. append_keys() then takes the place of append(). Codes of values have the scales of
+  /// keys. Not with `rotate`.
+  bool values_in_keys = false;
 };
 
 /// Size of a cache in rows, pages and bytes.
@@ -122,7 +126,7 @@ class HEED_API KvCache {
 
   /// Creates a cache over caller memory, which must outlive it; nothing is copied. All views have one
   /// floating dtype and a last axis of stride 1. Rows can be appended if the views are mutable and there is
-  /// room.
+  /// room. A `value` that begins where `key` begins and has its strides makes a cache with values_in_keys.
   ///
   /// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths i64 or i32 [B].
   [[nodiscard]] static KvCache over(const TensorView& key, const TensorView& value,
@@ -189,6 +193,10 @@ class HEED_API KvCache {
   /// sequences[b], or to sequence b if `sequences` is empty. offsets: i64 or i32, from 0 to T.
   void append(const TensorView& key, const TensorView& value, const TensorView& offsets,
               std::span<const std::int64_t> sequences = {});
+  /// The same two for a cache whose values are channels of the keys.
+  void append_keys(const TensorView& key);
+  void append_keys(const TensorView& key, const TensorView& offsets,
+                   std::span<const std::int64_t> sequences = {});
   /// Removes the last rows so that `length` positions remain. A cache of codes returns to its earlier state
   /// bit for bit, up to `group` rows back. Further back, rows of the last incomplete group keep their
   /// quantised values.
@@ -220,6 +228,7 @@ class HEED_API KvCache {
   [[nodiscard]] CacheLayout layout() const noexcept;
   [[nodiscard]] std::int64_t page_size() const noexcept;
   [[nodiscard]] bool rotates() const noexcept;
+  [[nodiscard]] bool values_in_keys() const noexcept;
   /// The position of the next row of a sequence.
   [[nodiscard]] std::int64_t length(std::int64_t sequence) const;
   /// The number of rows that a sequence holds.

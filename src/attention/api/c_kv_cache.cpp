@@ -59,6 +59,7 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   options.sinks = from.sinks;
   options.window = from.window;
   options.group = from.group;
+  options.values_in_keys = flag("options.values_in_keys", from.values_in_keys);
   return options;
 }
 
@@ -168,10 +169,14 @@ heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key, c
                                  const heed_tensor* offsets, const std::int64_t* sequences,
                                  std::size_t count) {
   return with_cache(cache, [&](KvCache& c) {
-    const TensorView k = view_of("key", key), v = view_of("value", value);
+    const TensorView k = view_of("key", key);
     const auto which = numbers_of("sequences", sequences, count);
+    if (offsets == nullptr && !which.empty())
+      refuse("sequences is given without offsets; both or none are expected");
+    if (c.values_in_keys() && value == nullptr)
+      return offsets == nullptr ? c.append_keys(k) : c.append_keys(k, view_of("offsets", offsets), which);
+    const TensorView v = view_of("value", value);
     if (offsets != nullptr) return c.append(k, v, view_of("offsets", offsets), which);
-    if (!which.empty()) refuse("sequences is given without offsets; both or none are expected");
     c.append(k, v);
   });
 }

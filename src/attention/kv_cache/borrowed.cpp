@@ -91,6 +91,9 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
   };
   state->key.view = operand(keys.view);
   state->value.view = operand(values.view);
+  const detail::Operand &k = state->key.view, &v = state->value.view;
+  o.values_in_keys = k.data == v.data && o.value_dim <= o.head_dim && k.stride[1] == v.stride[1] &&
+                     k.stride[2] == v.stride[2] && (size[0] == 1 || keys.page_rows == values.page_rows);
   state->page_holders.resize(index(size[0]), 0);
   return state;
 }
@@ -99,7 +102,7 @@ void make_writable(CacheState& state, const MutableTensorView& key, const Mutabl
   detail::target_of("key", key, key.shape(), key.dtype(), 0);  // no two rows may share memory
   detail::target_of("value", value, value.shape(), value.dtype(), 0);
   state.key.writable = static_cast<std::byte*>(key.data());
-  state.value.writable = static_cast<std::byte*>(value.data());
+  if (!state.options.values_in_keys) state.value.writable = static_cast<std::byte*>(value.data());
 }
 
 // A sequence with `length` rows in `pages`; the rest of the pages is free.

@@ -67,7 +67,8 @@ class CacheState {
   [[nodiscard]] bool has_codes() const { return format != RowFormat::floats; }
   [[nodiscard]] bool has_offsets() const { return format == RowFormat::int4; }
   [[nodiscard]] std::int64_t value_groups() const {
-    return has_codes() ? (options.value_dim + options.group - 1) / options.group : 0;
+    return has_codes() && !options.values_in_keys ? (options.value_dim + options.group - 1) / options.group
+                                                  : 0;
   }
   /// Rows below this position are codes, if the cache keeps codes.
   [[nodiscard]] std::int64_t coded_end(const Sequence& s) const {

@@ -72,6 +72,7 @@ void check_arrivals(const detail::CacheState& state, const detail::CallTensor& k
       refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
              " positions long; fewer than 2^31 are expected");
     check_numbers(state, "key", key.rows, arrival.batch, arrival.begin, arrival.end, state.options.head_dim);
+    if (state.options.values_in_keys) continue;
     check_numbers(state, "value", value.rows, arrival.batch, arrival.begin, arrival.end,
                   state.options.value_dim);
   }
@@ -88,6 +89,53 @@ void check_distinct(std::span<const std::int64_t> sequences) {
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; distinct pages are expected");
+}
+
+// Appends rows of `key` and `value`; `value` is null if values are channels of the keys. arrivals_of(rows)
+// says which sequences take the rows.
+template <class ArrivalsOf>
+void append_to(detail::CacheState& state, const TensorView& key, const TensorView* value, std::int64_t batch,
+               ArrivalsOf arrivals_of) {
+  check_writable(state);
+  if (state.options.values_in_keys && value != nullptr)
+    refuse("value is given, but the values of this cache are channels of its keys; key alone is expected");
+  if (!state.options.values_in_keys && value == nullptr)
+    refuse("value is missing; it may be absent only if the values of a cache are channels of its keys");
+  const detail::CallTensor k = rows_to_append(state, "key", key, batch, state.options.head_dim);
+  const detail::CallTensor v =
+      value == nullptr ? k : rows_to_append(state, "value", *value, batch, state.options.value_dim);
+  if (v.size[2] != k.size[2])
+    refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
+  const std::vector<Arrival> arrivals = arrivals_of(k.size[2]);
+  check_arrivals(state, k, v, arrivals);
+  detail::append_rows(state, k.rows, v.rows, arrivals);
+}
+
+void append_to_all(detail::CacheState& state, const TensorView& key, const TensorView* value) {
+  const auto batch = static_cast<std::int64_t>(state.sequences.size());
+  append_to(state, key, value, batch, [&](std::int64_t rows) {
+    std::vector<Arrival> arrivals;
+    for (std::int64_t b = 0; b < batch; ++b) arrivals.push_back({b, b, 0, rows});
+    return arrivals;
+  });
+}
+
+void append_ragged(detail::CacheState& state, const TensorView& key, const TensorView* value,
+                   const TensorView& offsets, std::span<const std::int64_t> which) {
+  append_to(state, key, value, 1, [&](std::int64_t rows) {
+    const auto count = static_cast<std::int64_t>(which.empty() ? state.sequences.size() : which.size());
+    const std::vector<std::int64_t> ends = detail::integers_of("offsets", offsets);
+    if (static_cast<std::int64_t>(ends.size()) != count + 1)
+      refuse("offsets has ", ends.size(), " numbers; ", count + 1, ", one more than sequences, are expected");
+    if (ends.front() != 0 || ends.back() != rows || !std::is_sorted(ends.begin(), ends.end()))
+      refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", rows,
+             ", in non-decreasing order, is expected");
+    check_distinct(which);
+    std::vector<Arrival> arrivals;
+    for (std::int64_t b = 0; b < count; ++b)
+      arrivals.push_back({which.empty() ? b : which[index(b)], 0, ends[index(b)], ends[index(b) + 1]});
+    return arrivals;
+  });
 }
 
 }  // namespace
@@ -121,42 +169,21 @@ KvCache KvCache::from_tensors(std::span<const std::pair<std::string, TensorView>
 }
 
 void KvCache::append(const TensorView& key, const TensorView& value) {
-  detail::with_memory_errors([&] {
-    check_writable(*state_);
-    const std::int64_t batch = sequences();
-    const detail::CallTensor k = rows_to_append(*state_, "key", key, batch, head_dim());
-    const detail::CallTensor v = rows_to_append(*state_, "value", value, batch, value_dim());
-    if (v.size[2] != k.size[2])
-      refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
-    std::vector<Arrival> arrivals;
-    for (std::int64_t b = 0; b < batch; ++b) arrivals.push_back({b, b, 0, k.size[2]});
-    check_arrivals(*state_, k, v, arrivals);
-    detail::append_rows(*state_, k.rows, v.rows, arrivals);
-  });
+  detail::with_memory_errors([&] { append_to_all(*state_, key, &value); });
 }
 
 void KvCache::append(const TensorView& key, const TensorView& value, const TensorView& offsets,
                      std::span<const std::int64_t> which) {
-  detail::with_memory_errors([&] {
-    check_writable(*state_);
-    const detail::CallTensor k = rows_to_append(*state_, "key", key, 1, head_dim());
-    const detail::CallTensor v = rows_to_append(*state_, "value", value, 1, value_dim());
-    if (v.size[2] != k.size[2])
-      refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
-    const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
-    const std::vector<std::int64_t> ends = detail::integers_of("offsets", offsets);
-    if (static_cast<std::int64_t>(ends.size()) != count + 1)
-      refuse("offsets has ", ends.size(), " numbers; ", count + 1, ", one more than sequences, are expected");
-    if (ends.front() != 0 || ends.back() != k.size[2] || !std::is_sorted(ends.begin(), ends.end()))
-      refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", k.size[2],
-             ", in non-decreasing order, is expected");
-    check_distinct(which);
-    std::vector<Arrival> arrivals;
-    for (std::int64_t b = 0; b < count; ++b)
-      arrivals.push_back({which.empty() ? b : which[index(b)], 0, ends[index(b)], ends[index(b) + 1]});
-    check_arrivals(*state_, k, v, arrivals);
-    detail::append_rows(*state_, k.rows, v.rows, arrivals);
-  });
+  detail::with_memory_errors([&] { append_ragged(*state_, key, &value, offsets, which); });
+}
+
+void KvCache::append_keys(const TensorView& key) {
+  detail::with_memory_errors([&] { append_to_all(*state_, key, nullptr); });
+}
+
+void KvCache::append_keys(const TensorView& key, const TensorView& offsets,
+                          std::span<const std::int64_t> which) {
+  detail::with_memory_errors([&] { append_ragged(*state_, key, nullptr, offsets, which); });
 }
 
 void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
@@ -232,6 +259,7 @@ CacheFormat KvCache::format() const noexcept { return state_->options.format; }
 CacheLayout KvCache::layout() const noexcept { return state_->options.layout; }
 std::int64_t KvCache::page_size() const noexcept { return state_->options.page_size; }
 bool KvCache::rotates() const noexcept { return state_->options.rotate; }
+bool KvCache::values_in_keys() const noexcept { return state_->options.values_in_keys; }
 std::int64_t KvCache::length(std::int64_t sequence) const {
   return std::as_const(*state_).sequence(sequence).length;
 }

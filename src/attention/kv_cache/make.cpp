@@ -70,6 +70,11 @@ void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_pa
   check_range("head_dim", options.head_dim, 1, kMaxDim);
   check_range("value_dim", options.value_dim, 1, kMaxDim);
   check_codes(options, format);
+  if (options.values_in_keys && options.value_dim > options.head_dim)
+    refuse("value_dim is ", options.value_dim, "; at most head_dim = ", options.head_dim,
+           " is expected if values are channels of the keys");
+  if (options.values_in_keys && options.rotate)
+    refuse("rotate is set for a cache whose values are channels of the keys; false is expected");
   if (options.layout != CacheLayout::ring && (options.sinks != 0 || options.window != 0))
     refuse("sinks is ", options.sinks, " and window ", options.window, " in a ", name_of(options.layout),
            " cache; 0 is expected for both outside a ring");
@@ -110,6 +115,7 @@ Memory memory_for(const CacheState& state, std::int64_t pages) {
   const DType dtype = dtype_of_rows(o.format);
   Memory memory;
   memory.key = Tensor({rows, code_bytes(state.format, o.head_dim)}, dtype);
+  if (o.values_in_keys) return memory;
   memory.value = Tensor({rows, code_bytes(state.format, o.value_dim)}, dtype);
   if (state.has_codes()) memory.value_scale.resize(static_cast<std::size_t>(rows * state.value_groups()));
   if (state.has_offsets()) memory.value_offset.resize(memory.value_scale.size());
@@ -128,9 +134,12 @@ void take(CacheState& state, Memory memory) {
   state.key.owned = std::move(memory.key);
   state.value.owned = std::move(memory.value);
   state.key.view = view_of(state, state.key.owned, state.options.head_dim);
-  state.value.view = view_of(state, state.value.owned, state.options.value_dim);
   state.key.writable = static_cast<std::byte*>(state.key.owned.mutable_view().data());
-  state.value.writable = static_cast<std::byte*>(state.value.owned.mutable_view().data());
+  state.value.view = state.key.view;
+  if (!state.options.values_in_keys) {
+    state.value.view = view_of(state, state.value.owned, state.options.value_dim);
+    state.value.writable = static_cast<std::byte*>(state.value.owned.mutable_view().data());
+  }
   state.value_scale = std::move(memory.value_scale);
   state.value_offset = std::move(memory.value_offset);
   state.page_rows = state.options.order == PageOrder::hnd ? state.options.kv_heads * state.options.page_size
@@ -195,10 +204,12 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
     return reinterpret_cast<std::byte*>(all.data());
   };
   move_rows(state.key.writable, grown.key.writable, row_bytes(grown.key.owned));
-  move_rows(state.value.writable, grown.value.writable, row_bytes(grown.value.owned));
+  if (!options.values_in_keys)
+    move_rows(state.value.writable, grown.value.writable, row_bytes(grown.value.owned));
   const std::int64_t scales = 2 * state.value_groups();
-  if (state.has_codes()) move_rows(bytes_of(state.value_scale), bytes_of(grown.value_scale), scales);
-  if (state.has_offsets()) move_rows(bytes_of(state.value_offset), bytes_of(grown.value_offset), scales);
+  if (scales > 0) move_rows(bytes_of(state.value_scale), bytes_of(grown.value_scale), scales);
+  if (!state.value_offset.empty())
+    move_rows(bytes_of(state.value_offset), bytes_of(grown.value_offset), scales);
   const auto moved = [&](std::int32_t slot) {
     const std::int64_t page = slot / state.page_rows;
     return static_cast<std::int32_t>(page * grown.page_rows + slot % state.page_rows);
@@ -238,9 +249,11 @@ std::unique_ptr<CacheState> copied(const CacheState& state) {
   }
   auto copy = std::make_unique<CacheState>(state);
   for (CacheRowsMemory* memory : {&copy->key, &copy->value}) {
+    if (memory->writable == nullptr) continue;  // values in keys
     memory->view.data = memory->owned.view().data();
     memory->writable = static_cast<std::byte*>(memory->owned.mutable_view().data());
   }
+  if (copy->options.values_in_keys) copy->value.view.data = copy->key.view.data;
   copy->free_pages.reserve(copy->page_holders.size());  // give_page_back() must not allocate
   return copy;
 }

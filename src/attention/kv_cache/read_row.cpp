@@ -21,26 +21,30 @@ void read_floats(const Operand& from, std::int64_t head, std::int64_t number, st
 
 void read_cached_row(const CacheRows& cache, const Operand& from, std::int64_t sequence, bool is_key,
                      std::int64_t head, std::int64_t j, std::span<float> to) {
+  const bool has_key_scales = is_key || cache.codes.values_in_keys;
   const CachedSequence& s = cache.sequences[sequence];
   const RowCodes& codes = cache.codes;
   const std::int64_t number = s.rows != nullptr ? s.rows[j] : s.first_row + j;
   if (codes.format == RowFormat::floats) return read_floats(from, head, number, to);
   const auto width = static_cast<std::int64_t>(to.size());
+  const std::int64_t stored = has_key_scales ? codes.key_dim : width;
   const std::int64_t position = s.positions != nullptr ? s.positions[j] : j;
   if (position >= s.coded) {
     const std::int64_t length = 2 * codes.group;
-    const float* tail = (is_key ? s.key_tail : s.value_tail) + (head * length + position % length) * width;
+    const float* tail =
+        (has_key_scales ? s.key_tail : s.value_tail) + (head * length + position % length) * stored;
     std::copy_n(tail, width, to.begin());
     return;
   }
   const auto* row = static_cast<const std::uint8_t*>(from.data) +
                     code_bytes(codes.format, offset_in(from, 0, head, number));
-  const std::uint16_t* scales = is_key ? codes.key_scale : codes.value_scale;
-  const std::uint16_t* offsets = is_key ? codes.key_offset : codes.value_offset;
-  const std::int64_t first = is_key ? (s.groups[position / codes.group] * cache.kv_heads + head) * width
-                                    : head * codes.value_head_stride + number * codes.value_row_stride;
+  const std::uint16_t* scales = has_key_scales ? codes.key_scale : codes.value_scale;
+  const std::uint16_t* offsets = has_key_scales ? codes.key_offset : codes.value_offset;
+  const std::int64_t first = has_key_scales
+                                 ? (s.groups[position / codes.group] * cache.kv_heads + head) * stored
+                                 : head * codes.value_head_stride + number * codes.value_row_stride;
   for (std::int64_t c = 0; c < width; ++c) {
-    const std::int64_t at = first + (is_key ? c : c / codes.value_group);
+    const std::int64_t at = first + (has_key_scales ? c : c / codes.value_group);
     const CodeScale scale = {scales[at], offsets != nullptr ? offsets[at] : std::uint16_t{0}};
     to[static_cast<std::size_t>(c)] = decode(codes.format, scale, code_at(codes.format, row, c));
   }

@@ -33,7 +33,8 @@ enum SavedNumber : std::size_t {
   kScales,
   kSavedNumbers
 };
-constexpr std::int64_t kThisVersion = 1;
+// A cache whose values are channels of the keys has no tensors of values, which readers of version 1 need.
+constexpr std::int64_t kTwoTensors = 1, kValuesInKeys = 2;
 
 template <class T>
 Tensor list_tensor(const std::vector<T>& values) {
@@ -119,7 +120,7 @@ void save_sequence(const CacheState& state, std::size_t number,
   if (!state.has_codes()) return;
   add("groups", list_tensor(s.groups));
   add("key_tail", list_tensor(s.key_tail));
-  add("value_tail", list_tensor(s.value_tail));
+  if (!state.options.values_in_keys) add("value_tail", list_tensor(s.value_tail));
 }
 
 // Untrusted tensors by name.
@@ -170,8 +171,8 @@ Enum saved_choice(std::int64_t value, std::int64_t most, const char* name) {
 
 // Makes a cache with these options and no sequences.
 std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers) {
-  if (numbers[kVersion] != kThisVersion)
-    refuse("the saved cache has version ", numbers[kVersion], "; ", kThisVersion, " is expected");
+  if (numbers[kVersion] != kTwoTensors && numbers[kVersion] != kValuesInKeys)
+    refuse("the saved cache has version ", numbers[kVersion], "; 1 or 2 is expected");
   KvCacheOptions o;
   o.sequences = 0;
   o.format = saved_choice<CacheFormat>(numbers[kVersionat], 5, "format");
@@ -187,6 +188,7 @@ std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers
   o.window = numbers[kWindow];
   o.group = numbers[kGroup];
   o.rotate = numbers[kRotate] != 0;
+  o.values_in_keys = numbers[kVersion] == kValuesInKeys;
   check_range("pages", numbers[kPages], 0, INT32_MAX);
   check_range("scales", numbers[kScales], 0, INT32_MAX);
   auto state = make_cache(o, INT32_MAX);
@@ -215,7 +217,7 @@ class SequenceReader {
     if (state_.has_codes()) {
       read_groups();
       s_.key_tail = tail("key_tail", state_.options.head_dim);
-      s_.value_tail = tail("value_tail", state_.options.value_dim);
+      if (!state_.options.values_in_keys) s_.value_tail = tail("value_tail", state_.options.value_dim);
     }
     return std::move(s_);
   }
@@ -376,7 +378,7 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   const KvCacheOptions& o = state.options;
   const auto scales = static_cast<std::int64_t>(state.scale_holders.size());
   std::vector<std::int64_t> numbers(kSavedNumbers), lengths, tail_begins;
-  numbers[kVersion] = kThisVersion;
+  numbers[kVersion] = o.values_in_keys ? kValuesInKeys : kTwoTensors;
   numbers[kVersionat] = static_cast<std::int64_t>(o.format);
   numbers[kLayout] = static_cast<std::int64_t>(o.layout);
   numbers[kOrder] = static_cast<std::int64_t>(o.order);
@@ -400,14 +402,15 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   all.emplace_back("tail_begins", list_tensor(tail_begins));
   all.emplace_back("released", list_tensor(state.released));
   all.emplace_back("key", rows_of_pages(state, state.key.view, o.head_dim));
-  all.emplace_back("value", rows_of_pages(state, state.value.view, o.value_dim));
+  const bool has_values = !o.values_in_keys;
+  if (has_values) all.emplace_back("value", rows_of_pages(state, state.value.view, o.value_dim));
   if (state.has_codes()) {
     const Dims shape{scales, o.kv_heads, o.head_dim};
     all.emplace_back("key_scale", scales_of(state.key_scale, shape));
-    all.emplace_back("value_scale", value_scales(state, state.value_scale));
+    if (has_values) all.emplace_back("value_scale", value_scales(state, state.value_scale));
     if (state.has_offsets()) {
       all.emplace_back("key_offset", scales_of(state.key_offset, shape));
-      all.emplace_back("value_offset", value_scales(state, state.value_offset));
+      if (has_values) all.emplace_back("value_offset", value_scales(state, state.value_offset));
     }
   }
   for (std::size_t number = 0; number < state.sequences.size(); ++number)
@@ -429,14 +432,15 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
         "two sequences of the saved cache share a page; separate pages are expected unless the cache is "
         "paged");
   read_rows(*state, state->key, "key", state->options.head_dim, found);
-  read_rows(*state, state->value, "value", state->options.value_dim, found);
+  const bool has_values = !state->options.values_in_keys;
+  if (has_values) read_rows(*state, state->value, "value", state->options.value_dim, found);
   if (!state->has_codes()) return state;
   const Dims shape{numbers[kScales], state->options.kv_heads, state->options.head_dim};
   state->key_scale = key_scales("key_scale", shape, found);
-  read_value_scales(*state, state->value_scale, "value_scale", found, true);
+  if (has_values) read_value_scales(*state, state->value_scale, "value_scale", found, true);
   if (state->has_offsets()) {
     state->key_offset = key_scales("key_offset", shape, found);
-    read_value_scales(*state, state->value_offset, "value_offset", found, false);
+    if (has_values) read_value_scales(*state, state->value_offset, "value_offset", found, false);
   }
   state->scale_holders.resize(index(numbers[kScales]), 0);
   count_holders(state->scale_holders, state->free_scales, state->sequences, &Sequence::groups);

@@ -16,9 +16,11 @@ enum class RowFormat : std::uint8_t {
 };
 
 /// Scales and offsets of codes, in bf16. A key element uses the scale of its channel and group of positions.
-/// A value element uses the scale of its row and group of channels.
+/// A value element uses the scale of its row and group of channels, unless values are channels of the keys.
 struct RowCodes {
   RowFormat format = RowFormat::floats;
+  bool values_in_keys = false;  ///< values are the first channels of the keys, with the keys' scales
+  std::int64_t key_dim = 0;     ///< D
   std::int64_t group = 0, group_log2 = 0;                               ///< positions per key group
   const std::uint16_t *key_scale = nullptr, *key_offset = nullptr;      ///< [group number][Hkv][D]
   const std::uint16_t *value_scale = nullptr, *value_offset = nullptr;  ///< [row number][C], strided

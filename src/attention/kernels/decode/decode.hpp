@@ -178,7 +178,7 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   float* weights = decode_weights(state, c);
   follow_shifts(state, kv_block, step.shifts[c], weights);
   if constexpr (kHasByteDots && kCodes == RowFormat::int4)
-    if (multiplies_digits(state)) {
+    if (multiplies_digits(state) && !state.kv.codes->codes.values_in_keys) {
       add_values_by_digits(state, step.block, c * kKvBlock, kv_block, weights);
       return add_partial(state);
     }

@@ -128,7 +128,7 @@ inline void widen_scales(const std::uint16_t* from, std::int64_t n, float* to) {
 inline CodedRows coded_rows_of(const TaskContext& state, bool are_keys) {
   const KvSource& kv = state.kv;
   return {*kv.codes, kv.codes->sequences[state.task.sequence], are_keys ? kv.keys : kv.values,
-          state.task.head_begin / state.call.group, are_keys};
+          state.task.head_begin / state.call.group, are_keys || kv.codes->codes.values_in_keys};
 }
 
 /// How many of the keys [first, first + count) are codes. They precede the sequence's last rows, which are
@@ -142,7 +142,8 @@ inline std::int64_t coded_keys(const TaskContext& state, std::int64_t first, std
 /// Whether the decode kernel reads the codes of values directly. Otherwise even_rows() makes floats of them,
 /// with the same bits.
 inline bool reads_coded_values(const TaskContext& state) {
-  return state.kv.codes->codes.value_group % kLanes == 0;
+  const RowCodes& codes = state.kv.codes->codes;
+  return !codes.values_in_keys && codes.value_group % kLanes == 0;
 }
 
 /// Number of keys from `first` on, before `end`, that share their scales.
@@ -169,7 +170,7 @@ FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std:
   static_assert(kTileRows <= kLanes && kPanel + kTileRows < kKvBlock);
   const RowCodes& codes = keys.cache.codes;
   const std::int64_t depth = state.w.depth, stride = state.w.padded_depth;
-  const std::int64_t scales = keys.key_scales(keys.position(first), depth);
+  const std::int64_t scales = keys.key_scales(keys.position(first));
   float* to = state.w.cached + (kKvBlock - kTileRows - 1) * stride;
   float* offset = to + kTileRows * stride;
   Vf sums[kLanes];

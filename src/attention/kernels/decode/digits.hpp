@@ -102,7 +102,7 @@ inline void fold_queries(const TaskState& state, const CodedRows& coded, std::in
                          KeyDigits& keys) {
   const RowCodes& codes = coded.cache.codes;
   const std::int64_t depth = state.w.depth;
-  const std::int64_t at = coded.key_scales(coded.position(first), depth);
+  const std::int64_t at = coded.key_scales(coded.position(first));
   const float magnitude = 15 * static_cast<float>(depth) * __builtin_fabsf(state.call.log2_scale);
   for (std::int64_t r = 0; r < state.rows; ++r) {
     const float* query = state.queries.data + r * state.queries.stride;
@@ -126,7 +126,7 @@ inline void fold_queries(const TaskState& state, const CodedRows& coded, std::in
 inline void fetch_key_scales(const TaskState& state, const CodedRows& coded, std::int64_t next) {
   if (next >= coded.rows.count || coded.position(next) >= coded.sequence.coded) return;
   const RowCodes& codes = coded.cache.codes;
-  const std::int64_t at = coded.key_scales(coded.position(next), state.w.depth);
+  const std::int64_t at = coded.key_scales(coded.position(next));
   for (std::int64_t d = 0; d < state.w.depth; d += kCodeChannels) {
     __builtin_prefetch(codes.key_scale + at + d, 0, 2);
     __builtin_prefetch(codes.key_offset + at + d, 0, 2);

@@ -47,7 +47,7 @@ struct CodedRows {
   const CachedSequence& sequence;
   HeadRows rows;
   std::int64_t head;
-  bool are_keys;
+  bool have_key_scales;  // keys, and values that are channels of keys
 
   [[nodiscard]] const std::uint8_t* row(std::int64_t j) const {
     return reinterpret_cast<const std::uint8_t*>(rows.address(j));
@@ -57,12 +57,14 @@ struct CodedRows {
   }
   [[nodiscard]] const float* tail(std::int64_t position, std::int64_t width) const {
     const std::int64_t length = 2 * cache.codes.group;
-    return (are_keys ? sequence.key_tail : sequence.value_tail) +
-           (head * length + (position & (length - 1))) * width;
+    const std::int64_t row = head * length + (position & (length - 1));
+    return have_key_scales ? sequence.key_tail + row * cache.codes.key_dim
+                           : sequence.value_tail + row * width;
   }
   /// Index of the first scale of a key at `position`.
-  [[nodiscard]] std::int64_t key_scales(std::int64_t position, std::int64_t width) const {
-    return (sequence.groups[position >> cache.codes.group_log2] * cache.kv_heads + head) * width;
+  [[nodiscard]] std::int64_t key_scales(std::int64_t position) const {
+    return (sequence.groups[position >> cache.codes.group_log2] * cache.kv_heads + head) *
+           cache.codes.key_dim;
   }
   [[nodiscard]] std::int64_t value_scales(std::int64_t j) const {
     const std::int64_t number = rows.numbers != nullptr ? rows.numbers[j] : sequence.first_row + j;
@@ -102,8 +104,8 @@ inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t 
     return;
   }
   read_codes(coded.cache.codes.format, coded.row(j), width, to);
-  if (coded.are_keys)
-    scale_key(coded.cache.codes, coded.key_scales(position, width), width, to);
+  if (coded.have_key_scales)
+    scale_key(coded.cache.codes, coded.key_scales(position), width, to);
   else
     scale_value(coded.cache.codes, coded.value_scales(j), width, to);
 }
@@ -122,7 +124,7 @@ inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, con
   if (call.cache == nullptr) return rows;
   if (kv.codes != nullptr) {
     const CodedRows coded = {*kv.codes, kv.codes->sequences[task.sequence], rows,
-                             task.head_begin / call.group, are_keys};
+                             task.head_begin / call.group, are_keys || kv.codes->codes.values_in_keys};
     const std::int64_t stride = round_up(width, kLanes);
     for (std::int64_t k = 0; k < count; ++k) read_coded_row(coded, first + k, width, memory + k * stride);
     return rows_in(memory, first, stride);
