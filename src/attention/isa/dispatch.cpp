@@ -119,15 +119,19 @@ const std::vector<TargetEntry>& target_entries() {
 #if defined(HEED_UNIT_AVX2)
     {"avx2", "vectors of 8 floats", {"avx2", "fma", "f16c"}, {avx2_kernels}, {kF32, kBf16, kF16}},
 #endif
-#if defined(HEED_UNIT_NEON)
+#if defined(HEED_UNIT_NEONBF16)
     {"neonbf16",
      "vectors of 4 floats, matrix products of bf16 (BFMMLA)",
      {"neon", "bf16"},
      {neonbf16_kernels, neon_kernels},
      {kF32, kBfmmla, kF16}},
+#endif
+#if defined(HEED_UNIT_NEON)
     {"neon", "vectors of 4 floats", {"neon"}, {neon_kernels}, {kF32, kBf16, kF16}},
 #endif
+#if defined(HEED_UNIT_PLAIN)  // only an amalgamated library with other kernels is without
     {"plain", "plain C++, four floats at a time; runs anywhere", {}, {plain_kernels}, {kF32, kBf16, kF16}},
+#endif
 #if defined(HEED_UNIT_AMX_EMULATED)
     {"amx_emulated",
      "the target amx in plain C++, bit for bit and very slow: for tests",

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
+
+#include "attention/problem/score_rules.hpp"
 
 namespace heed::detail {
-
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// The numbers from lo to hi, and NaN if `nan`. It may contain more than the values that occur.
 struct Interval {
