@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "soak"))
 from calls import Call  # noqa: E402
+from measure import Watch  # noqa: E402
 
 
 def soak(*arguments):
@@ -60,8 +61,26 @@ def test_a_call_is_repeated_alone(tmp_path):
     assert told[0] == told[1] != told[2] and json.loads(told[0])["done"]["drawn"] >= 0
 
 
+def test_a_long_run_tells_what_it_measured(tmp_path):
+    done = soak(0.03, "--long", "--door", "serve", "--door", "text", "--out", tmp_path / "long.json")
+    assert done.returncode == 0, done.stdout
+    runs = json.loads((tmp_path / "long.json").read_text())["runs"]
+    assert runs["serve"]["clients"] == 100 and runs["serve"]["answers"] >= 100 and runs["text"]["tokens"] == 300
+    assert all(run["MB at most"] > 0 for run in runs.values())
+
+
+def test_memory_that_grows_is_found():
+    watch = Watch(os.getpid(), 1)
+    watch.samples = [(50 + min(second, 10), 3, 8) for second in range(100)]  # what is allocated once does not count
+    assert watch.check_flat()["MB at the end"] == 60
+    watch.samples = [(50 + 0.1 * second, 3, 8) for second in range(100)]
+    with pytest.raises(AssertionError, match="memory grew from 52.0 to 59.0 MB"):
+        watch.check_flat()
+
+
 def test_bad_use_is_refused():
     assert "MINUTES or --calls is expected" in soak().stderr
+    assert "--door is one of ring, serve, text" in soak(1, "--long", "--door", "caches").stderr
     assert "--door is one of caches, command" in soak(1, "--door", "window").stderr
 
 

@@ -1,5 +1,6 @@
 """Door ranks: `mpirun -n N heed attend` writes the bytes of one process, and those are right."""
 
+import pathlib
 import shutil
 
 from calls import Call
@@ -10,13 +11,20 @@ MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OM
        "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
+def lacking():
+    """What keeps the command from running over ranks, or None."""
+    if not shutil.which("mpirun"):
+        return "mpirun is not installed"
+    return None if pathlib.Path(COMMAND).with_name("heed-mpi").exists() else "heed was built without MPI"
+
+
 def over_ranks(ranks, folder, *words, **more):
     return run(["mpirun", "-n", ranks, "--oversubscribe", COMMAND, *words], folder, **MPI, **more)
 
 
 def call(rng, folder):
-    if not shutil.which("mpirun"):
-        return {"left out": "mpirun is not installed"}
+    if reason := lacking():
+        return {"left out": reason}
     call = Call(rng, dtypes=("f32", "f64", "f16"))
     scheme = ["ring", "gather", "automatic"][int(rng.integers(3))]
     wanted = [word for word in WANTED if scheme != "ring" or "weights" not in word]  # no rank of a ring has all weights of a row

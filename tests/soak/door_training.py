@@ -3,11 +3,10 @@ holds a whole checkpoint or none, and the files at the end are those of a traini
 
 import os
 import pathlib
-import shutil
 import signal
 import time
 
-from door_ranks import MPI
+from door_ranks import MPI, lacking
 from programs import COMMAND, heed, right, start
 
 TEXT = "the cat sat on the mat. the dog sat on the log. the frog sat on the cog.\n"
@@ -41,7 +40,7 @@ def call(rng, folder):
     right(heed(folder, *train[1:], "--out", "whole", "--threads", 1))
     patience = time.monotonic() - begun
     ranks, more = 1, {}
-    if shutil.which("mpirun") and rng.random() < 0.2:
+    if rng.random() < 0.2 and not lacking():
         ranks, more, patience = 2, MPI, 3
         train = ["mpirun", "-n", ranks, "--oversubscribe", *train]
     kills = 0
