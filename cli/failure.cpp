@@ -1,8 +1,12 @@
 #include "failure.hpp"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string_view>
 
 #include "command.hpp"
 #include "heed/error.hpp"
@@ -15,7 +19,17 @@ constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
 constexpr int kInterrupted = 130;
 
+// Calls only what a signal handler may call.
+extern "C" void end_at_bus_error(int) {
+  constexpr std::string_view kMessage =
+      "heed: a file was cut or became unreadable while its mapped bytes were in use\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  _exit(kFailure);
+}
+
 }  // namespace
+
+void tell_bus_errors() { std::signal(SIGBUS, end_at_bus_error); }
 
 std::optional<Failure> failure_of(const std::function<void()>& work) {
   try {

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   const std::optional<StartedRank> started = started_by_mpirun();
   const std::optional<Failure> failure = failure_of([&] {
     hold_standard_streams();
+    tell_bus_errors();
     if (!started || started->rank == 0) tell_renamed_options(argc, argv);
     if (started && started->ranks > 1) become_heed_mpi(argv, *started);
     run_command_line(argc, argv,

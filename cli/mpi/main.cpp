@@ -49,6 +49,7 @@ std::vector<AddCommand> commands(const Session& session) {
 int main(int argc, char** argv) {
   using namespace heed::cli;
   hold_standard_streams();
+  tell_bus_errors();
   Session session(argc, argv);
   return session.end(failure_of([&] { run_command_line(argc, argv, commands(session)); }));
 }

@@ -1,7 +1,11 @@
 """Tensors in files: heed reads the files of NumPy and the safetensors package, and refuses those that they refuse."""
 
 import io
+import os
+import pathlib
 import random
+import shutil
+import subprocess
 
 import ml_dtypes
 import numpy as np
@@ -108,3 +112,16 @@ def test_never_reads_a_broken_file_otherwise_than_the_official_readers(echo, hee
                 read += 1
                 np.testing.assert_array_equal(output, expected.astype(np.float64), err_msg=repr(file))
     assert refused > 200 and read > 20  # both cases occurred
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+def test_a_model_that_is_cut_while_it_runs_ends_the_command_with_one_sentence(tmp_path, size):
+    """Its weights stay in the mapped file, so the operating system sends SIGBUS."""
+    shutil.copytree(pathlib.Path(__file__).parents[2] / "models" / "stories", tmp_path / "model")
+    process = subprocess.Popen([os.environ["HEED_COMMAND"], "generate", tmp_path / "model", "--tokens", "1000000"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.read(1)  # it writes, so it has been loaded
+    os.truncate(tmp_path / "model" / "model.safetensors", size)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (
+        1, b"heed: a file was cut or became unreadable while its mapped bytes were in use\n")

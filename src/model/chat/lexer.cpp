@@ -150,8 +150,8 @@ class Lexer {
     const bool odd =
         end < rest_.size() && (is_letter(rest_[end]) || (!is_real && whole > 1 && rest_[0] == '0'));
     if (odd)
-      refuse_at(line_,
-                "has the number " + printable(rest_.substr(0, end + 1)) + ", which heed does not know");
+      refuse_at(line_, "has the number " + printable(rest_.substr(0, end + (is_letter(rest_[end]) ? 1 : 0))) +
+                           ", which heed does not know");
     add(is_real ? TokenKind::real : TokenKind::integer, std::string(take(end)));
   }
 
