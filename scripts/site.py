@@ -51,6 +51,21 @@ NAMESPACES = {
     "heed::nn": "Layers, gradients and training.",
     "heed::distributed": "Attention and training over the ranks of MPI.",
 }
+# The first page of the C++ reference: the namespaces, and the names to begin with. The filter above ends at the #.
+MAIN_PAGE = """//
+#pragma once
+/// @mainpage heed in C++
+/// <a href="../cpp.html">Four recipes</a> (prefill, decoding with pages, a mask of your own, training) and
+/// <a href="../reference/cpp.html">all headers</a> are pages of the book.
+///
+"""
+BEGIN = {
+    "heed::attention": "The call: the output of query, key and value, and what else is asked for.",
+    "heed::Tensor": "Numbers with a shape; heed::TensorView reads those of others in place.",
+    "heed::KvCache": "Keys and values of decoding.",
+    "heed::make_report": "What attended to what, at any length.",
+    "heed::load_model": "A folder of Hugging Face's, or a GGUF file.",
+}
 UNDOCUMENTED = re.compile(r"warning: (Member .*|Compound heed::dtype_of<.*) is not documented\.")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".c": "c", ".py": "python", ".sh": "bash", ".md": "markdown"}
 BLOCK = re.compile(r"(^```.*?^```$)", re.M | re.S)
@@ -177,7 +192,8 @@ class Site:
     def write_reference_of_cpp(self):
         """Doxygen's pages, and one that lists the headers. Prints how many members have no words."""
         tags, spaces = self.out / "tags.xml", self.out / "namespaces.hpp"
-        spaces.write_text('/// @mainpage heed\n/// <a href="../reference/cpp.html">All headers, and how to begin</a>\n' + "".join(f"/// {words}\nnamespace {name} {{}}\n" for name, words in NAMESPACES.items()))
+        listed = "".join(f"/// - @ref {name} : {words}\n" for name, words in {**NAMESPACES, **BEGIN}.items())
+        spaces.write_text(MAIN_PAGE + listed + "\n" + "".join(f"/// {words}\nnamespace {name} {{}}\n" for name, words in NAMESPACES.items()))
         settings = DOXYFILE + f'INPUT = include "{spaces}"\nOUTPUT_DIRECTORY = "{self.out}"\nHTML_OUTPUT = pages/cpp\nGENERATE_TAGFILE = "{tags}"\n'
         done = subprocess.run(["doxygen", "-"], input=settings, cwd=ROOT, capture_output=True, text=True, check=True)
         warnings = set(done.stderr.splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import pathlib
+import re
 import tempfile
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -22,6 +23,7 @@ from ._table import cell, table
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.int64]
 
+SPECIAL = re.compile(r"\[(CLS|SEP|PAD|BOS|EOS)\]|<.+>")  # tokens that a tokenizer puts around a text
 MOST_HEADS = 64  # rows of a printed table
 MOST_WITH_KEYS = 32  # heads of a printed table that also lists their most attended keys
 LINE = 80  # characters of a printed line
@@ -143,7 +145,8 @@ class Report:
         return type(self), (self._data, self.title), {"_kinds": self._kinds}  # as state: kinds refer to each other
 
     def _title(self) -> str:
-        text = " ".join(self.tokens[:40]).replace(f" {CONTINUES}", "")
+        words = [token for token in self.tokens[:40] if not SPECIAL.fullmatch(token)]
+        text = " ".join(words).replace(f" {CONTINUES}", "")
         return (text if len(text) <= 80 and len(self.tokens) <= 40 else text[:79] + "…") if text else self.about
 
     @property

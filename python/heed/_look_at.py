@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._heed import AttentionOptions
+    from ._pretrained import Model
 
 MOST_CELLS = 4_000_000  # most weights per head that a report stores
 
@@ -111,11 +112,14 @@ def look(
     top_k: int = 5,
     title: str = "",
     cost: bool = False,
+    model: str | os.PathLike[str] | Model | None = None,
     **options: Unpack[AttentionOptions],
 ) -> Report:
     """Runs attention(q, k, v, **options) and reports what attends to what, at any length.
 
     q, k and v may be lists: the layers of a model.
+
+    model: reads q, which is then a text or token ids, as model.look() does: heed.look("to be or not", model="induction").
 
     weights: replaces q, k and v by given softmax weights, [B, H, Lq, Lk], or a list of layers, from any framework.
     `allowed` (bool) says which keys each row may see. By default these are all keys, or those up to the diagonal if
@@ -127,6 +131,9 @@ def look(
     cost: also measures a plain call, and what each part of the report adds to it.
     """
     top_k = whole("top_k", top_k)
+    if model is not None or isinstance(q, str):
+        others = {"k": k, "v": v, "weights": weights, "allowed": allowed, **options}
+        return _look_with_model(q, model, top_k, title, [name for name, given in others.items() if given is not None])
     given_tokens = GivenTokens(tokens, key_tokens, token_ids, key_token_ids)
     if weights is not None:
         for name, given in {"q": q, "k": k, "v": v, **options}.items():
@@ -140,6 +147,21 @@ def look(
     if allowed is not None:
         raise TypeError("allowed is given without weights; mask is expected")
     return _look_at_calls(q, k, v, given_tokens, top_k, title, cost, options)
+
+
+def _look_with_model(text: Any, model: str | os.PathLike[str] | Model | None, top_k: int, title: str, others: list[str]) -> Report:
+    from ._explain import model_of
+
+    if model is None:
+        raise TypeError("q is a text, but model is missing; a model to read it, such as model='induction', is expected")
+    if text is None:
+        raise TypeError("q is missing; the text that the model reads is expected")
+    if others:
+        raise TypeError(f"{others[0]} is given together with model, which computes it; heed.load_model(…).look() has the "
+                        "options of a model")
+    report = model_of(model).look(text, top_k=top_k)
+    report.title = title or report.title
+    return report
 
 
 def _look_at_weights(weights: Any, allowed: Any, tokens: GivenTokens, top_k: int, title: str) -> Report:

@@ -30,21 +30,51 @@ def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
     return None
 
 
+def _plain(word: str) -> str:
+    return word.removeprefix(CONTINUES).lstrip(" Ġ▁").lower()
+
+
+def _occurrences(word: str, words: Sequence[str]) -> list[int]:
+    """The places of a word. Case and the marks of tokenizers are ignored if nothing matches exactly."""
+    exact = [place for place, one in enumerate(words) if word in (one, one.removeprefix(CONTINUES))]
+    return exact or [place for place, one in enumerate(words) if _plain(one) == _plain(word)]
+
+
+def _numbered(name: str, which: str, words: Sequence[str]) -> int | None:
+    """The place that "#7" or "or:2" names, as the command counts, or None."""
+    word, colon, number = which.rpartition(":")
+    if which.startswith("#") and which[1:].isdecimal():
+        return whole_within(name, int(which[1:]), len(words))
+    if not colon or not number.isdecimal() or not (found := _occurrences(word, words)):
+        return None
+    if not 1 <= int(number) <= len(found):
+        raise ValueError(f"{name} is {which!r}, but the text has {word!r} {len(found)} time{'s' * (len(found) != 1)}")
+    return found[int(number) - 1]
+
+
+def whole_within(name: str, number: int, count: int) -> int:
+    if not -count <= number < count:
+        raise ValueError(f"{name} is {number}; 0 to {count - 1} is expected")
+    return number % count
+
+
 def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
-    """The number of a row or key. `name` is the argument's name, for messages."""
+    """The number of a row or key. `name` is the argument's name, for messages.
+
+    "or" is a word that occurs once, "or:2" the second "or" (counted from 1), "#7" the token at place 7 (counted from 0)."""
     if not isinstance(which, str):
-        number = whole(name, which)
-        if not -count <= number < count:
-            raise ValueError(f"{name} is {number}; 0 to {count - 1} is expected")
-        return number % count
+        return whole_within(name, whole(name, which), count)
     if not words:
         raise ValueError(f"{name} is {which!r}, but the report has no tokens; a number from 0 to {count - 1} is expected")
-    found = [place for place, word in enumerate(words) if which in (word, word.removeprefix(CONTINUES))]
+    found = _occurrences(which, words)
     if len(found) == 1:
         return found[0]
     if found:
         places = ", ".join(map(str, found[:-1]))
-        raise ValueError(f"{name} is {which!r}, which occurs at {places} and {found[-1]}; one of these numbers is expected")
+        raise ValueError(f"{name} is {which!r}, which occurs at {places} and {found[-1]}; one of these numbers, or "
+                         f"'{which}:1' to '{which}:{len(found)}', is expected")
+    if (numbered := _numbered(name, which, words)) is not None:
+        return numbered
     if pieces := _pieces_of(which, words):
         cut = " ".join(repr(word) for word in words[pieces[0]:pieces[1] + 1])
         raise ValueError(f"{name} is {which!r}, which is split into {cut}, {pieces[0]} to {pieces[1]}; one of these is "

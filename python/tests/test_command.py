@@ -89,6 +89,7 @@ def test_generate_writes_as_the_command_does(command):
     assert json.loads(shown)["text"].endswith(heed.generate("induction", TEXT, 3, temperature=0))
     model = heed.load_model("induction")
     assert heed.generate(model, TEXT, 3, seed=2) == model.generate(TEXT, 3, seed=2)
+    assert heed.generate(model, TEXT, max_new_tokens=3, seed=2) == model.generate(TEXT, 3, seed=2)
 
 
 def test_show_opens_the_page_in_the_browser(monkeypatch, model):

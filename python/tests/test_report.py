@@ -72,6 +72,8 @@ def test_a_row_is_asked_for_by_its_word(each, weights):
     assert [line["key"] for line in asked] == order.tolist() and asked[0]["word"] == WORDS[order[0]]
     assert np.allclose([line["weight"] for line in asked], row[order])
     assert [line["key"] for line in each.row(6, head=6, top=7)] == np.argsort(-row[:7], kind="stable").tolist()
+    for named in ("was:2", "Was:2", "#7"):
+        assert list(each.row(named, head=0)) == list(each.row(7, head=0))
     every = each.row("street")
     largest = weights[0, :, 6].max(-1)
     assert np.allclose(every["weight"], np.sort(largest)[::-1])
@@ -101,7 +103,10 @@ def test_tiles_pairs_and_rows_of_long_texts_are_computed(layers, weights):
 
 
 @pytest.mark.parametrize("ask, message", [
-    (lambda r: r.row("was"), "row is 'was', which occurs at 2 and 7; one of these numbers is expected"),
+    (lambda r: r.row("was"), "row is 'was', which occurs at 2 and 7; one of these numbers, or 'was:1' to "
+     "'was:2', is expected"),
+    (lambda r: r.row("was:3"), "row is 'was:3', but the text has 'was' 2 times"),
+    (lambda r: r.row("#9"), "row is 9; 0 to 8 is expected"),
     (lambda r: r.row("anmial"), "row is 'anmial', which is not one of the 9 words; did you mean 'animal'?"),
     (lambda r: r.pair("tired", "xyz"), "key is 'xyz', which is not one of the 9 words; words are spelled like its tokens"),
     (lambda r: r.row(9), "row is 9; 0 to 8 is expected"),
@@ -116,6 +121,21 @@ def test_what_is_not_there_is_said(report, ask, message):
     with pytest.raises(ValueError) as refused:
         ask(report)
     assert str(refused.value) == message
+
+
+def test_a_model_reads_a_text():
+    model = heed.load_model("induction")
+    wanted = model.look("to be or not to be or")
+    for given in ("induction", model):
+        report = heed.look("to be or not to be or", model=given)
+        assert report.title == wanted.title == "to be or not to be or" and np.array_equal(report.weights, wanted.weights)
+    assert heed.look("to be", model=model, title="Hamlet").title == "Hamlet"
+    assert heed.look(model.token_ids("to be or"), model=model).weights.shape[-1] == 3
+
+
+def test_special_tokens_are_no_part_of_the_title(layers):
+    report = heed.look(*layers, tokens=["[CLS]", *WORDS[1:8], "[SEP]"])
+    assert report.title == " ".join(WORDS[1:8])
 
 
 def test_a_word_that_the_tokenizer_cut_is_said(layers):
@@ -202,6 +222,11 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
      "weights has shape [1, 3, 3] in layer 1; [1, 2, 2], as in layer 0 but for the heads, is expected, with at least three axes"),
     (lambda x: heed.look(weights="x"), TypeError,
      "weights is of type str; an array [B, H, Lq, Lk], or a list of them, is expected"),
+    (lambda x: heed.look("to be"), TypeError,
+     "q is a text, but model is missing; a model to read it, such as model='induction', is expected"),
+    (lambda x: heed.look("to be", model="induction", causal=True), TypeError,
+     "causal is given together with model, which computes it; heed.load_model(…).look() has the options of a model"),
+    (lambda x: heed.look(model="induction"), TypeError, "q is missing; the text that the model reads is expected"),
     (lambda x: heed.look(x, x, x, allowed=x), TypeError, "allowed is given without weights; mask is expected"),
     (lambda x: heed.look(x, x, x, tokens="ab"), TypeError,
      "tokens is 'ab'; a list of texts, one for each query, is expected"),

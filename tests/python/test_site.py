@@ -56,6 +56,11 @@ class Page(html.parser.HTMLParser):
                     self.loaded.append(value)
 
 
+def test_the_reference_of_cpp_opens_on_names_to_begin_with(site):
+    links = set(Page(site / "cpp" / "index.html").links)
+    assert {"../cpp.html", "../reference/cpp.html", "classheed_1_1KvCache.html", "namespaceheed_1_1nn.html"} <= links
+
+
 def test_no_link_is_dead_and_nothing_is_loaded_from_elsewhere(site):
     pages = {path: Page(path) for path in site.rglob("*.html") if "live" not in path.relative_to(site).parts}
     assert len(pages) > 100
