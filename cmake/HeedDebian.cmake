@@ -1,5 +1,5 @@
-# The Debian packages, which scripts/deb builds: two of each library, and the command. Each needs the others of its own
-# version. They are native packages, without a source package.
+# The Debian packages, which scripts/deb builds: two of each library, the command, and the Python package where it is built.
+# Each needs the others of its own version. They are native packages, without a source package.
 set(CPACK_GENERATOR DEB)
 set(HEED_CONTACT "The heed project <heed@localhost>" CACHE STRING "The maintainer of the Debian packages: NAME <ADDRESS>")
 set(CPACK_PACKAGE_CONTACT "${HEED_CONTACT}")
@@ -66,5 +66,27 @@ endforeach()
 if(TARGET heed_command)
   heed_debian_package(command heed science "${PROJECT_DESCRIPTION}" "${all}This package has its command, with two small models."
                       ${needed_by_heed_command})
+endif()
+# The module is for one version of Python. It holds the libraries; `heed` draws and serves for it.
+if(TARGET heed_python)
+  set(packages_of_python "lib/python3/dist-packages")
+  install(TARGETS heed_python LIBRARY DESTINATION "${packages_of_python}/heed" COMPONENT python)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/heed" DESTINATION "${packages_of_python}" COMPONENT python
+          FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
+  file(WRITE "${PROJECT_BINARY_DIR}/debian/METADATA" "Metadata-Version: 2.1\nName: heed\nVersion: ${PROJECT_VERSION}
+Summary: ${PROJECT_DESCRIPTION}\nLicense: Apache-2.0\nRequires-Dist: numpy>=1.24\n")
+  install(FILES "${PROJECT_BINARY_DIR}/debian/METADATA"
+          DESTINATION "${packages_of_python}/heed-${PROJECT_VERSION}.dist-info" COMPONENT python)
+  file(WRITE "${PROJECT_BINARY_DIR}/debian/postinst" "#!/bin/sh\nset -e\nif [ \"$1\" = configure ]; then\n  py3compile -p python3-heed\nfi\n")
+  file(WRITE "${PROJECT_BINARY_DIR}/debian/prerm" "#!/bin/sh\nset -e\npy3clean -p python3-heed\n")
+  file(CHMOD "${PROJECT_BINARY_DIR}/debian/postinst" "${PROJECT_BINARY_DIR}/debian/prerm" PERMISSIONS
+       OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  heed_debian_package(python python3-heed python "${PROJECT_DESCRIPTION} (Python)"
+                      "${all}This package has its module for Python, with models, tokenizers and reports." heed)
+  math(EXPR next_python "${Python_VERSION_MINOR} + 1")
+  string(APPEND CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS
+         ", python3 (>= 3.${Python_VERSION_MINOR}), python3 (<< 3.${next_python}), python3-numpy")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
+      "${PROJECT_BINARY_DIR}/debian/postinst;${PROJECT_BINARY_DIR}/debian/prerm")
 endif()
 include(CPack)

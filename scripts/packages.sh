@@ -28,7 +28,7 @@ packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
 # For scripts/site, beside the command that it runs.
 packages_site=("${packages_run[@]}" doxygen python3-venv)
 # scripts/deb. CPack finds what a program depends on with file.
-packages_deb=("${packages_run[@]}" dpkg-dev file lintian)
+packages_deb=("${packages_run[@]}" dpkg-dev file lintian python3-dev python3-venv)
 # scripts/wheels for AArch64 on another machine, and what it unpacks of AArch64's own; headers without a library are this
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)

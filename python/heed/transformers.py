@@ -21,10 +21,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ._missing import need
+from ._missing import need, need_names
 
 need("torch", "heed.transformers")
 need("transformers", "heed.transformers")
+# Newer versions of transformers are not refused by their number. What heed builds on may still change in one of them.
+need_names({"transformers": ("AttentionInterface", "AttentionMaskInterface", "PreTrainedModel", "Cache"),
+            "transformers.cache_utils": ("CacheLayerMixin", "DynamicCache", "DynamicLayer", "DynamicSlidingWindowLayer"),
+            "transformers.masking_utils": ("causal_mask_function", "sdpa_mask"),
+            "transformers.models.auto.auto_factory": ("_BaseAutoModelClass",)},
+           "heed.transformers", "a version from 4.57 to 5.24")
 
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402

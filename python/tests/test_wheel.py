@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -55,6 +56,18 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
         assert "predicts not" in output(*command, "explain", "--model", "induction", "to be or not to be or")
     ran = subprocess.run([sys.executable, "-m", "heed", "look"], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert ran.returncode == 2 and not ran.stdout  # the command's exit code
+
+
+def test_an_sdist_has_the_sources_alone_and_cmake_finds_all_of_them(tmp_path):
+    make = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", make, str(tmp_path)], check=True, cwd=ROOT, capture_output=True)
+    (sdist,) = tmp_path.glob("heed-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path)
+    (folder,) = tmp_path.glob("heed-*[0-9]")
+    assert {"build", "docs", "tests", ".git"}.isdisjoint(os.listdir(folder))
+    subprocess.run(["cmake", "-S", str(folder), "-B", str(tmp_path / "built"), "-DHEED_BUILD_EXAMPLES=OFF", "-DHEED_MPI=OFF"],
+                   check=True, capture_output=True)
 
 
 def test_without_the_command_its_name_is_said():
