@@ -31,9 +31,9 @@ struct DifferentialResult {
 
 /// query [B, 2 H, Lq, D], of which heads 2h and 2h + 1 are the halves of head h; value [B, Hkv, Lk, Dv]. key
 /// has halves likewise, [B, 2 Hkv, Lk, D], or both halves read the same [B, Hkv, Lk, D]. lambda is f64 or
-/// f32, [H] or [B, H, Lq]. Options hold for both halves; those of heads have H. Dropout drops the same
-/// weights of both. Throws Error (invalid_argument) as attention() does, and if received, received_last or
-/// map is asked for with a lambda of rows.
+/// f32, [H] or [B, H, Lq]. Options hold for both halves, and sinks and slopes have an entry for each of the H
+/// heads. Dropout drops the same weights of both. Throws Error (invalid_argument) as attention() does, and if
+/// received, received_last or map is asked for with a lambda of rows.
 [[nodiscard]] HEED_API DifferentialResult differential_attention(const TensorView& query,
                                                                  const TensorView& key,
                                                                  const TensorView& value,
@@ -53,9 +53,9 @@ struct DifferentialGradients {
   Tensor query, key, value, lambda;
 };
 
-/// The gradients of a loss with the gradient `grad_output` [B, H, Lq, Dv] by the output. `result` and
-/// `options` are those of the forward call with the same tensors. dO is the gradient by p's output, and
-/// -lambda dO that by the output of p'; dLambda_hi = -<dO_i, sum_j p'_ij v_j>.
+/// The gradients of a loss with the gradient `grad_output` [B, H, Lq, Dv] by the output. Pass the result and
+/// the options of the forward call with the same tensors. dO is the gradient by p's output, and -lambda dO
+/// that by the output of p'; dLambda_hi = -<dO_i, sum_j p'_ij v_j>.
 [[nodiscard]] HEED_API DifferentialGradients differential_attention_backward(
     const TensorView& query, const TensorView& key, const TensorView& value, const TensorView& lambda,
     const DifferentialResult& result, const TensorView& grad_output, const AttentionOptions& options = {});
