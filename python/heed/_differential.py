@@ -16,8 +16,8 @@ class DifferentialResult(NamedTuple):
     received: Any
     received_last: Any
     map: Any
-    first: AttentionResult
-    second: AttentionResult
+    first: AttentionResult[Any]
+    second: AttentionResult[Any]
 
 
 class DifferentialGradients(NamedTuple):
@@ -67,22 +67,24 @@ def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any
     [B, Hkv, Lk, D]; v [B, Hkv, Lk, Dv]. Or k is a KvCache with keys of D channels for both, or of 2 D: the first half's, then the
     second's. lam: [H], or [B, H, Lq]; then received, received_last and map are refused, because they sum over rows.
 
-    The options are attention()'s and hold for both halves; those of heads have H."""
+    The options are attention()'s and hold for both halves; sinks and alibi have an entry for each of the H heads."""
     factors, of_heads = _factors(q, lam)
-    names = {need} if isinstance(need, str) else set(need or ())
+    names: Any = [need] if isinstance(need, str) else list(need or ())
     sums = [name for name in ("received", "received_last", "map") if name in names or options.get(name)]
     if of_heads is None and sums:
         raise ValueError(f"{sums[0]} is asked for with lam of shape {tuple(lam.shape)}; ({q.shape[1] // 2},) is expected")
     if isinstance(k, KvCache) and k.key_dim == 2 * q.shape[-1]:
-        options = {**options, "scale": options.get("scale") or q.shape[-1] ** -0.5}
+        options = {**options, "scale": q.shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]}
 
-    def softmax(half: int) -> AttentionResult:
+    needed: Any = sorted({*names, "lse"})
+
+    def softmax(half: int) -> AttentionResult[Any]:
         queries = q[:, half::2]
         if not isinstance(k, KvCache):
-            return attention(queries, _keys(k, v, half), v, need=[*names, "lse"], **options)
+            return attention(queries, _keys(k, v, half), v, need=needed, **options)
         if k.key_dim == 2 * q.shape[-1]:
             queries = _beside_zeros(queries, half)
-        return attention(queries, k, need=[*names, "lse"], **options)
+        return attention(queries, k, need=needed, **options)
 
     first, second = softmax(0), softmax(1)
 
