@@ -433,6 +433,8 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"qwen2", R"({"layer_types": ["full_attention"]})", "has 1 layer_types for 2 layers"},
       {"qwen2", R"({"layer_types": ["full_attention", "chunked_attention"]})",
        "has a layer of type 'chunked_attention'; full_attention or sliding_attention is expected"},
+      {"qwen3", R"({"layer_types": ["linear_attention", "full_attention"]})",
+       "has a layer of type 'linear_attention'; full_attention or sliding_attention is expected"},
       {"qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})",
        "has a layer of type 'sliding_attention' and no sliding_window for it"},
       {"gemma3_text", R"({"sliding_window": null})",

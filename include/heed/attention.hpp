@@ -4,6 +4,7 @@
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/backward_share.hpp"
+#include "heed/attention/differential.hpp"
 #include "heed/attention/eviction.hpp"
 #include "heed/attention/kv_cache.hpp"
 #include "heed/attention/lightning_indexer.hpp"

@@ -1,0 +1,115 @@
+"""Differential attention (Ye et al. 2024, arXiv:2410.05258), made of two calls of attention()."""
+
+from typing import Any, NamedTuple
+
+from ._heed import AttentionResult, KvCache, attention, attention_backward
+
+
+class DifferentialResult(NamedTuple):
+    """The signed results of H heads, None where not asked for, and the results of their two softmaxes.
+
+    A signed weight is p - lam p'; output, weights, received, received_last and map are sums of such weights. Entropy, top-k and all
+    other results are in `first` and `second`, which have an lse in any case."""
+
+    output: Any
+    weights: Any
+    received: Any
+    received_last: Any
+    map: Any
+    first: AttentionResult[Any]
+    second: AttentionResult[Any]
+
+
+class DifferentialGradients(NamedTuple):
+    """The gradients of a differential call, each like its array."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    dlam: Any
+
+
+def _like(values: Any, array: Any) -> Any:
+    """Values in the dtype of an array."""
+    return values.astype(array.dtype, copy=False) if hasattr(values, "astype") else values.to(array.dtype)
+
+
+def _factors(q: Any, lam: Any) -> tuple[Any, Any]:
+    """The factors as [H or B, H, Lq, 1], and as [H, 1] where there is one for each head."""
+    if q.ndim != 4 or q.shape[1] < 2 or q.shape[1] % 2:
+        raise ValueError(f"q has shape {tuple(q.shape)}; [B, 2 H, Lq, D] with two halves of each head is expected")
+    batch, heads, rows = q.shape[0], q.shape[1] // 2, q.shape[2]
+    if tuple(lam.shape) not in ((heads,), (batch, heads, rows)):
+        raise ValueError(f"lam has shape {tuple(lam.shape)}; {(heads,)} or {(batch, heads, rows)} is expected")
+    return (lam[:, None, None], lam[:, None]) if lam.ndim == 1 else (lam[..., None], None)
+
+
+def _keys(k: Any, v: Any, half: int) -> Any:
+    """The keys of a half, which may have its own."""
+    if k.shape[1] not in (v.shape[1], 2 * v.shape[1]):
+        raise ValueError(f"k has {k.shape[1]} heads; {v.shape[1]} as v, or {2 * v.shape[1]}, are expected")
+    return k if k.shape[1] == v.shape[1] else k[:, half::2]
+
+
+def _beside_zeros(q: Any, half: int) -> Any:
+    """Queries [q, 0] or [0, q], for keys that hold those of both halves."""
+    wide = q[..., :1].repeat(2 * q.shape[-1], -1) if hasattr(q, "astype") else q.new_zeros((*q.shape[:-1], 2 * q.shape[-1]))
+    wide[:] = 0
+    wide[..., half * q.shape[-1]:(half + 1) * q.shape[-1]] = q
+    return wide
+
+
+def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any = None, **options: Any) -> DifferentialResult:
+    """Two softmaxes over the same values, of which the second is subtracted with a learned factor:
+    out_i = sum_j (p_ij - lam p'_ij) v_j.
+
+    q [B, 2 H, Lq, D]: heads 2h and 2h + 1 are the halves of head h. k [B, 2 Hkv, Lk, D] has halves likewise, or both read the same
+    [B, Hkv, Lk, D]; v [B, Hkv, Lk, Dv]. Or k is a KvCache with keys of D channels for both, or of 2 D: the first half's, then the
+    second's. lam: [H], or [B, H, Lq]; then received, received_last and map are refused, because they sum over rows.
+
+    The options are attention()'s and hold for both halves; sinks and alibi have an entry for each of the H heads."""
+    factors, of_heads = _factors(q, lam)
+    names: Any = [need] if isinstance(need, str) else list(need or ())
+    sums = [name for name in ("received", "received_last", "map") if name in names or options.get(name)]
+    if of_heads is None and sums:
+        raise ValueError(f"{sums[0]} is asked for with lam of shape {tuple(lam.shape)}; ({q.shape[1] // 2},) is expected")
+    if isinstance(k, KvCache) and k.key_dim == 2 * q.shape[-1]:
+        options = {**options, "scale": q.shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]}
+
+    needed: Any = sorted({*names, "lse"})
+
+    def softmax(half: int) -> AttentionResult[Any]:
+        queries = q[:, half::2]
+        if not isinstance(k, KvCache):
+            return attention(queries, _keys(k, v, half), v, need=needed, **options)
+        if k.key_dim == 2 * q.shape[-1]:
+            queries = _beside_zeros(queries, half)
+        return attention(queries, k, need=needed, **options)
+
+    first, second = softmax(0), softmax(1)
+
+    def signed(name: str, by: Any) -> Any:
+        minuend, subtrahend = getattr(first, name), getattr(second, name)
+        return None if minuend is None else _like(minuend - by * subtrahend, minuend)
+
+    return DifferentialResult(signed("output", factors), signed("weights", factors), signed("received", of_heads),
+                              signed("received_last", of_heads), signed("map", None if of_heads is None else of_heads[..., None]),
+                              first, second)
+
+
+def differential_attention_backward(q: Any, k: Any, v: Any, lam: Any, result: DifferentialResult, grad_output: Any,
+                                    **options: Any) -> DifferentialGradients:
+    """The gradients of differential_attention by q, k, v and lam. `result` and the options are those of the forward call."""
+    factors, of_heads = _factors(q, lam)
+    dq, dk = (one.copy() if hasattr(one, "copy") else one.clone() for one in (q, k))
+    by_second = _like(-factors * grad_output, grad_output)
+    parts = [attention_backward(q[:, half::2], _keys(k, v, half), v, softmax.output, softmax.lse, by_half, **options)
+             for half, softmax, by_half in ((0, result.first, grad_output), (1, result.second, by_second))]
+    for half, part in enumerate(parts):
+        dq[:, half::2] = part.dq
+        if k.shape[1] != v.shape[1]:
+            dk[:, half::2] = part.dk
+    if k.shape[1] == v.shape[1]:
+        dk = parts[0].dk + parts[1].dk
+    dlam = -(grad_output * result.second.output).sum(-1)
+    return DifferentialGradients(dq, dk, parts[0].dv + parts[1].dv, _like(dlam if of_heads is None else dlam.sum(-1).sum(0), lam))

@@ -1,0 +1,85 @@
+"""heed.differential_attention on NumPy arrays and PyTorch tensors, compared with PyTorch in f64."""
+
+import numpy as np
+import pytest
+
+import heed
+
+torch = pytest.importorskip("torch")
+
+
+def formula(q, k, v, lam, causal):
+    """The output and the signed weights. Each half of H heads has its own keys, or both read the same."""
+    batch, twice, rows, width = q.shape
+    group = twice // 2 // v.shape[1]
+    halves = []
+    for half in (0, 1):
+        keys = k if k.shape[1] == v.shape[1] else k[:, half::2]
+        scores = q[:, half::2] @ keys.repeat_interleave(group, 1).mT * width ** -0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones(rows, k.shape[2]).tril(k.shape[2] - rows) == 0, -torch.inf)
+        halves.append(scores.softmax(-1))
+    weights = halves[0] - (lam[:, None, None] if lam.ndim == 1 else lam[..., None]) * halves[1]
+    return weights @ v.repeat_interleave(group, 1), weights
+
+
+@pytest.fixture(params=["own keys", "one key"])
+def call(request):
+    rng = np.random.default_rng(3)
+    draw = lambda *shape: rng.standard_normal(shape)  # noqa: E731
+    return {"q": draw(2, 8, 5, 16), "k": draw(2, 4 if request.param == "own keys" else 2, 9, 16), "v": draw(2, 2, 9, 12)}
+
+
+def lam_of(kind):
+    return np.random.default_rng(4).standard_normal((4,) if kind == "heads" else (2, 4, 5))
+
+
+@pytest.mark.parametrize("kind", ["heads", "rows"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
+def test_results_and_gradients_are_those_of_pytorch(call, kind, causal, array):
+    given = {name: array(one) for name, one in call.items()}
+    lam = lam_of(kind)
+    options = {"causal": causal, "align": "bottom-right"}
+    result = heed.differential_attention(**given, lam=array(lam), need=["weights", "entropy"], **options)
+    theirs = {name: torch.from_numpy(one).requires_grad_() for name, one in {**call, "lam": lam}.items()}
+    output, weights = formula(**theirs, causal=causal)
+    assert isinstance(result.output, type(given["q"])) and result.first.entropy.shape == (2, 4, 5)
+    for got, expected in ((result.output, output), (result.weights, weights)):
+        np.testing.assert_allclose(np.asarray(got), expected.detach(), atol=1e-12)
+    by_output = np.random.default_rng(5).standard_normal((2, 4, 5, 12))
+    output.backward(torch.from_numpy(by_output))
+    gradients = heed.differential_attention_backward(**given, lam=array(lam), result=result, grad_output=array(by_output), **options)
+    for got, (name, expected) in zip(gradients, theirs.items(), strict=True):
+        np.testing.assert_allclose(np.asarray(got), expected.grad, atol=1e-11, err_msg=name)
+
+
+def test_sums_over_rows_are_signed(call):
+    lam = lam_of("heads")
+    result = heed.differential_attention(**call, lam=lam, need=["received", "weights"], received_last=2, map=(5, 9))
+    np.testing.assert_allclose(result.received, result.weights.sum(2), atol=1e-12)
+    np.testing.assert_allclose(result.received_last, result.weights[:, :, -2:].sum(2), atol=1e-12)
+    np.testing.assert_allclose(result.map, result.weights, atol=1e-12)
+    assert (result.weights < 0).any()
+    with pytest.raises(ValueError, match=r"map is asked for with lam of shape \(2, 4, 5\); \(4,\) is expected"):
+        heed.differential_attention(**call, lam=lam_of("rows"), map=(2, 2))
+
+
+def test_caches_hold_keys_of_both_halves(call):
+    given = {name: one.astype(np.float32) for name, one in call.items()}
+    key, lam = given["k"], lam_of("heads")
+    if key.shape[1] == 4:
+        key = np.concatenate([key[:, 0::2], key[:, 1::2]], axis=-1)
+    cache = heed.KvCache(batch=2, kv_heads=2, key_dim=key.shape[-1], value_dim=12, capacity=9)
+    cache.append(key, given["v"])
+    expected = heed.differential_attention(**given, lam=lam, causal=True, align="bottom-right")
+    got = heed.differential_attention(given["q"], cache, lam=lam, causal=True)
+    np.testing.assert_allclose(got.output, expected.output, atol=5e-6)
+
+
+def test_what_is_wrong_is_said(call):
+    for change, message in (({"q": call["q"][:, :3]}, r"q has shape \(2, 3, 5, 16\); \[B, 2 H, Lq, D\]"),
+                            ({"k": call["v"][:, :1]}, "k has 1 heads; 2 as v, or 4, are expected"),
+                            ({"lam": np.zeros(3)}, r"lam has shape \(3,\); \(4,\) or \(2, 4, 5\) is expected")):
+        with pytest.raises(ValueError, match=message):
+            heed.differential_attention(**{"lam": lam_of("heads"), **call, **change})
