@@ -138,17 +138,20 @@ TEST(KeyListsOverCaches, GiveTheResultsOfTensorsWithTheSameRows) {
 }
 
 TEST(KeyLists, AreGatheredByDefaultWhereTheyAreShort) {
-  const Tensor query({1, 2, 1, 16}), key({1, 1, 8192, 16}), fewer({1, 1, 8191, 16});
-  const auto is_gathered = [&](const Tensor& keys, std::int64_t room, AttentionOptions options = {}) {
-    Tensor lists({1, room}, DType::i32);
-    std::iota(lists.values<std::int32_t>().begin(), lists.values<std::int32_t>().end(), 0);
+  const Tensor key({1, 1, 8192, 16}), fewer({1, 1, 8191, 16});
+  const auto is_gathered = [&](const Tensor& keys, std::int64_t room, AttentionOptions options = {},
+                               std::int64_t queries = 1) {
+    Tensor lists({queries, room}, DType::i32);
+    for (std::int32_t& key : lists.values<std::int32_t>()) key = -1;
     options.sparse_mask = SparseMask::key_lists(lists, keys.size(2));
-    const auto plan = heed::plan_attention(query, keys, keys, options);
+    const auto plan = heed::plan_attention(Tensor({1, 2, queries, 16}), keys, keys, options);
     return !plan.passes.empty() && plan.passes[0].because.starts_with("Lists have room");
   };
   EXPECT_TRUE(is_gathered(key, 1024));
   EXPECT_FALSE(is_gathered(key, 1025));
   EXPECT_FALSE(is_gathered(fewer, 1));
+  EXPECT_TRUE(is_gathered(key, 256, {}, 64));
+  EXPECT_FALSE(is_gathered(key, 257, {}, 64));
   EXPECT_FALSE(is_gathered(key, 8, {.need = Need::weights}));
   EXPECT_FALSE(is_gathered(key, 8, {.kernel = heed::Kernel::reference}));
   const Tensor bias({1, 8192});

@@ -61,7 +61,7 @@ struct BlockMaskView {
 /// Whether a call copies the keys of lists together instead of visiting all keys. It then sums a row in the
 /// order of its list, and agrees with the equal boolean mask up to rounding (docs/forms.md).
 enum class Gather : std::int64_t {
-  automatic,  ///< if there are 8192 keys or more, and room in a list for an eighth of them at most
+  automatic,  ///< if there are many keys and short lists
   never,      ///< a call has the bits of the equal boolean mask
   always,     ///< in every call that can (docs/forms.md)
 };

@@ -15,8 +15,12 @@ namespace {
 
 // By default, fewer keys than this go by the mask: that costs little, and keeps the bits of other masks.
 constexpr std::int64_t kManyKeys = 8192;
-// A gathered key costs more than a visited one, and most where few heads share it.
-constexpr std::int64_t kLeastShare = 8;
+// The least number of keys per room in a list. A gathered key is read from memory for its query heads alone.
+// A visited one serves the rows of a task, so few heads and many rows need shorter lists.
+std::int64_t least_keys_each(std::int64_t group, std::int64_t rows) {
+  return std::max<std::int64_t>(8, std::min<std::int64_t>(64, rows) / group);
+}
+
 // List entries of a piece, which bound its memory.
 constexpr std::int64_t kPieceEntries = std::int64_t{1} << 16;
 
@@ -24,10 +28,11 @@ const KeyLists* key_lists_of(const MaskSource& source) {
   return dynamic_cast<const KeyLists*>(static_cast<const MaskPart*>(source.part));
 }
 
-bool is_worth_it(const KeyLists& lists) {
+bool is_worth_it(const Problem& p, const KeyLists& lists, std::int64_t heads) {
   if (lists.gather() == Gather::always) return true;
-  return lists.gather() == Gather::automatic && lists.shape().key_length >= kManyKeys &&
-         lists.width() <= lists.shape().key_length / kLeastShare;
+  const std::int64_t group = std::min(heads, p.heads / p.kv_heads);
+  return lists.gather() == Gather::automatic && p.key_length >= kManyKeys &&
+         lists.width() <= p.key_length / least_keys_each(group, p.whole.query_length);
 }
 
 // Gathered rows know keys by their place in a list. So they take no results and no operands of the square.
@@ -68,7 +73,7 @@ std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
   const KeyLists& lists = *key_lists_of(*source);
   const std::int64_t heads = heads_together(p);
   const bool has_codes = p.cache != nullptr && p.cache->codes.format != RowFormat::floats;
-  if (!is_worth_it(lists) || (has_codes && heads < p.heads)) return {};
+  if (!is_worth_it(p, lists, heads) || (has_codes && heads < p.heads)) return {};
 
   GatherPlan plan{p, *source, lists, heads, {}};
   const std::int64_t rows =

@@ -1,6 +1,6 @@
 // Calls whose rows list few keys gather these keys: each row becomes a sequence of a cache that holds its
-// list, and the kernels run over such sequences. The sums of a row are then formed in the order of its list
-// and not by the spans of all keys, so they agree with those of the mask up to rounding.
+// list, and the kernels run over such sequences. They sum a row in the order of its list, so the result
+// agrees with that of the mask up to rounding.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class GatheredPiece {
   GatheredPiece& operator=(const GatheredPiece&) = delete;
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
-  /// Turns the key indices of top_k into those of the whole call.
+  /// Replaces the key indices of top_k by the indices of the whole call.
   void place_top_keys() const;
 
  private:
