@@ -203,8 +203,7 @@ TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
             "decay has shape [3, 5]; a shape that broadcasts to [2, 4, 5] is expected");
   Tensor infinite({4, 5});
   infinite.at<float>(2, 3) = INFINITY;
-  EXPECT_EQ(message_of_options({.decay = infinite}),
-            "decay[0, 2, 3] is inf; finite numbers are expected");
+  EXPECT_EQ(message_of_options({.decay = infinite}), "decay[0, 2, 3] is inf; finite numbers are expected");
   EXPECT_EQ(message_of_options({.sinks = integers}),
             "sinks has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.sinks = Tensor({2, 4})}),

@@ -375,7 +375,7 @@ void compare(const Call& call, Expected& x, Kernel kernel) {
 // HEED_DECAY_CALLS: how many random calls to make.
 std::uint64_t calls() {
   const char* given = std::getenv("HEED_DECAY_CALLS");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : share_of(300);
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : share_of(200);
 }
 
 TEST(Decay, IsWhatTheFormulasSayInEveryResultAndGradient) {
