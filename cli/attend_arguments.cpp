@@ -18,7 +18,7 @@ using Gradients = AttentionGradients;
 using Views = AttentionGradientViews;
 using Request = GradientRequest;
 
-constexpr std::array<GradientFile, 5> kGradientFiles = {{
+constexpr std::array<GradientFile, 6> kGradientFiles = {{
     {"--grad-query", "--query", &Arguments::grad_query, &Gradients::query, &Views::query, &Request::query,
      kAlongQueries},
     {"--grad-key", "--key", &Arguments::grad_key, &Gradients::key, &Views::key, &Request::key, kAlongKeys},
@@ -32,6 +32,13 @@ constexpr std::array<GradientFile, 5> kGradientFiles = {{
      &Gradients::sinks,
      &Views::sinks,
      &Request::sinks,
+     {}},
+    {"--grad-decay",
+     "--decay",
+     &Arguments::grad_decay,
+     &Gradients::decay,
+     &Views::decay,
+     &Request::decay,
      {}},
 }};
 
@@ -65,6 +72,9 @@ void add_scores(CLI::App& app, Arguments& arguments) {
            "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key");
   add_text(app, "--alibi-slopes", kTensor, arguments.alibi_slopes,
            "slopes, [H] or [B, H]: slope * |p - j| is subtracted from the score of key j");
+  add_text(
+      app, "--decay", kTensor, arguments.decay,
+      "[B, H, L], c by position (the running sum of log forget gates): c_i - c_j is added to the scores");
   add_text(app, "--sinks", kTensor, arguments.sinks,
            "[H]: one extra logit per head, in the softmax denominator only");
   add_real(app, "--dropout", options.dropout.probability,
@@ -166,6 +176,7 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
   write("--grad-value", arguments.grad_value, "gradient of the value [B, Hkv, Lk, Dv]");
   write("--grad-bias", arguments.grad_bias, "gradient of the bias, in its shape");
   write("--grad-sinks", arguments.grad_sinks, "gradient of the sinks [H]");
+  write("--grad-decay", arguments.grad_decay, "gradient of the decay, in its shape");
 }
 
 constexpr const char* kComputing = "Computing";
@@ -213,7 +224,7 @@ void check_gradients(const CLI::App& app) {
   if (given(app, "--grad-output") && !any)
     throw UsageError(
         "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
-        "--grad-bias or --grad-sinks FILE.npy is expected");
+        "--grad-bias, --grad-sinks or --grad-decay FILE.npy is expected");
 }
 
 }  // namespace

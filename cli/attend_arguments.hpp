@@ -37,7 +37,7 @@ inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true
 struct AttendArguments {
   // Tensor arguments to read; empty if not given.
   std::string query, key, value;
-  std::string mask, bias, alibi_slopes, sinks, kv_lengths, query_segments, key_segments;
+  std::string mask, bias, alibi_slopes, decay, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
 
   MaskArguments masks;
@@ -49,7 +49,7 @@ struct AttendArguments {
 
   // Files to write; empty if not requested.
   ResultSet<std::string> results;
-  std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks;
+  std::string grad_query, grad_key, grad_value, grad_bias, grad_sinks, grad_decay;
 
   bool json = false;
   bool plan = false;  ///< print how the call would run, and compute nothing

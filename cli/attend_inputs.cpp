@@ -17,13 +17,14 @@ struct InputFile {
   Along along{};
 };
 
-constexpr std::array<InputFile, 13> kInputFiles = {{
+constexpr std::array<InputFile, 14> kInputFiles = {{
     {"--query", &AttendArguments::query, nullptr},
     {"--key", &AttendArguments::key, nullptr},
     {"--value", &AttendArguments::value, nullptr},
     {"--mask", &AttendArguments::mask, &AttentionOptions::mask, kAlongRows},
     {"--bias", &AttendArguments::bias, &AttentionOptions::bias, kAlongRows},
     {"--alibi-slopes", &AttendArguments::alibi_slopes, &AttentionOptions::alibi_slopes},
+    {"--decay", &AttendArguments::decay, &AttentionOptions::decay},
     {"--sinks", &AttendArguments::sinks, &AttentionOptions::sinks},
     {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
     {"--query-segments", &AttendArguments::query_segments, &AttentionOptions::query_segments},

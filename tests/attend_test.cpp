@@ -56,11 +56,13 @@ TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
   for (std::size_t i = 0; i < mask.values<bool>().size(); ++i) mask.values<bool>()[i] = i % 3 != 0;
   const Tensor bias = random_tensor({5, 7}, 4);
   const Tensor slopes = Tensor::from<float>({0.5f, 0.25f, 0.125f, 0.0625f}, {4});
+  const Tensor decay = random_tensor({2, 4, 7}, 8);
   const Tensor sinks = Tensor::from<float>({0, 1, 2, 3}, {4});
   const Tensor lengths = Tensor::from<std::int64_t>({3, 6}, {2});
   for (const auto& [name, tensor] : std::vector<std::pair<std::string, TensorView>>{{"mask.npy", mask},
                                                                                     {"bias.npy", bias},
                                                                                     {"slopes.npy", slopes},
+                                                                                    {"decay.npy", decay},
                                                                                     {"sinks.npy", sinks},
                                                                                     {"n.npy", lengths}}) {
     write(name, tensor);
@@ -90,6 +92,7 @@ TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
       {{"--bias", "bias.npy"}, [&](auto& o) { o.bias = bias; }},
       {{"--softcap", "0.5"}, [](auto& o) { o.softcap = 0.5; }},
       {{"--alibi-slopes", "slopes.npy"}, [&](auto& o) { o.alibi_slopes = slopes; }},
+      {{"--decay", "decay.npy"}, [&](auto& o) { o.decay = decay; }},
       {{"--sinks", "sinks.npy"}, [&](auto& o) { o.sinks = sinks; }},
       {{"--kv-lengths", "n.npy"}, [&](auto& o) { o.kv_lengths = lengths; }},
       {{"--dropout", "0.3"}, [](auto& o) { o.dropout.probability = 0.3; }},
@@ -414,6 +417,7 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   write("slopes.npy", random_tensor({4}, 5));
   write("sinks.npy", random_tensor({4}, 6));
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
+  write("decay.npy", random_tensor({2, 4, 7}, 9));
   heed::test::write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
   heed::test::write_file(folder / "keys.txt", "a\nb\nc\nd\ne\nf\ng\n");
   const std::string script = examples_of_the_manual();

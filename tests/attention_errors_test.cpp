@@ -195,6 +195,15 @@ TEST(AttentionErrors, FloatingOperandsAreFloatingAndBroadcast) {
             "alibi_slopes has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.alibi_slopes = Tensor({2})}),
             "alibi_slopes has shape [2]; a shape that broadcasts to [2, 4] is expected");
+  EXPECT_EQ(message_of_options({.decay = integers}),
+            "decay has shape [4]; [B, H, L] with at least 5 positions, the length of key, is expected");
+  EXPECT_EQ(message_of_options({.decay = Tensor({5}, DType::i64)}),
+            "decay has dtype i64; f64, f32, f16 or bf16 is expected");
+  EXPECT_EQ(message_of_options({.decay = Tensor({3, 5})}),
+            "decay has shape [3, 5]; a shape that broadcasts to [2, 4, 5] is expected");
+  Tensor infinite({4, 5});
+  infinite.at<float>(2, 3) = INFINITY;
+  EXPECT_EQ(message_of_options({.decay = infinite}), "decay[0, 2, 3] is inf; finite numbers are expected");
   EXPECT_EQ(message_of_options({.sinks = integers}),
             "sinks has dtype i64; f64, f32, f16 or bf16 is expected");
   EXPECT_EQ(message_of_options({.sinks = Tensor({2, 4})}),

@@ -67,10 +67,11 @@ TEST_P(AttentionGuards, NoByteBesideATensorIsTouched) {
   const Tensor mask = Tensor::copy_of(normal_tensor({5, 7}, 5), DType::boolean);
   const Tensor slopes = normal_tensor({4}, 6, dtype);
   const Tensor sinks = normal_tensor({4}, 7, dtype);
+  const Tensor decay = normal_tensor({4, 7}, 8, dtype);
   const Tensor lengths = Tensor::from<std::int32_t>({7, 6}, {2});
   for (Side side : {Side::first_byte, Side::last_byte}) {
     std::vector<Guarded> guarded;
-    for (const Tensor* tensor : {&query, &key, &value, &bias, &mask, &slopes, &sinks, &lengths})
+    for (const Tensor* tensor : {&query, &key, &value, &bias, &mask, &slopes, &sinks, &lengths, &decay})
       guarded.emplace_back(*tensor, side);
     const auto result = [&](const Dims& shape, DType type) {
       guarded.emplace_back(Tensor(shape, type), side);
@@ -82,6 +83,7 @@ TEST_P(AttentionGuards, NoByteBesideATensorIsTouched) {
     options.alibi_slopes = guarded[5].view();
     options.sinks = guarded[6].view();
     options.kv_lengths = guarded[7].view();
+    options.decay = guarded[8].view();
     options.received_last = 2;
     heed::AttentionOutputs outputs;
     outputs.output = result({2, 4, 5, 3}, dtype);

@@ -138,15 +138,17 @@ static void every_option_is_passed_on(void) {
   const int64_t grid[] = {kQueries, kKeys};
   unsigned char allowed[] = {1, 0, 1, 0};
   double bias_data[] = {0, 0, -INFINITY, 0}, slope_data[] = {0.5}, sink_data[] = {3};
+  double decay_data[] = {0, -1, -3, -6};
   int32_t length_data[] = {3};
   int64_t query_offsets[] = {0, kQueries}, key_offsets[] = {0, kKeys};
   double scores_data[kQueries * kKeys];
-  heed_tensor mask, bias, slopes, sinks, lengths, query_segments, key_segments, scores;
+  heed_tensor mask, bias, slopes, decay, sinks, lengths, query_segments, key_segments, scores;
   call c;
   make_call(&c);
   EXPECT(heed_tensor_init(&mask, allowed, HEED_BOOL, 1, shape_keys) == HEED_OK);
   EXPECT(heed_tensor_init(&bias, bias_data, HEED_F64, 1, shape_keys) == HEED_OK);
   EXPECT(heed_tensor_init(&slopes, slope_data, HEED_F64, 1, shape_one) == HEED_OK);
+  EXPECT(heed_tensor_init(&decay, decay_data, HEED_F64, 1, shape_keys) == HEED_OK);
   EXPECT(heed_tensor_init(&sinks, sink_data, HEED_F64, 1, shape_one) == HEED_OK);
   EXPECT(heed_tensor_init(&lengths, length_data, HEED_I32, 1, shape_one) == HEED_OK);
   EXPECT(heed_tensor_init(&query_segments, query_offsets, HEED_I64, 1, shape_two) == HEED_OK);
@@ -171,6 +173,9 @@ static void every_option_is_passed_on(void) {
   EXPECT(attend(&c) == HEED_OK && scores_data[0] == -0.5 && scores_data[1] == 0 && scores_data[3] == -1);
   c.options.has_query_offset = 0;
   c.options.alibi_slopes = NULL;
+  c.options.decay = &decay;
+  EXPECT(attend(&c) == HEED_OK && scores_data[0] == 0 && scores_data[1] == 1 && scores_data[kKeys] == -1);
+  c.options.decay = NULL;
   c.options.scale = 1e6;
   c.options.softcap = 2;
   EXPECT(attend(&c) == HEED_OK && fabs(scores_data[0]) == 2);
@@ -415,28 +420,34 @@ static void gradients_are_the_slopes_of_the_output(void) {
   EXPECT(gradient_is_right(&c, c.forward.query_data, c.grad_data[0], kQueries * kDim, 1));
 }
 
-static void gradients_of_bias_and_sinks_are_given_on_request(void) {
+static void gradients_of_bias_sinks_and_decay_are_given_on_request(void) {
   const int64_t one[] = {1}, keys[] = {kKeys}, matrix[] = {kQueries, kKeys};
   double bias_data[kKeys] = {0, 1, 2, 3}, sink_data[] = {0.5}, grad_bias[kKeys], grad_sink[1];
+  double decay_data[kKeys] = {0, -1, -1.5, -3}, grad_decay[kKeys];
   double grad_weights[kQueries * kKeys];
-  heed_tensor bias, sinks, bias_gradient, sink_gradient, weights_gradient;
+  heed_tensor bias, sinks, decay, bias_gradient, sink_gradient, decay_gradient, weights_gradient;
   backward_call c;
   int n;
   make_backward_call(&c);
   EXPECT(heed_tensor_init(&bias, bias_data, HEED_F64, 1, keys) == HEED_OK);
   EXPECT(heed_tensor_init(&sinks, sink_data, HEED_F64, 1, one) == HEED_OK);
+  EXPECT(heed_tensor_init(&decay, decay_data, HEED_F64, 1, keys) == HEED_OK);
+  EXPECT(heed_tensor_init(&decay_gradient, grad_decay, HEED_F64, 1, keys) == HEED_OK);
   EXPECT(heed_tensor_init(&bias_gradient, grad_bias, HEED_F64, 1, keys) == HEED_OK);
   EXPECT(heed_tensor_init(&sink_gradient, grad_sink, HEED_F64, 1, one) == HEED_OK);
   EXPECT(heed_tensor_init(&weights_gradient, grad_weights, HEED_F64, 2, matrix) == HEED_OK);
   c.forward.options.bias = &bias;
   c.forward.options.sinks = &sinks;
+  c.forward.options.decay = &decay;
   c.gradients.query = c.gradients.key = c.gradients.value = NULL;
   c.gradients.bias = &bias_gradient;
   c.gradients.sinks = &sink_gradient;
+  c.gradients.decay = &decay_gradient;
   EXPECT(attend(&c.forward) == HEED_OK);
   EXPECT(differentiate(&c) == HEED_OK);
   EXPECT(gradient_is_right(&c, bias_data, grad_bias, kKeys, 0));
   EXPECT(gradient_is_right(&c, sink_data, grad_sink, 1, 0));
+  EXPECT(gradient_is_right(&c, decay_data, grad_decay, kKeys, 0));
   /* Adding a number to all logits of a row and its sink changes no weight. So these gradients add up to 0. */
   for (n = 0; n < kQueries * kKeys; ++n) grad_weights[n] = 1;
   c.one[0] = 0;
@@ -606,7 +617,7 @@ static void masks_are_made_and_obeyed(void) {
 int main(void) {
   masks_are_made_and_obeyed();
   gradients_are_the_slopes_of_the_output();
-  gradients_of_bias_and_sinks_are_given_on_request();
+  gradients_of_bias_sinks_and_decay_are_given_on_request();
   what_is_wrong_with_a_backward_call_is_said();
   attention_is_the_formula();
   every_output_can_be_asked_for();

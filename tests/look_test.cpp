@@ -111,6 +111,7 @@ TEST_F(Look, SummariesAreThoseOfTheFullMatrix) {
 TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
   write("bias.npy", random_tensor({5, 7}, 4));
   write("slopes.npy", random_tensor({4}, 5));
+  write("decay.npy", random_tensor({4, 7}, 7));
   write("sinks.npy", random_tensor({4}, 6));
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
   Tensor mask({1, 1, 5, 7}, DType::boolean);
@@ -122,6 +123,7 @@ TEST_F(Look, TheFileAnswersWhatTheTensorsDo) {
       {"--causal", "--window", "3,2", "--softcap", "20", "--scale", "0.5"},
       {"--bias", "bias.npy", "--mask", "mask.npy", "--sinks", "sinks.npy", "--alibi-slopes", "slopes.npy"},
       {"--kv-lengths", "lengths.npy", "--align", "bottom-right", "--causal"},
+      {"--decay", "decay.npy", "--align", "bottom-right", "--causal"},
       {"--query-offset", "2", "--causal", "--dtype", "bf16"},
       {"--dtype", "f64", "--sinks", "sinks.npy"}};
   const Words words = {"--tokens", "rows.txt", "--key-tokens", "keys.txt"};

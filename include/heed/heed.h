@@ -144,6 +144,7 @@ typedef struct heed_attention_options {
   int32_t reserved;                 ///< 0
   const heed_mask* sparse_mask;     ///< NULL: none
   const heed_score_mod* score_mod;  ///< NULL: none
+  const heed_tensor* decay;         ///< floating, broadcasts to [B, H, L], L >= Lk: c_i - c_j is added
 } heed_attention_options;
 
 /// How a call was run.
@@ -202,6 +203,8 @@ typedef struct heed_attention_gradients {
   const heed_tensor* sinks;
   heed_attention_run* run;
   int64_t* recomputed_rows;  ///< as in heed_attention_outputs
+  /// Like options.decay, or any shape that broadcasts to [B, H, L]; summed to that shape.
+  const heed_tensor* decay;
 } heed_attention_gradients;
 
 /// The assignment of positions of a sequence to ranks (heed/attention/sharding.hpp), made by the functions

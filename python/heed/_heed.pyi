@@ -13,7 +13,7 @@ __version__: str
 Align = Literal["top-left", "bottom-right"]
 NeedName = Literal["lse", "max_score", "entropy", "distance", "masked_mass", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
-GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks"]
+GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks", "ddecay"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]
 
@@ -87,6 +87,7 @@ class AttentionOptions(TypedDict, total=False):
     softcap: float | None
     score_mod: ScoreMod | None
     alibi: Any
+    decay: Any
     sinks: Any
     kv_lengths: Any
     cu_seqlens: Any
@@ -277,6 +278,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     cu_seqlens: Any = None,
     align: Literal["bottom-right"] | None = None,
@@ -312,6 +314,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     cu_seqlens: Any = None,
     align: Literal["bottom-right"] | None = None,
@@ -344,6 +347,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -377,6 +381,7 @@ def attention(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -410,6 +415,8 @@ class AttentionGradients(Generic[Array]):
     @property
     def dsinks(self) -> Array: ...
     @property
+    def ddecay(self) -> Array: ...
+    @property
     def kernel(self) -> str: ...
     @property
     def isa(self) -> str: ...
@@ -438,6 +445,7 @@ def attention_backward(
     softcap: float | None = None,
     score_mod: ScoreMod | None = None,
     alibi: Any = None,
+    decay: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
     cu_seqlens: Any = None,
@@ -469,6 +477,7 @@ def attention_backward_into(
     grad_v: Any,
     grad_bias: Any,
     grad_sinks: Any,
+    grad_decay: Any,
     options: object,
 ) -> None:
     """Writes the gradients into the arrays grad_…; None skips one."""

@@ -54,8 +54,8 @@ last position of its sequence. Also sequences= (which of the cache's; all where 
 (how drafted queries see one another). There are no kv_lengths; cu_seqlens are offsets of the queries alone.
 
 What is computed: causal=True, window=(left, right), mask= (bool, True allows), bias=, scale=, softcap=,
-alibi= (slopes), sinks=, kv_lengths=, cu_seqlens= (packed sequences), align= ('top-left', 'bottom-right'),
-query_offset=, dropout=, seed=, dropout_offset=.
+alibi= (slopes), decay= (c [B, H, L]; c_i - c_j is added to the score), sinks=, kv_lengths=, cu_seqlens= (packed
+sequences), align= ('top-left', 'bottom-right'), query_offset=, dropout=, seed=, dropout_offset=.
 
 What is returned: the output, [B, H, Lq, Dv], of the kind and dtype of q. With need= (names, one or several, of
 lse, max_score, entropy, distance, received, weights, scores, masked_mass), top_k=K, received_last=W or map=(rows,

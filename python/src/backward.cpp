@@ -27,7 +27,7 @@ Gradients backward_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handl
 void backward_into_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handle output, nb::handle lse,
                              nb::handle grad_output, nb::handle grad_lse, nb::handle grad_weights,
                              nb::handle grad_q, nb::handle grad_k, nb::handle grad_v, nb::handle grad_bias,
-                             nb::handle grad_sinks, const nb::dict& options) {
+                             nb::handle grad_sinks, nb::handle grad_decay, const nb::dict& options) {
   Arrays arrays;
   const AttentionBackwardInputs inputs =
       read_inputs(arrays, q, k, v, output, lse, grad_output, grad_lse, grad_weights);
@@ -37,6 +37,7 @@ void backward_into_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handl
   gradients.value = arrays.write_where_given("grad_v", grad_v);
   gradients.bias = arrays.write_where_given("grad_bias", grad_bias);
   gradients.sinks = arrays.write_where_given("grad_sinks", grad_sinks);
+  gradients.decay = arrays.write_where_given("grad_decay", grad_decay);
   const Arguments arguments = read_arguments("attention_backward", nb::borrow<nb::kwargs>(options));
   const nb::gil_scoped_release released;
   attention_backward_into(inputs, arguments.options, gradients);
@@ -47,8 +48,8 @@ constexpr const char* kBackwardMeaning =
 
 q, k, v: as heed.attention took them. output, lse: what it gave with need="lse" and the same options. grad_output
 [B, H, Lq, Dv]: the gradient by output; grad_lse= [B, H, Lq] and grad_weights= [B, H, Lq, Lk]: those by lse and by
-weights, where the loss reads these. gradients= (names, one or several, of dq, dk, dv, dbias, dsinks): what to compute,
-dq, dk and dv where it is None.
+weights, where the loss reads these. gradients= (names, one or several, of dq, dk, dv, dbias, dsinks, ddecay): what to
+compute, dq, dk and dv where it is None.
 
 The options are those of heed.attention (causal=, window=, bias=, cu_seqlens=, ...) and of the forward call; with dropout
 its seed= too. What that call returned besides (need=, top_k=, ...) plays no part.
@@ -84,7 +85,7 @@ void define_backward(nb::module_& module) {
              nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::arg("grad_lse").none(),
              nb::arg("grad_weights").none(), nb::arg("grad_q").none(), nb::arg("grad_k").none(),
              nb::arg("grad_v").none(), nb::arg("grad_bias").none(), nb::arg("grad_sinks").none(),
-             nb::arg("options"));
+             nb::arg("grad_decay").none(), nb::arg("options"));
 }
 
 }  // namespace heed::python

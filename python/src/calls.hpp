@@ -43,6 +43,7 @@ struct Gradients {
   nb::object dv = nb::none();
   nb::object dbias = nb::none();
   nb::object dsinks = nb::none();
+  nb::object ddecay = nb::none();
   std::string kernel;
   std::string isa;
   int threads = 1;
@@ -61,6 +62,7 @@ constexpr GradientField kGradientFields[] = {
     {"dv", &Gradients::dv, "[B, Hkv, Lk, Dv]"},
     {"dbias", &Gradients::dbias, "shape of bias, with size 1 for axes that it repeats (stride 0)"},
     {"dsinks", &Gradients::dsinks, "shape of sinks"},
+    {"ddecay", &Gradients::ddecay, "shape of decay, with size 1 for axes that it repeats (stride 0)"},
 };
 
 /// The requested gradients: by default dq, dk and dv.

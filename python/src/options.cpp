@@ -168,6 +168,7 @@ constexpr auto kSetters = std::to_array<Setter>({
     {"bias", [](Arguments& a, nb::handle v) { a.options.bias = array(a, "bias", v); }},
     {"causal", [](Arguments& a, nb::handle v) { a.options.causal = truth("causal", v); }},
     {"cu_seqlens", set_segments},
+    {"decay", [](Arguments& a, nb::handle v) { a.options.decay = array(a, "decay", v); }},
     {"dropout", [](Arguments& a, nb::handle v) { a.options.dropout.probability = number("dropout", v); }},
     {"dropout_offset", [](Arguments& a, nb::handle v) { a.options.dropout.offset = unsigned_integer("dropout_offset", v); }},
     {"kernel", set_kernel},
@@ -327,7 +328,8 @@ GradientRequest gradients_named(nb::handle value) {
     request.*word("gradients", name,
                   std::array{Word{"dq", &GradientRequest::query}, Word{"dk", &GradientRequest::key},
                              Word{"dv", &GradientRequest::value}, Word{"dbias", &GradientRequest::bias},
-                             Word{"dsinks", &GradientRequest::sinks}}) = true;
+                             Word{"dsinks", &GradientRequest::sinks},
+                             Word{"ddecay", &GradientRequest::decay}}) = true;
   });
   return request;
 }

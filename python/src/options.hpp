@@ -28,7 +28,7 @@ struct Arguments {
 Arguments read_arguments(std::string_view function, const nb::kwargs& keywords);
 void set_argument(std::string_view function, Arguments& arguments, std::string_view name, nb::handle value);
 
-/// One or several of dq, dk, dv, dbias, dsinks.
+/// One or several of dq, dk, dv, dbias, dsinks, ddecay.
 GradientRequest gradients_named(nb::handle value);
 
 /// Conversions of Python values; error messages contain `name`.

@@ -173,6 +173,8 @@ GradientRequest requested(nb::handle gradients, const AttentionOptions& options)
     fail("gradients has 'dbias', but the call has no bias; a bias is expected");
   if (request.sinks && !options.sinks)
     fail("gradients has 'dsinks', but the call has no sinks; sinks are expected");
+  if (request.decay && !options.decay)
+    fail("gradients has 'ddecay', but the call has no decay; a decay is expected");
   return request;
 }
 
@@ -186,6 +188,7 @@ Gradients to_gradients(AttentionGradients&& from, const GradientRequest& request
   give(request.value, from.value, gradients.dv);
   give(request.bias, from.bias, gradients.dbias);
   give(request.sinks, from.sinks, gradients.dsinks);
+  give(request.decay, from.decay, gradients.ddecay);
   gradients.kernel = name_of_kernel(from.kernel);
   gradients.isa = from.isa;
   gradients.threads = from.threads;

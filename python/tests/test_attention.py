@@ -243,7 +243,7 @@ def test_what_is_wrong_is_said_in_one_sentence(rng, message):
 
 def test_none_is_the_default_of_every_option(rng):
     q, k, v = inputs(rng)
-    names = ("causal window mask bias scale softcap alibi sinks kv_lengths cu_seqlens align query_offset dropout seed "
+    names = ("causal window mask bias scale softcap alibi decay sinks kv_lengths cu_seqlens align query_offset dropout seed "
              "dropout_offset need top_k received_last map scores_stage out output_dtype kernel threads")
     assert (heed.attention(q, k, v, **dict.fromkeys(names.split())) == heed.attention(q=q, k=k, v=v)).all()
 
@@ -338,6 +338,7 @@ def test_gradients_of_what_a_bias_repeats_are_summed(rng):
 BACKWARD_MISTAKES = {
     "gradients has 'dbias', but the call has no bias; a bias is expected": (ValueError, {"gradients": ("dq", "dbias")}),
     "gradients has 'dsinks', but the call has no sinks; sinks are expected": (ValueError, {"gradients": "dsinks"}),
+    "gradients has 'ddecay', but the call has no decay; a decay is expected": (ValueError, {"gradients": "ddecay"}),
     "gradients is 'q'; 'dq' or 'dk'": (ValueError, {"gradients": "q"}),
     "gradients is 3; a name or several": (TypeError, {"gradients": 3}),
     "attention_backward() got an unexpected keyword argument 'masks'": (TypeError, {"masks": None}),
@@ -379,7 +380,7 @@ def test_other_threads_of_python_go_on_meanwhile():
 
 
 def test_help_tells_of_every_option():
-    for name in ("causal window mask bias scale softcap alibi sinks kv_lengths cu_seqlens align query_offset dropout "
+    for name in ("causal window mask bias scale softcap alibi decay sinks kv_lengths cu_seqlens align query_offset dropout "
                  "seed dropout_offset need top_k received_last map scores_stage out output_dtype kernel threads").split():
         assert name + "=" in heed.attention.__doc__, name
     for name in "grad_lse grad_weights gradients".split():

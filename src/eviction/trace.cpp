@@ -38,6 +38,7 @@ void check_rules(const TensorView& query, const TensorView& key, const Attention
   const std::pair<const char*, bool> rules[] = {{"mask", options.mask.has_value()},
                                                 {"sparse_mask", !options.sparse_mask.is_empty()},
                                                 {"bias", options.bias.has_value()},
+                                                {"decay", options.decay.has_value()},
                                                 {"score_mod", !options.score_mod.is_empty()},
                                                 {"kv_lengths", options.kv_lengths.has_value()},
                                                 {"query_segments", options.query_segments.has_value()}};

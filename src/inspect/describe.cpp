@@ -26,6 +26,7 @@ std::vector<std::pair<std::string, std::string>> describe_options(const Attentio
   tensor("bias", options.bias);
   if (options.softcap > 0) words.emplace_back("softcap", text_of(options.softcap));
   tensor("alibi", options.alibi_slopes);
+  tensor("decay", options.decay);
   tensor("sinks", options.sinks);
   tensor("kv-lengths", options.kv_lengths);
   tensor("segments-q", options.query_segments);

@@ -49,10 +49,11 @@ struct OptionTensor {
   std::optional<TensorView> AttentionOptions::*view;
 };
 
-inline constexpr std::array<OptionTensor, 7> kOptionTensors = {{
+inline constexpr std::array<OptionTensor, 8> kOptionTensors = {{
     {"mask", &AttentionOptions::mask},
     {"bias", &AttentionOptions::bias},
     {"alibi_slopes", &AttentionOptions::alibi_slopes},
+    {"decay", &AttentionOptions::decay},
     {"sinks", &AttentionOptions::sinks},
     {"kv_lengths", &AttentionOptions::kv_lengths},
     {"query_segments", &AttentionOptions::query_segments},

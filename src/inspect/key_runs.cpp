@@ -162,7 +162,7 @@ class RunSums {
 }  // namespace
 
 bool can_gather(const Problem& p) {
-  return !p.mask && p.sparse_masks.empty() && !p.score_mod && !p.bias && !p.alibi_slopes;
+  return !p.mask && p.sparse_masks.empty() && !p.score_mod && !p.bias && !p.alibi_slopes && !p.decay;
 }
 
 void fill_runs(const Problem& p, const Operand& lse, const KeyRuns& runs, const Output& sums) {

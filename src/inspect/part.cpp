@@ -87,7 +87,7 @@ Problem part_of(const Problem& whole, Span batch, std::int64_t kv_heads, Span ro
   p.heads = whole.heads / whole.kv_heads * kv_heads;
   p.kv_heads = kv_heads;
   p.query_length = rows.count;
-  for (Operand* each : {&p.query, &p.key, &p.value, &p.mask, &p.bias, &p.alibi_slopes})
+  for (Operand* each : {&p.query, &p.key, &p.value, &p.mask, &p.bias, &p.alibi_slopes, &p.decay})
     move_to(*each, 0, batch.begin);
   for (Operand* each : {&p.query, &p.mask, &p.bias}) move_to(*each, 2, rows.begin);
   const PartPlace place{nullptr, rows.begin, batch.begin};

@@ -65,6 +65,11 @@ PlainHead::PlainHead(const Document& document, std::int64_t batch, std::int64_t 
   if (options_.alibi_slopes)
     slope_ =
         number(options_.alibi_slopes->expand({document.query.size(0), document.query.size(1)}), batch, head);
+  if (options_.decay)
+    decay_ =
+        options_.decay->expand({document.query.size(0), document.query.size(1), options_.decay->size(-1)})
+            .select(0, batch)
+            .select(0, head);
   if (options_.sinks) sink_ = number(options_.sinks->expand({1, document.query.size(1)}), 0, head);
   query_segments_ = whole_numbers(options_.query_segments);
   key_segments_ = whole_numbers(options_.key_segments);
@@ -110,8 +115,18 @@ double PlainHead::score(const PlainPlace& place, std::int64_t i, std::int64_t j)
   if (!options_.score_mod.is_empty())
     options_.score_mod.part()->apply({batch_, head_, i, j, j + 1}, &score, nullptr);
   if (score == -kInfinity) return score;
+  if (decay_) score += decay_between(place, j);
   return with_alibi<F64Math>(score + bias, slope_,
                              static_cast<double>(place.position - (j - place.segment.begin)));
+}
+
+double PlainHead::decay_between(const PlainPlace& place, std::int64_t j) const {
+  const bool packed = !key_segments_.empty();
+  const std::int64_t first = packed ? place.segment.begin : 0;
+  const std::int64_t last = (packed ? place.segment.end : decay_->size(0)) - 1;
+  const std::int64_t own = std::clamp(place.segment.begin + place.position, first, last);
+  const TensorView c = decay_->unsqueeze(0);
+  return number(c, 0, own) - number(c, 0, j);
 }
 
 bool PlainHead::sparse_mask_allows(std::int64_t i, std::int64_t j) const {

@@ -48,6 +48,7 @@ class PlainHead {
 
  private:
   [[nodiscard]] double score(const PlainPlace& place, std::int64_t i, std::int64_t j) const;
+  [[nodiscard]] double decay_between(const PlainPlace& place, std::int64_t j) const;  // c_i - c_j
   [[nodiscard]] bool sparse_mask_allows(std::int64_t i, std::int64_t j) const;
 
   const AttentionOptions& options_;
@@ -61,7 +62,8 @@ class PlainHead {
   std::int64_t keys_;  // keys of the batch entry
   double scale_;
   double slope_ = 0;
-  double sink_;  // -inf: no sink
+  std::optional<TensorView> decay_;  // c of the head, by position
+  double sink_;                      // -inf: no sink
   double longest_query_ = 0, longest_key_ = 0;
 };
 

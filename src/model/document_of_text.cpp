@@ -116,7 +116,8 @@ class CallKeeper {
   // Checks the options that a single call can have only once.
   void check(const LayerCall& call) const {
     const AttentionOptions& now = call.options;
-    if (now.mask || now.bias || now.alibi_slopes || !now.score_mod.is_empty() || !now.sparse_mask.is_empty())
+    if (now.mask || now.bias || now.alibi_slopes || now.decay || !now.score_mod.is_empty() ||
+        !now.sparse_mask.is_empty())
       detail::refuse("layer ", call.layer, " has a mask or a bias of its own; heed cannot keep its calls");
     if (options_.empty()) return;
     const AttentionOptions& first = options_.front();

@@ -48,6 +48,13 @@ TEST(DistributedCalls, AreRefusedOnAllRanksWhereOneIsWrong) {
                                 "softcap is -1; a finite number of 0 (off) or more is expected");
 }
 
+TEST(DistributedCalls, AreRefusedWithADecay) {
+  Call call;
+  const Tensor decay({1});
+  call.options.decay = decay;
+  EXPECT_EQ(call.message(), "options.decay is given; a call over ranks without a decay is expected");
+}
+
 TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   Call call;
   call.options.causal = rank() == 0;

@@ -5,7 +5,7 @@
 //   s_ij = scale * <q_i, k_j>
 //   s_ij = softcap * tanh(s_ij / softcap)                where softcap > 0
 //   s_ij = f(s_ij, b, h, i, j)                           where there is a ScoreMod f
-//   s_ij = s_ij + bias_ij - slope_h * |p_i - j|
+//   s_ij = s_ij + bias_ij - slope_h * |p_i - j| + c_i - c_j      c: the decay, by position
 //   s_ij = -inf                                          where a mask forbids j
 //   p_ij = exp(s_ij - lse_i),  lse_i = log(sum_j exp(s_ij) [+ exp(sink_h)])
 //   out_i = sum_j dropout(p_ij) * v_j
@@ -67,6 +67,10 @@ struct AttentionOptions {
   double softcap = 0;                ///< finite, >= 0; 0 is off
   ScoreMod score_mod{};              ///< changes each score before the bias is added
   std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]
+  /// c, the running sum of the log forget gates (Lin et al. 2025, Forgetting Transformer): floating, finite,
+  /// to [B, H, L] with L >= Lk. Position p has c[p]; positions of packed sequences lie one after the other
+  /// (L = Lk). A query beyond the ends of c takes the nearest number, which moves its lse alone.
+  std::optional<TensorView> decay{};
   std::optional<TensorView> sinks{};  ///< floating, [H]: an extra logit per head, in the denominator only
   /// i64 or i32, [B], in [0, Lk]: keys from this index on are forbidden.
   std::optional<TensorView> kv_lengths{};

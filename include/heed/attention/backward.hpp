@@ -8,6 +8,7 @@
 //   dS_ij   = p_ij (dP_ij - D_i + dLse_i)                by the score after bias, ALiBi and masks
 //   dBias   = dS, summed over what the bias broadcasts over
 //   dSink_h = sum_bi p_i,sink (dLse_i - D_i),            p_i,sink = exp(sink_h - lse_i)
+//   dC_p    = sum_j dS_pj - sum_i dS_ip                  where p is the position of row i; of key j
 //   dT_ij   = dS_ij (1 - tanh^2(scale <q_i, k_j> / softcap))      where softcap > 0, else dS_ij
 //   dQ_i    = scale sum_j dT_ij k_j
 //   dK_j    = scale sum_i dT_ij q_i                      over the query heads of the key head too
@@ -57,16 +58,18 @@ struct GradientRequest {
   bool value = true;
   bool bias = false;   ///< needs AttentionOptions::bias
   bool sinks = false;  ///< needs AttentionOptions::sinks
+  bool decay = false;  ///< needs AttentionOptions::decay
 };
 
 /// Gradients in the shape and dtype of their tensors; those not requested stay empty (shape [0]). Axes that a
-/// bias or sinks repeat (stride 0) are summed over and have size 1 here.
+/// bias, sinks or a decay repeat (stride 0) are summed over and have size 1 here.
 struct AttentionGradients {
   Tensor query;                       ///< [B, H, Lq, D]
   Tensor key;                         ///< [B, Hkv, Lk, D]
   Tensor value;                       ///< [B, Hkv, Lk, Dv]
   Tensor bias;                        ///< like options.bias
   Tensor sinks;                       ///< [H], like options.sinks
+  Tensor decay;                       ///< like options.decay
   Kernel kernel = Kernel::reference;  ///< the implementation that ran
   std::string_view isa;               ///< its instruction set: "f64 reference", "avx512", …
   int threads = 1;                    ///< number of threads used
@@ -75,15 +78,16 @@ struct AttentionGradients {
 
 /// Views of caller memory for the gradients of AttentionGradients, with any strides. An empty (default) view
 /// is skipped. `bias` may have any shape that broadcasts to [B, H, Lq, Lk], `sinks` any that broadcasts to
-/// [H]; the gradient is summed to that shape. Both may be f64, for callers that accumulate. A view must not
-/// overlap itself, another view or an input. Overlaps are refused, but two tensors with gaps whose elements
-/// interleave are not detected.
+/// [H], `decay` any that broadcasts to [B, H, L]; the gradient is summed to that shape. They may be f64, for
+/// callers that accumulate. A view must not overlap itself, another view or an input. Overlaps are refused,
+/// but two tensors with gaps whose elements interleave are not detected.
 struct AttentionGradientViews {
   MutableTensorView query{};
   MutableTensorView key{};
   MutableTensorView value{};
   MutableTensorView bias{};
   MutableTensorView sinks{};
+  MutableTensorView decay{};
 };
 
 /// Computes the gradients. `options` must equal the forward call's: everything that determines p_ij is read,

@@ -25,9 +25,9 @@ struct CallPart {
 };
 
 /// Runs attention_into() for a part. `options` are the whole call's, except that mask, bias, alibi_slopes,
-/// sinks and kv_lengths belong to the part and broadcast to its rows, heads and batch entries. Also throws
-/// Error (invalid_argument) if query does not fit the part. So it does if rows are missing and `outputs` has
-/// received, received_last or map, which sum over all rows.
+/// decay, sinks and kv_lengths belong to the part and broadcast to its rows, heads and batch entries. Also
+/// throws Error (invalid_argument) if query does not fit the part. So it does if rows are missing and
+/// `outputs` has received, received_last or map, which sum over all rows.
 HEED_API AttentionRun attention_part_into(const TensorView& query, const TensorView& key,
                                           const TensorView& value, const AttentionOptions& options,
                                           const CallPart& part, const AttentionOutputs& outputs);

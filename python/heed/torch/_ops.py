@@ -22,8 +22,8 @@ DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
 # A call's options as the operators take them: tensors, then other arguments.
-TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? alibi, Tensor? kv_lengths, Tensor? query_segments, "
-           "Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # two handles last (_held.py)
+TENSORS = ("Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? decay, Tensor? alibi, Tensor? kv_lengths, "
+           "Tensor? query_segments, Tensor? key_segments, Tensor? seed, Tensor? sparse_mask, Tensor? score_mod")  # two handles last (_held.py)
 SETTINGS = "bool causal, SymInt[] window, float softcap, float? scale, str align, SymInt? query_offset, float dropout"
 
 
@@ -36,7 +36,8 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     options = dict(zip(_names(TENSORS) + _names(SETTINGS), values, strict=True))
     segments = options.pop("query_segments"), options.pop("key_segments")
     options["cu_seqlens"] = None if segments[0] is None else segments
-    options["bias"], options["sinks"] = untracked(options["bias"]), untracked(options["sinks"])
+    for name in ("bias", "sinks", "decay"):
+        options[name] = untracked(options[name])
     options["window"] = tuple(options["window"])
     options["seed"] = seed_number(options["seed"])
     for name in ("sparse_mask", "score_mod"):
@@ -88,24 +89,25 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
     "bool[] needed) -> Tensor[]"))
 def _attention_backward(grad: Tensor, grad_lse: Tensor | None, grad_weights: Tensor | None, q: Tensor, k: Tensor,
                         v: Tensor, output: Tensor, lse: Tensor, *rest: Any) -> list[Tensor]:
-    """The gradients of those of (q, k, v, bias, sinks) that are `needed`, in this order."""
+    """The gradients of those of (q, k, v, bias, sinks, decay) that are `needed`, in this order."""
     *values, needed = rest
     options = _options(values)
-    inputs = (q, k, v, options["bias"], options["sinks"])
+    inputs = (q, k, v, options["bias"], options["sinks"], options["decay"])
     into = [torch.empty(x.shape, dtype=x.dtype, device="cpu") if x is not None and wanted else None
             for x, wanted in zip(inputs, needed)]
     _heed.attention_backward_into(q.detach(), k.detach(), v.detach(), output.detach(), lse.detach(), grad.detach(),
                                   None if grad_lse is None else grad_lse.detach(),
                                   None if grad_weights is None else grad_weights.detach(),
-                                  into[0], into[1], into[2], into[3], into[4], options)
+                                  into[0], into[1], into[2], into[3], into[4], into[5], options)
     return [gradient for gradient in into if gradient is not None]
 
 
 @_attention_backward.register_fake
 def _(grad: Tensor, grad_lse: Tensor | None, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
       output: Tensor, lse: Tensor, mask: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
-      *rest: Any) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x, wanted in zip((q, k, v, bias, sinks), rest[-1]) if x is not None and wanted]
+      decay: Tensor | None, *rest: Any) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x, wanted in zip((q, k, v, bias, sinks, decay), rest[-1])
+            if x is not None and wanted]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -141,8 +143,8 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
     if any(_is_batched(x) for x in gradients):
         return _one_by_one(ctx, gradients)
     output, lse, q, k, v, *tensors = ctx.saved_tensors
-    wanted = [ctx.needs_input_grad[place] for place in (0, 1, 2, 4, 5)]  # q, k, v, bias, sinks
-    found: list[Tensor | None] = [None] * 5
+    wanted = [ctx.needs_input_grad[place] for place in (0, 1, 2, 4, 5, 6)]  # q, k, v, bias, sinks, decay
+    found: list[Tensor | None] = [None] * 6
     grad, grad_lse = gradients[0], gradients[1]
     grad_weights = None if ctx.weights is None else gradients[ctx.weights]
     if any(wanted) and not (grad is None and grad_lse is None and grad_weights is None):
@@ -151,7 +153,7 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
         computed = iter(torch.ops.heed.attention_backward(
             grad, grad_lse, grad_weights, q, k, v, output, lse, *tensors, *ctx.settings, wanted))
         found = [next(computed) if one else None for one in wanted]
-    return (*found[:3], None, *found[3:], *(None,) * (len(ctx.needs_input_grad) - 6))
+    return (*found[:3], None, *found[3:], *(None,) * (len(ctx.needs_input_grad) - 7))
 
 
 def _no_second(ctx: Any, gradients: list[Tensor | None]) -> Any:
@@ -229,6 +231,7 @@ def attention(
     score_mod: ScoreMod | None = None,
     bias: Tensor | None = None,
     sinks: Tensor | None = None,
+    decay: Tensor | None = None,
     alibi: Tensor | Sequence[float] | None = None,
     kv_lengths: Tensor | Sequence[int] | None = None,
     cu_seqlens: Tensor | Sequence[int] | tuple[Tensor, Tensor] | None = None,
@@ -245,8 +248,8 @@ def attention(
     """heed.attention with gradients, for tensors [B, H, L, D], [H, L, D] or [L, D].
 
     Options and results are those of heed.attention. sparse_mask is a heed.SparseMask, or a tensor from mask_tensor;
-    mask may be a heed.SparseMask, too. There are gradients of q, k, v, bias and sinks, through output, lse and weights.
-    Under torch.autocast, q, k and v are cast as for torch.nn.functional.scaled_dot_product_attention.
+    mask may be a heed.SparseMask, too. There are gradients of q, k, v, bias, sinks and decay, through output, lse and
+    weights. Under torch.autocast, q, k and v are cast as for torch.nn.functional.scaled_dot_product_attention.
     """
     if isinstance(alibi, Tensor) and alibi.requires_grad:
         raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
@@ -255,18 +258,18 @@ def attention(
             raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of the two is expected (masks "
                              "combine with &)")
         mask, sparse_mask = None, mask
-    check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks)
+    check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks, decay=decay)
     alibi, kv_lengths = _numbers(alibi, torch.float64, q.device), _numbers(kv_lengths, torch.int64, q.device)
     segments = _segments(cu_seqlens, q.device)
     check("attention", q=q, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], cu_seqlens_of_keys=segments[1])
-    refuse_transforms(q, k, v, bias, sinks)
+    refuse_transforms(q, k, v, bias, sinks, decay)
     q, k, v = autocast(q, k, v)
     if not torch.jit.is_tracing() and q.shape[-1] == 0 == k.shape[-1]:  # all scores are 0
         q, k, scale = functional.pad(q, (0, 1)), functional.pad(k, (0, 1)), 1.0
     names = [name for name in need if name != "lse"]
     if _formula.is_exporting():
-        _formula.refuse_rest(alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], sparse_mask=sparse_mask,
-                             score_mod=score_mod, dropout=dropout, top_k=top_k,
+        _formula.refuse_rest(decay=decay, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0],
+                             sparse_mask=sparse_mask, score_mod=score_mod, dropout=dropout, top_k=top_k,
                              **{f"need={name!r}": True for name in names if name != "weights"})
         output, lse, weights = _formula.attend(
             q, k, v, mask=mask, bias=bias, sinks=sinks, softcap=softcap, scale=scale, causal=causal, window=window,
@@ -277,8 +280,9 @@ def attention(
     drops_all = dropout == 1
     dropout = 0.0 if drops_all else dropout
     found = torch.ops.heed.attention(
-        q, k, v, mask, bias, sinks, alibi, kv_lengths, *segments, draw_seed(dropout), as_handle("attention", sparse_mask),
-        score_handle(score_mod), causal, window, softcap, scale, align, query_offset, dropout, ",".join(names), top_k)
+        q, k, v, mask, bias, sinks, decay, alibi, kv_lengths, *segments, draw_seed(dropout),
+        as_handle("attention", sparse_mask), score_handle(score_mod), causal, window, softcap, scale, align, query_offset,
+        dropout, ",".join(names), top_k)
     if drops_all:
         found[0] = found[0].masked_fill(torch.ones((), dtype=torch.bool, device=found[0].device), 0.0)
     return Attended(**dict(zip(_results(",".join(names), top_k), found)))

@@ -14,8 +14,9 @@ AttentionGradients attention_backward(const AttentionBackwardInputs& inputs, con
   return detail::with_memory_errors([&] {
     detail::BackwardProblem problem = detail::check_backward(inputs, options);
     AttentionGradients gradients = detail::allocate_gradients(inputs, options, request);
-    detail::bind_gradients({gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks},
-                           inputs, options, problem);
+    detail::bind_gradients(
+        {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
+        inputs, options, problem);
     const AttentionRun run = detail::run(problem, options.kernel);
     gradients.threads = run.threads;
     gradients.recomputed_rows = run.recomputed_rows;

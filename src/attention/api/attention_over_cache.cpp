@@ -126,6 +126,15 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   read_tree(which);
 }
 
+void check_decay(const Problem& p, const Segment& segment, std::int64_t length) {
+  if (!p.decay) return;
+  if (p.decay_length > 0 && p.decay_length < length)
+    refuse("decay has ", p.decay_length, " positions; at least the ", length, " of sequence ",
+           segment.sequence, " are expected over a cache");
+  if (p.decay_length == 0 && segment.positions != nullptr)
+    refuse("decay is given with query_segments over a cache that has evicted rows; a batch is expected");
+}
+
 void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& options) {
   cached = {plain.data(), cache.options.kv_heads, cache.codes()};
   problem.cache = &cached;
@@ -133,6 +142,7 @@ void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& opti
     Segment& segment = problem.segments[s];
     segment.sequence = static_cast<std::int64_t>(s);
     segment.positions = plain[s].positions;
+    check_decay(problem, segment, cache.sequence(sequences[s]).length);
     if (options.query_offset) continue;
     segment.offset = cache.sequence(sequences[s]).length - (segment.query_end - segment.query_begin);
   }

@@ -23,6 +23,7 @@ AttentionOptions options_of(const heed_attention_options& from) {
   options.mask = optional_view("mask", from.mask);
   options.bias = optional_view("bias", from.bias);
   options.alibi_slopes = optional_view("alibi_slopes", from.alibi_slopes);
+  options.decay = optional_view("decay", from.decay);
   options.sinks = optional_view("sinks", from.sinks);
   options.kv_lengths = optional_view("kv_lengths", from.kv_lengths);
   options.query_segments = optional_view("query_segments", from.query_segments);
@@ -80,6 +81,7 @@ AttentionGradientViews gradients_of(const heed_attention_gradients& from) {
   set(gradients.value, "gradients.value", from.value);
   set(gradients.bias, "gradients.bias", from.bias);
   set(gradients.sinks, "gradients.sinks", from.sinks);
+  set(gradients.decay, "gradients.decay", from.decay);
   return gradients;
 }
 

@@ -26,11 +26,12 @@ AttentionPlan plan_attention_backward(const AttentionBackwardInputs& inputs, con
   return detail::with_memory_errors([&] {
     detail::BackwardProblem problem = detail::check_backward(inputs, options);
     AttentionGradients gradients = detail::allocate_gradients(inputs, options, request);
-    detail::bind_gradients({gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks},
-                           inputs, options, problem);
+    detail::bind_gradients(
+        {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
+        inputs, options, problem);
     AttentionPlan plan = detail::in_words(problem, detail::BackwardPlan(problem, options.kernel));
-    for (const Tensor* one :
-         {&gradients.query, &gradients.key, &gradients.value, &gradients.bias, &gradients.sinks})
+    for (const Tensor* one : {&gradients.query, &gradients.key, &gradients.value, &gradients.bias,
+                              &gradients.sinks, &gradients.decay})
       plan.result_bytes += static_cast<std::size_t>(one->count()) * size_of(one->dtype());
     detail::recycle(problem.forward);
     return plan;

@@ -96,12 +96,14 @@ AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, con
   };
   if (request.bias && !options.bias) refuse("request.bias is true, but the call has no bias");
   if (request.sinks && !options.sinks) refuse("request.sinks is true, but the call has no sinks");
+  if (request.decay && !options.decay) refuse("request.decay is true, but the call has no decay");
   AttentionGradients gradients;
   if (request.query) gradients.query = like(inputs.query, inputs.query.shape());
   if (request.key) gradients.key = like(inputs.key, inputs.key.shape());
   if (request.value) gradients.value = like(inputs.value, inputs.value.shape());
   if (request.bias) gradients.bias = like(*options.bias, own_shape(*options.bias));
   if (request.sinks) gradients.sinks = like(*options.sinks, own_shape(*options.sinks));
+  if (request.decay) gradients.decay = like(*options.decay, own_shape(*options.decay));
   return gradients;
 }
 
@@ -131,6 +133,12 @@ void bind_gradients(const AttentionGradientViews& gradients, const AttentionBack
         summed_target("gradients.sinks", gradients.sinks, {p.heads}, options.sinks->dtype(), size);
     problem.grad_sinks.stride[1] = problem.grad_sinks.stride[0];  // [H] is written as [1, H]
     problem.grad_sinks.stride[0] = 0;
+  }
+  if (is_given(gradients.decay)) {
+    if (!options.decay) refuse("gradients.decay is given, but the call has no decay");
+    Dims size;
+    problem.grad_decay = summed_target("gradients.decay", gradients.decay,
+                                       {p.batch, p.heads, p.decay_positions()}, options.decay->dtype(), size);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "attention/check/part.hpp"
 #include "attention/masks/sources.hpp"
+#include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
@@ -202,6 +203,32 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
   problem.whole.sequences = static_cast<std::int64_t>(problem.segments.size());
 }
 
+void require_finite(const Operand& c, const Dims& shape) {
+  const auto steps = [&](int axis) {
+    return c.stride[axis] == 0 ? std::min<std::int64_t>(1, shape[axis]) : shape[axis];
+  };
+  for (std::int64_t b = 0; b < steps(0); ++b)
+    for (std::int64_t h = 0; h < steps(1); ++h)
+      for (std::int64_t p = 0; p < shape[2]; ++p)
+        if (const double number = read(c, b, h, p); !std::isfinite(number))
+          refuse("decay[", b, ", ", h, ", ", p, "] is ", number, "; finite numbers are expected");
+}
+
+// Needs the segments.
+void read_decay(const AttentionOptions& options, Problem& problem) {
+  if (!options.decay) return;
+  const TensorView& view = *options.decay;
+  const bool packed = options.query_segments.has_value();
+  const std::int64_t positions = view.rank() > 0 ? view.size(-1) : 0;
+  if (packed ? positions != problem.key_length : positions < problem.key_length)
+    refuse("decay has shape ", view.shape(), "; [B, H, L] with ", packed ? "" : "at least ",
+           problem.key_length, " positions, the length of key, is expected");
+  const Dims shape{problem.batch, problem.heads, positions};
+  problem.decay = floating("decay", view, shape);
+  problem.decay_length = packed ? 0 : positions;
+  require_finite(problem.decay, shape);
+}
+
 // The segments' memory of the last call on this thread.
 std::vector<Segment>& kept_segments() {
   thread_local std::vector<Segment> kept;
@@ -244,6 +271,7 @@ Problem check_call(const CallTensor& query, const CallTensor& key, const CallTen
     read_packed(options, problem);
   else
     read_batch(options, problem);
+  read_decay(options, problem);
   for (const Segment& s : problem.segments)
     problem.whole.most_rows = std::max(problem.whole.most_rows, s.query_end - s.query_begin);
   if (part != nullptr) cut_to_part(*part, problem);

@@ -69,7 +69,7 @@ class Extents {
   [[nodiscard]] std::span<const Extent> list() const { return std::span(extents_).first(count_); }
 
  private:
-  static constexpr std::size_t kBackwardInputs = 12;
+  static constexpr std::size_t kBackwardInputs = 13;
   static constexpr std::size_t kMax = std::max(kResultCount, kBackwardInputs);
   std::array<Extent, kMax> extents_{};
   std::size_t count_ = 0;
@@ -85,6 +85,7 @@ Extents inputs_of(const Problem& p) {
   inputs.add("bias", p.bias, scores);
   inputs.add("alibi_slopes", p.alibi_slopes, {p.batch, p.heads, 1, 1});
   inputs.add("sinks", p.sinks, {1, p.heads, 1, 1});
+  inputs.add("decay", p.decay, {p.batch, p.heads, p.decay_positions(), 1});
   return inputs;
 }
 
@@ -120,6 +121,7 @@ Extents outputs_of(const BackwardProblem& problem) {
   outputs.add("gradients.value", problem.grad_value, {p.batch, p.kv_heads, p.key_length, p.value_dim});
   outputs.add("gradients.bias", problem.grad_bias, {bias[0], bias[1], bias[2], bias[3]});
   outputs.add("gradients.sinks", problem.grad_sinks, {1, p.heads, 1, 1});
+  outputs.add("gradients.decay", problem.grad_decay, {p.batch, p.heads, p.decay_positions(), 1});
   return outputs;
 }
 

@@ -16,7 +16,9 @@
 #include "attention/execute/row_range.hpp"
 #include "attention/plan/backward_tasks.hpp"
 #include "attention/plan/lower.hpp"
+#include "attention/problem/decay_sums.hpp"
 #include "attention/problem/elements.hpp"
+#include "attention/problem/score_rules.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -86,7 +88,7 @@ class BackwardRun {
     clear_keys_of_no_segment(p_);
     prepare_bias();
     const std::size_t rows = row_index(f_.batch, 0, 0);
-    if (p_.grad_sinks) {
+    if (wants_sink_weights()) {
       delta_.assign(rows, 0.0f);
       call_.delta = output_of_rows(f_, delta_.data());
     }
@@ -100,6 +102,7 @@ class BackwardRun {
     }
     add_query_parts();
     add_sinks();
+    write_decay();
     if (plan_.sums_bias) write_bias_sums(p_, bias_sums_);
     if (!leaves_out_rows_) return {threads_used_, 0};
     record_left_out();
@@ -120,6 +123,8 @@ class BackwardRun {
   std::size_t index(const BackwardTask& task) const {
     return index(task.rows.batch, task.rows.head_begin / call_.forward.group);
   }
+  // Whether the gradients by sinks, or by the decay of a call with sinks, are wanted.
+  bool wants_sink_weights() const { return p_.grad_sinks || (p_.grad_decay && f_.sinks); }
   bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
 
   std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
@@ -158,6 +163,10 @@ class BackwardRun {
   // many there are.
   void prepare_bias() {
     if (call_.grad_bias.data != nullptr) clear_own_bias(p_);
+    if (p_.grad_decay) {
+      key_sums_.assign(static_cast<std::size_t>(f_.batch * f_.heads * f_.key_length), 0.0);
+      call_.key_sums = key_sums_.data();
+    }
     if (!plan_.sums_bias) return;
     const auto& size = p_.grad_bias_size;
     bias_sums_.assign(static_cast<std::size_t>(size[0] * size[1] * size[2] * size[3]), 0.0);
@@ -230,10 +239,10 @@ class BackwardRun {
     }
     if (tasks.empty()) return;
     const std::int64_t rows = f_.batch * f_.heads * f_.query_length;
-    row_memory_.resize(static_cast<std::size_t>((p_.grad_sinks ? 3 : 2) * rows));
+    row_memory_.resize(static_cast<std::size_t>((wants_sink_weights() ? 3 : 2) * rows));
     call_.forward.row_shift = output_of_rows(f_, row_memory_.data());
     call_.forward.row_inverse = output_of_rows(f_, row_memory_.data() + rows);
-    if (p_.grad_sinks) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
+    if (wants_sink_weights()) call_.forward.row_sink = output_of_rows(f_, row_memory_.data() + 2 * rows);
     cpu::Arguments forward = call_.forward;
     forward.row_status = status_.data();
     in_parallel(tasks.size(), tiling.bytes, [&](std::size_t t, void* memory) {
@@ -276,6 +285,11 @@ class BackwardRun {
     for (std::size_t head = 0; head < again.size(); ++head)
       if (again[head] != 0) fell_back_[head] = 1;
     std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+    const std::size_t keys_of_group = key_sums_.size() / std::max<std::size_t>(1, again.size());
+    for (std::size_t head = 0; !key_sums_.empty() && head < again.size(); ++head)
+      if (again[head] != 0 || !bias_sums_.empty())
+        std::fill_n(key_sums_.begin() + static_cast<std::ptrdiff_t>(head * keys_of_group), keys_of_group,
+                    0.0);
     BackwardArguments call = call_;
     call.forward.row_status = status_.data();
     run_tasks(call, plan_.tiling_of_failed, bias_sums_.empty() ? std::span(again) : std::span<const char>());
@@ -337,6 +351,32 @@ class BackwardRun {
     if (one_for_all) write(p_.grad_sinks, sum, 0, 0, 0);
   }
 
+  // A row's score gradients sum to dLse_i sum_j p_ij + D_i (1 - sum_j p_ij), where sum_j p_ij is 1 -
+  // p_i,sink. So tasks only sum them for each key. Rows that are left out are added later.
+  void write_decay() const {
+    if (!p_.grad_decay) return;
+    DecaySums sums(p_);
+    for (std::size_t s = 0; s < f_.segments.size(); ++s)
+      for (std::int64_t h = 0; h < f_.heads; ++h) add_to_decay(s, h, sums);
+    sums.write();
+  }
+
+  void add_to_decay(std::size_t number, std::int64_t head, DecaySums& sums) const {
+    const Segment& segment = f_.segments[number];
+    const double* of_keys = key_sums_.data() + (segment.batch * f_.heads + head) * f_.key_length;
+    for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+      sums.of_key(segment, head, j) -= of_keys[j];
+    if (segment.key_begin == segment.key_end) return;
+    for (std::int64_t i = segment.query_begin; i < segment.query_end; ++i) {
+      const std::size_t row = row_index(segment.batch, head, i);
+      if (status_[row] != RowStatus::done || read(p_.lse, segment.batch, head, i) == -kInfinity) continue;
+      double sum = p_.grad_lse ? read(p_.grad_lse, segment.batch, head, i) : 0;
+      if (const double delta = f_.sinks ? delta_[row] : 0; delta != 0)
+        sum += sink_weight(number, head, read(f_.sinks, 0, head), i) * delta;
+      sums.of_row(segment, head, i - segment.query_begin + segment.offset) += sum;
+    }
+  }
+
   const BackwardProblem& p_;
   const Problem& f_;
   const BackwardPlan& plan_;
@@ -348,6 +388,7 @@ class BackwardRun {
   std::vector<float> row_memory_;
   std::vector<float> delta_;
   std::vector<double> bias_sums_;
+  std::vector<double> key_sums_;
   std::vector<char> failed_;       // [B, Hkv]: failed in the last try
   std::vector<char> fell_back_;    // [B, Hkv]: moved to the unit that computes everything
   std::vector<RowStatus> status_;  // [B, H, Lq]

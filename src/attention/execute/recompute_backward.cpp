@@ -16,6 +16,7 @@
 
 #include "attention/execute/f64_products.hpp"
 #include "attention/execute/recompute.hpp"
+#include "attention/problem/decay_sums.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/reference/passes.hpp"
 #include "core/index.hpp"
@@ -66,6 +67,7 @@ class LeftOutRows {
   LeftOutRows(const BackwardProblem& problem, std::span<const RowStatus> status)
       : problem_(problem),
         p_(problem.forward),
+        decay_(problem),
         status_(status),
         row_stride_(row_stride_of(p_)),
         most_rows_(std::clamp<std::int64_t>(kFactors / std::max<std::int64_t>(1, p_.key_length), 1,
@@ -89,6 +91,7 @@ class LeftOutRows {
     const std::int64_t whole[4] = {p_.batch, p_.heads, p_.query_length, p_.key_length};
     return problem_.grad_bias && std::equal(whole, whole + 4, problem_.grad_bias_size);
   }
+  bool keeps_terms() const { return shares_bias() || decay_; }
   bool shares_bias() const { return problem_.grad_bias && !has_own_bias(); }
 
   void prepare() {
@@ -151,7 +154,7 @@ class LeftOutRows {
     const std::size_t cells = rows_.size() * index(row_stride_);
     key_factors_.assign(cells, kNoTerm);
     value_factors_.assign(cells, kNoTerm);
-    if (shares_bias()) bias_terms_.assign(cells, kNoTerm);
+    if (keeps_terms()) bias_terms_.assign(cells, kNoTerm);
     queries_.resize(rows_.size() * index(p_.head_dim));
     gradients_.resize(rows_.size() * index(p_.value_dim));
     grad_sinks_.assign(rows_.size(), 0.0);
@@ -225,12 +228,10 @@ class LeftOutRows {
       // Adding 0 turns -0 into 0, because -0 is kNoTerm.
       if (g.attends(j)) of_keys[g.at(j)] = p_.scale * g.grad_scores[g.at(j)] * g.slopes[g.at(j)] + 0.0;
     }
-    for (std::int64_t j = keys.begin; problem_.grad_bias && j < keys.end; ++j) {
+    for (std::int64_t j = keys.begin; (problem_.grad_bias || decay_) && j < keys.end; ++j) {
       if (!g.attends(j)) continue;
-      if (has_own_bias())
-        add_to(problem_.grad_bias, g.grad_scores[g.at(j)], row.batch, row.head, row.i, j);
-      else
-        row_of(bias_terms_, r, row_stride_)[g.at(j)] = g.grad_scores[g.at(j)] + 0.0;
+      if (has_own_bias()) add_to(problem_.grad_bias, g.grad_scores[g.at(j)], row.batch, row.head, row.i, j);
+      if (keeps_terms()) row_of(bias_terms_, r, row_stride_)[g.at(j)] = g.grad_scores[g.at(j)] + 0.0;
     }
   }
 
@@ -257,15 +258,24 @@ class LeftOutRows {
     };
     if (problem_.grad_key) add(key_factors_, queries_, p_.head_dim, grad_key_);
     if (problem_.grad_value) add(value_factors_, gradients_, p_.value_dim, grad_value_);
+    for (std::size_t r = 0; decay_ && r < rows_.size(); ++r)
+      for (std::int64_t j = keys.begin; j < keys.end; ++j)
+        decay_.of_key(*rows_[r].segment, rows_[r].row.head, j) -=
+            row_of(bias_terms_, r, row_stride_)[index(j)];
     if (!shares_bias() || problem_.grad_bias_size[3] == 1) return;
     for (std::size_t r = 0; r < rows_.size(); ++r)
       for (std::int64_t j = keys.begin; j < keys.end; ++j)
         bias_sums_[bias_index(rows_[r].row, j)] += row_of(bias_terms_, r, row_stride_)[index(j)];
   }
 
-  // Adds a row's share to its sink, and to a bias that has one number for all keys.
+  // Adds a row's share to its sink and its decay, and to a bias that has one number for all keys.
   void add_row_sums(std::size_t r) {
     const Row& row = rows_[r].row;
+    if (decay_) {
+      const std::span<const double> terms = row_of(bias_terms_, r, row_stride_);
+      double& sum = decay_.of_row(*rows_[r].segment, row.head, row.position);
+      sum = std::accumulate(terms.begin(), terms.end(), sum);
+    }
     if (shares_bias() && problem_.grad_bias_size[3] == 1) {
       const std::span<const double> terms = row_of(bias_terms_, r, row_stride_);
       double& sum = bias_sums_[bias_index(row, 0)];
@@ -275,6 +285,7 @@ class LeftOutRows {
   }
 
   void add_sums() const {
+    decay_.write(true);
     for (std::int64_t head = 0; head < p_.heads; ++head)
       add_to(problem_.grad_sinks, sink_sums_[index(head)], 0, head, 0);
     const auto& size = problem_.grad_bias_size;
@@ -285,6 +296,7 @@ class LeftOutRows {
 
   const BackwardProblem& problem_;
   const Problem& p_;
+  DecaySums decay_;
   std::span<const RowStatus> status_;
   std::int64_t row_stride_, most_rows_, block_rows_;
   std::int64_t key_width_ = 0, value_width_ = 0;  // row widths of the two below
@@ -297,7 +309,7 @@ class LeftOutRows {
   // The current rows:
   std::span<const LeftOutRow> rows_;
   std::vector<double> queries_, gradients_;                       // [rows][D], [rows][Dv]
-  std::vector<double> key_factors_, value_factors_, bias_terms_;  // [rows][Lk]
+  std::vector<double> key_factors_, value_factors_, bias_terms_;  // [rows][Lk]; terms: dS
   std::vector<double> grad_sinks_;                                // [rows]
   int threads_used_ = 1;
 };

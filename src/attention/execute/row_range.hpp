@@ -68,9 +68,9 @@ class KeyHeadRange {
     return sum;
   }
 
-  // Whether bias and ALiBi of the keys that the row sees are in range.
+  // Whether bias, ALiBi and decay of the keys that the row sees are in range.
   [[nodiscard]] bool holds_terms(const Row& row) const {
-    if (!p_.bias && !p_.alibi_slopes) return true;
+    if (!p_.bias && !p_.alibi_slopes && !p_.decay) return true;
     for (std::int64_t j = segment_.key_begin; j < segment_.key_end; ++j)
       if (is_allowed(p_, segment_, row, j) && !(relative_score(p_, segment_, row, j, 0) < kMaxScore))
         return false;

@@ -2,6 +2,7 @@
 
 #include "attention/execute/backward.hpp"
 #include "attention/execute/forward.hpp"
+#include "attention/plan/decay_skips.hpp"
 #include "attention/reference/reference.hpp"
 
 namespace heed::detail {
@@ -18,11 +19,19 @@ AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan) {
 }
 
 AttentionRun run(const Problem& problem, Kernel wanted) {
-  return run(problem, ExecutionPlan(problem, wanted));
+  const DecaySkips skips(problem, wanted);
+  if (!skips) return run(problem, ExecutionPlan(problem, wanted));
+  Problem shorter = problem;
+  shorter.sparse_masks.push_back(skips.mask());
+  return run(shorter, ExecutionPlan(shorter, wanted));
 }
 
 AttentionRun run(const BackwardProblem& problem, Kernel wanted) {
-  return run(problem, BackwardPlan(problem, wanted));
+  const DecaySkips skips(problem, wanted);
+  if (!skips) return run(problem, BackwardPlan(problem, wanted));
+  BackwardProblem shorter = problem;
+  shorter.forward.sparse_masks.push_back(skips.mask());
+  return run(shorter, BackwardPlan(shorter, wanted));
 }
 
 }  // namespace heed::detail

@@ -38,10 +38,11 @@ std::int64_t splits_of(const BackwardProblem& problem, std::int64_t keys) {
                                   kEnoughTasks);
 }
 
-// -inf is exact for a row without keys. With a bias in f64, it may also be an lse that f32 could not hold.
+// -inf is exact for a row without keys. With a bias or a decay in f64, it may also be an lse that f32 could
+// not hold.
 bool has_large_lse(const BackwardProblem& problem, const Segment& s, std::int64_t head) {
-  const Operand& bias = problem.forward.bias;
-  const bool rounded_to_infinity = bias && bias.dtype == DType::f64;
+  const auto is_f64 = [](const Operand& terms) { return terms && terms.dtype == DType::f64; };
+  const bool rounded_to_infinity = is_f64(problem.forward.bias) || is_f64(problem.forward.decay);
   for (std::int64_t i = s.query_begin; i < s.query_end; ++i) {
     const double lse = std::abs(read(problem.lse, s.batch, head, i));
     if (lse > kLargeLse && (rounded_to_infinity || lse < std::numeric_limits<double>::infinity()))

@@ -70,7 +70,7 @@ WeightsPass weights_pass(const Problem& p, const Arguments& call, const cpu::Ker
 WeightsPass scores_pass(const Problem& p, Arguments call) {
   const cpu::Kernels& unit = cpu::kernels().all();
   if (p.scores_stage == ScoresStage::bias) return weights_pass(p, call, unit, p.segments);
-  call.mask.data = call.bias.data = call.alibi_slopes.data = nullptr;
+  call.mask.data = call.bias.data = call.alibi_slopes.data = call.decay.data = nullptr;
   call.sparse_mask_count = 0;
   call.score_mod = {};
   call.causal = false;

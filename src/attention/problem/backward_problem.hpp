@@ -25,6 +25,7 @@ struct BackwardProblem {
   Output grad_bias;                               ///< [B, H, Lq, Lk], with the sizes below
   std::int64_t grad_bias_size[4] = {1, 1, 1, 1};  ///< 1, with stride 0, on summed axes
   Output grad_sinks;                              ///< [1, H]; stride 0 if the gradient is summed over H
+  Output grad_decay;                              ///< [B, H, positions]; stride 0 on summed axes
 };
 
 }  // namespace heed::detail

@@ -43,10 +43,12 @@ struct ScoreRules {
   double scale = 1;
   double softcap = 0;  ///< 0: off
   ScoreModSource score_mod;
-  Operand bias;          ///< [B, H, Lq, Lk]
-  Operand alibi_slopes;  ///< [B, H]
-  Operand sinks;         ///< [1, H]
-  Operand mask;          ///< bool as bytes, [B, H, Lq, Lk]
+  Operand bias;                   ///< [B, H, Lq, Lk]
+  Operand alibi_slopes;           ///< [B, H]
+  Operand decay;                  ///< c [B, H, positions]
+  std::int64_t decay_length = 0;  ///< positions of a batch entry; 0: of packed sequences, one after the other
+  Operand sinks;                  ///< [1, H]
+  Operand mask;                   ///< bool as bytes, [B, H, Lq, Lk]
   bool causal = false;
   std::int64_t window_left = -1;   ///< -1: no limit
   std::int64_t window_right = -1;  ///< -1: no limit

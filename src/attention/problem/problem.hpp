@@ -57,6 +57,8 @@ struct Problem : ProblemShape, ScoreRules, ResultOutputs {
   std::vector<std::int64_t> rows_of_part;  ///< memory that PartPlace::rows points to
 
   int threads = 1;  ///< upper limit, at least 1
+  [[nodiscard]] std::int64_t decay_positions() const { return decay_length > 0 ? decay_length : key_length; }
+
   /// Called after pieces of the work, from any thread, with the pass and the share of it that is done (0 to
   /// 1).
   std::function<void(std::string_view pass, double share)> progress;

@@ -105,7 +105,14 @@ inline double alibi_offset(const Problem& p, const Segment& segment, const Row& 
   return -read(p.alibi_slopes, row.batch, row.head) * std::abs(static_cast<double>(gap));
 }
 
-/// s_ij + bias_ij - slope_h * |p_i - j|, minus the row's alibi_offset
+/// c_i - c_j of the decay; the row has at least one key.
+inline double decay_between(const Problem& p, const Segment& segment, const Row& row, std::int64_t j) {
+  const auto c = [&](std::int64_t at) { return read(p.decay, row.batch, row.head, at); };
+  return c(decay_index(p, segment, row.position)) -
+         c(segment.key_begin + segment.keys().of(j - segment.key_begin));
+}
+
+/// s_ij + bias_ij - slope_h * |p_i - j| + c_i - c_j, minus the row's alibi_offset
 inline double relative_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
                              double score) {
   if (p.bias) score = biased<F64Math>(score, read(p.bias, row.batch, row.head, row.i, j), 1);
@@ -113,10 +120,11 @@ inline double relative_score(const Problem& p, const Segment& segment, const Row
     score = with_alibi<F64Math>(
         score, read(p.alibi_slopes, row.batch, row.head),
         static_cast<double>(nearest_position(segment, row) - segment.keys().of(j - segment.key_begin)));
+  if (p.decay) score += decay_between(p, segment, row, j);
   return score;
 }
 
-/// s_ij + bias_ij - slope_h * |p_i - j|
+/// s_ij + bias_ij - slope_h * |p_i - j| + c_i - c_j
 inline double complete_score(const Problem& p, const Segment& segment, const Row& row, std::int64_t j,
                              double score) {
   return relative_score(p, segment, row, j, score) + alibi_offset(p, segment, row);

@@ -64,4 +64,15 @@ template <class Rules>
   return position < first ? first : position > last ? last : position;
 }
 
+/// The index of a row's position in ScoreRules::decay, held within the entry's or the packed sequence's own
+/// positions. `row_keys` has key_begin and key_end. Key j has index key_begin + p_j.
+template <class Rules, class Keys>
+[[gnu::always_inline]] constexpr std::int64_t decay_index(const Rules& rules, const Keys& row_keys,
+                                                          std::int64_t position) {
+  const std::int64_t first = rules.decay_length > 0 ? 0 : row_keys.key_begin;
+  const std::int64_t last = rules.decay_length > 0 ? rules.decay_length - 1 : row_keys.key_end - 1;
+  const std::int64_t at = row_keys.key_begin + position;
+  return at > last ? last : at < first ? first : at;
+}
+
 }  // namespace heed::detail

@@ -17,6 +17,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/problem/decay_sums.hpp"
 #include "attention/reference/passes.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
@@ -40,7 +41,8 @@ struct Place {
 
 class Reference {
  public:
-  explicit Reference(const BackwardProblem& problem) : problem_(problem), p_(problem.forward) {
+  explicit Reference(const BackwardProblem& problem)
+      : problem_(problem), p_(problem.forward), decay_(problem) {
     if (p_.heads == 0) return;  // there are no rows, whatever their length
     segment_of_.resize(index(p_.batch * p_.query_length));
     for (const Segment& segment : p_.segments)
@@ -51,11 +53,12 @@ class Reference {
   KernelRun run() {
     const bool sinks = static_cast<bool>(problem_.grad_sinks);
     if (sinks) sink_parts_.resize(index(p_.batch * p_.heads));
-    if (problem_.grad_query || problem_.grad_key || problem_.grad_value || sinks)
+    if (problem_.grad_query || problem_.grad_key || problem_.grad_value || sinks || decay_)
       in_parallel(p_.batch * p_.kv_heads, [&](std::int64_t piece, Scratch& scratch) {
         differentiate_kv_head(piece / p_.kv_heads, piece % p_.kv_heads, scratch);
       });
     if (sinks) write_grad_sinks();
+    decay_.write();
     const std::int64_t* size = problem_.grad_bias_size;
     if (problem_.grad_bias)
       in_parallel(size[0] * size[1] * size[2], [&](std::int64_t row, Scratch& scratch) {
@@ -103,11 +106,22 @@ class Reference {
         for (std::size_t d = 0; d < scratch.grad_query.size(); ++d)
           write(problem_.grad_query, scratch.grad_query[d], batch, head, i, static_cast<std::int64_t>(d));
         grad_sink += scratch.grad_sink;
+        if (decay_) add_to_decay(at, scratch);
       }
       if (!sink_parts_.empty()) sink_parts_[index(batch * p_.heads + head)] = grad_sink;
     }
     write_rows(problem_.grad_key, scratch.grad_key, p_.head_dim, batch, kv_head);
     write_rows(problem_.grad_value, scratch.grad_value, p_.value_dim, batch, kv_head);
+  }
+
+  // dC_p += sum_j dS_pj, dC_j -= dS_pj
+  void add_to_decay(const Place& at, const Scratch& scratch) {
+    const auto& [row, segment] = at;
+    for (std::int64_t j = segment->key_begin; j < segment->key_end; ++j) {
+      if (!scratch.attends(j)) continue;
+      decay_.of_row(*segment, row.head, row.position) += scratch.grad_scores[index(j)];
+      decay_.of_key(*segment, row.head, j) -= scratch.grad_scores[index(j)];
+    }
   }
 
   // Writes [Lk, width] of one key head.
@@ -169,6 +183,7 @@ class Reference {
   const Problem& p_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
   std::vector<double> sink_parts_;          // [B, H], if dSink is wanted
+  DecaySums decay_;
   int threads_used_ = 1;
 };
 

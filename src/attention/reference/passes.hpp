@@ -139,6 +139,8 @@ inline void score_row(const Problem& p, const Segment& segment, const Row& row, 
       x.scores[x.at(j)] = with_alibi<F64Math>(
           x.scores[x.at(j)], slope, static_cast<double>(nearest - segment.keys().of(j - segment.key_begin)));
   }
+  for (std::int64_t j = seen.begin; p.decay && j < seen.end; ++j)
+    x.scores[x.at(j)] += decay_between(p, segment, row, j);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     if (x.visible[x.at(j)] == 0) x.scores[x.at(j)] = -kInfinity;
 }

@@ -197,6 +197,7 @@ void check_shards(const Communicator& comm, const Given& given) {
              sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
              " are expected");
   };
+  if (given.options.decay) refuse("options.decay is given; a call over ranks without a decay is expected");
   check_one("query", given.layout.query, "query", given.query);
   check_one("key", given.layout.key, "key", given.key);
   check_one("key", given.layout.key, "value", given.value);

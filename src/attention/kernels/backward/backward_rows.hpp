@@ -40,6 +40,17 @@ inline void add_bias_grads(const BackwardTaskState& state, const QueryRow& query
   }
 }
 
+/// Adds a row's score gradients to the sums of the keys from `key` (of the segment) on.
+inline void add_to_key_sums(const BackwardTaskState& state, const QueryRow& query_row, std::int64_t key,
+                            const float* grads) {
+  const BackwardArguments& call = state.call;
+  const Task& task = state.task.rows;
+  const std::int64_t count = smaller(kPanel, task.key_end - task.key_begin - key);
+  double* to = call.key_sums + (task.batch * call.heads + query_row.head) * call.forward.key_length +
+               task.key_begin + key;
+  for (std::int64_t k = 0; k < count; ++k) to[k] += static_cast<double>(grads[k]);
+}
+
 /// Processes one row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d`
 /// holds <g, v>. Returns false if a score exceeds what f32 holds.
 inline bool general_row(const BackwardTaskState& state, const Block& block, std::int64_t row,
@@ -73,6 +84,8 @@ inline bool general_row(const BackwardTaskState& state, const Block& block, std:
     store(weights + v, mul(p, m));
     store(score_grads + v, grad);
   }
+  if (state.call.key_sums != nullptr && block.row + row < state.rows)
+    add_to_key_sums(state, query_row, key, scores);
   if (wants_bias(state.call) && block.row + row < state.rows) add_bias_grads(state, query_row, key, scores);
   return true;
 }

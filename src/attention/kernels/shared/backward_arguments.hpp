@@ -20,6 +20,7 @@ struct BackwardArguments {
   /// Set if several scores share a bias: the sums that become grad_bias, and their strides.
   double* bias_sums;
   std::int64_t bias_stride[4];
+  double* key_sums;    ///< [B, H, Lk]: the sums of score gradients over the rows; nullptr: not wanted
   Output delta;        ///< [B, H, Lq]: <g, out> - gradient of lse, written by tasks of split 0
   std::int64_t heads;  ///< H
 };

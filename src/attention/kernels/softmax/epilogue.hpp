@@ -208,7 +208,8 @@ inline constexpr double kSwallowing = -0x1p115;
 /// finfo.min: a row that may see nothing then has it for every key.
 inline double swallowing_bias(const TaskContext& state, const QueryRow& query_row) {
   const Arguments& call = state.call;
-  if (!call.bias.data || call.score_mod || call.alibi_slopes.data || call.sinks.data) return 0;
+  if (!call.bias.data || call.score_mod || call.alibi_slopes.data || call.decay.data || call.sinks.data)
+    return 0;
   const std::int64_t at = offset_of(call.bias.stride, state.task.batch, query_row.head, query_row.index);
   double common = 0;
   for (std::int64_t key = query_row.key_begin; key < query_row.key_end; ++key) {

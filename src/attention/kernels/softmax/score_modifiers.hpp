@@ -1,5 +1,5 @@
-// Modification of scores between the first product and the softmax: softcap, ScoreMod, bias, ALiBi, and masks
-// (masked_rows.hpp). Scores, softcap, bias and slopes are in units of log 2 (times log2(e)).
+// Modification of scores between the first product and the softmax: softcap, ScoreMod, bias, ALiBi, decay,
+// and masks (masked_rows.hpp). Scores, softcap, bias and slopes are in units of log 2 (times log2(e)).
 #pragma once
 
 #include "attention/kernels/shared/exp2.hpp"
@@ -82,6 +82,35 @@ inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
+/// to [kPanel] = c_i - c_j for a panel's keys from `key` on. Numbers of f64 are subtracted before they are
+/// rounded, because c may be large where the difference is small.
+inline void read_decay(const Arguments& call, const Task& task, const QueryRow& query_row, std::int64_t key,
+                       std::int64_t count, float* to) {
+  const Operand& c = call.decay;
+  const KeyPositions keys = keys_of(task);
+  const std::int64_t row = task.batch * c.stride[0] + query_row.head * c.stride[1];
+  const std::int64_t step = c.stride[2];
+  const std::int64_t own = row + decay_index(call, task, query_row.position) * step;
+  const std::int64_t first = row + (task.key_begin + key) * step;
+  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
+  if (c.dtype == DType::f64) {
+    const double* from = static_cast<const double*>(c.data);
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::int64_t at =
+          keys.positions == nullptr ? first + k * step : row + (task.key_begin + keys.of(key + k)) * step;
+      to[k] = static_cast<float>(from[own] - from[at]);
+    }
+    return;
+  }
+  if (keys.positions == nullptr)
+    read_row(c, first, step, count, to);
+  else
+    for (std::int64_t k = 0; k < count; ++k)
+      to[k] = read_float(c.data, c.dtype, row + (task.key_begin + keys.of(key + k)) * step);
+  const Vf of_row = splat(read_float(c.data, c.dtype, own));
+  for (std::int64_t v = 0; v < kPanel; v += kLanes) store(to + v, sub(of_row, load(to + v)));
+}
+
 /// Applies softcap and ScoreMod to the first `count` scores of a row. `slope`, if not null, receives the
 /// derivative of both.
 inline void apply_score_mod(const Arguments& call, std::int64_t batch, const QueryRow& query_row,
@@ -123,8 +152,10 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
   alignas(64) float bias[kPanel];
   alignas(64) float raw[kPanel];
   alignas(64) float gaps[kPanel];
+  alignas(64) float decay[kPanel];
   if (call.alibi_slopes.data) position_gaps(keys, nearest_position(query_row.position, keys), key, gaps);
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
+  if (call.decay.data) read_decay(call, task, query_row, key, count, decay);
   if (call.score_mod) {
     for (std::int64_t v = 0; v < kPanel; v += kLanes) store(raw + v, load(scores + v));
     apply_score_mod(call, batch, query_row, segment_key + key, count, scores, slope);
@@ -150,6 +181,7 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     }
     if (call.alibi_slopes.data)
       s = with_alibi<VectorMath>(s, splat(modifiers.slope), load(gaps + v * kLanes));
+    if (call.decay.data) s = biased<VectorMath>(s, load(decay + v * kLanes), splat(kLog2e));
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kMaxScore));
@@ -162,7 +194,8 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
 
 /// Whether scores are more than scale times a product; if so, every tile goes through modify_scores.
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
-  return call.log2_softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
+  return call.log2_softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data ||
+         call.decay.data;
 }
 
 }  // namespace heed::detail::HEED_ISA
