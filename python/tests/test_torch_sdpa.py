@@ -535,12 +535,12 @@ def test_compiled_under_autocast_it_gives_the_same():
 def test_the_operator_keeps_pytorchs_rules():
     query, key, value, bias = doubles((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (3, 4, 5))
     rest = (True, [-1, -1], 0.0, None, "top-left", None, 0.0, "weights,entropy", 2)
-    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, None, bias, *(None,) * 8, *rest))
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, None, bias, *(None,) * 9, *rest))
     query, key, value = doubles((1, 3, 6, 8), (1, 3, 6, 8), (1, 3, 6, 8))
     segments = (torch.tensor([0, 2, 6]),) * 2
-    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 5, *segments, *(None,) * 3, *rest))
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 6, *segments, *(None,) * 3, *rest))
     mask = mask_tensor(masks.documents([2, 4]))
-    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 8, mask, None, *rest))
+    torch.library.opcheck(torch.ops.heed.attention, (query, key, value, *(None,) * 9, mask, None, *rest))
 
 
 MISTAKES = {
