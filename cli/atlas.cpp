@@ -66,7 +66,7 @@ std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
   const std::string text = joined_words(arguments.document, arguments.words);
   if (!text.empty()) texts.push_back({"WORDS", text});
-  for (const std::string& path : arguments.text_files) texts.push_back({path, file_text(path)});
+  for (const std::string& path : arguments.text_files) texts.push_back({name_of_text(path), file_text(path)});
   return texts;
 }
 
@@ -112,9 +112,13 @@ std::string name_of_source(const std::string& source) {
   return token_text((path.has_filename() ? path : path.parent_path()).filename().string());
 }
 
-// The text, or the numbers of rows and keys if there is none.
-std::string words_of(const AttentionReport& report) {
-  const std::string text = text_of(report.query_tokens, kTextColumns);
+// The text as typed, its file's name, its tokens as a sentence, or the numbers of rows and keys.
+std::string words_of(const AtlasArguments& arguments, const AttentionReport& report) {
+  const std::string typed = arguments.model.empty() ? "" : joined_words(arguments.document, arguments.words);
+  if (typed.empty() && !arguments.text_files.empty())
+    return name_of_source(name_of_text(arguments.text_files.front()));
+  const std::string text =
+      typed.empty() ? text_of(report.query_tokens, kTextColumns) : quoted_text(typed, kTextColumns);
   return text.empty() ? counted(report.queries, "row") + ", " + counted(report.keys, "key") : text;
 }
 
@@ -142,7 +146,7 @@ AtlasPage page_of(const AtlasArguments& arguments, const std::vector<Document>& 
                    ? name_of_source(arguments.model.empty() ? arguments.document : arguments.model)
                    : printable(arguments.title);
   page.about.push_back(about_heads(report) + "; " +
-                       (texts.size() == 1 ? words_of(report)
+                       (texts.size() == 1 ? words_of(arguments, report)
                                           : "means over " + counted(std::ssize(texts), "text") +
                                                 ", maps of the text with the best example"));
   return page;

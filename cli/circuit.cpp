@@ -68,7 +68,8 @@ CircuitOptions options_in(const Traced& traced, const CircuitArguments& argument
                                                        static_cast<std::int64_t>(traced.tokens.ids.size()));
     if (rows.size() > 1)
       throw UsageError("--row is '" + arguments.row + "', which is " + std::to_string(rows.size()) +
-                       " tokens; one is expected (such as " + arguments.row + ":2)");
+                       " tokens; one is expected (such as " + arguments.row + ":2 or #" +
+                       std::to_string(rows.back()) + ")");
     options.row = rows.front();
   }
   if (!traced.model.info().predicts) return options;

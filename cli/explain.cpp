@@ -80,12 +80,6 @@ struct ExplainArguments {
   HeadChoice choice;
 };
 
-std::string all_of_standard_input() {
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-  if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
-  return text;
-}
-
 std::vector<std::string> words_of(const std::string& argument, const std::string& name) {
   const std::string text = argument == "-" ? all_of_standard_input() : argument;
   if (!is_utf8(text)) throw UsageError(name + " is not UTF-8 text");
@@ -203,13 +197,15 @@ TrainedModel model_of_page(const std::string& name) {
   try {
     return load_trained_model(name);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::io) throw;
-    throw Error(error.code(), std::string(error.what()) + "; for other models, heed look --model " +
-                                  shell_quoted(name) + " WORDS --html FILE.html draws the heads");
+    const std::string said = error.what();
+    if (error.code() != ErrorCode::io || said.find("hf download") != said.npos) throw;
+    throw Error(error.code(), said + "; for other models, heed look --model " + shell_quoted(name) +
+                                  " WORDS --html FILE.html draws the heads");
   }
 }
 
-// With --html alone, only the page is written and no sentence is needed.
+// With --html alone, the page is written and no sentence is needed. The heads of a sentence are then printed
+// only if they are asked for.
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();
@@ -224,18 +220,19 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   if (arguments.json) require_standard_output();
   std::optional<TrainedModel> living;
   if (!arguments.html.empty()) living = model_of_page(arguments.model);
+  bool is_printed = arguments.html.empty();
+  for (const char* asked : {"--json", "--layer", "--head", "--word"}) is_printed |= given(app, asked);
   if (!only_page) {
     const heed::Model model = read_model(arguments.model);
-    explain_reading(arguments,
-                    read_with(model, arguments.model,
-                              arguments.given.empty() ? read_tokens_of(model, text, "SENTENCE")
-                                                      : read_given_tokens(model, arguments.given)));
+    ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "SENTENCE")
+                                                 : read_given_tokens(model, arguments.given);
+    if (is_printed) explain_reading(arguments, read_with(model, arguments.model, std::move(tokens)));
   }
   if (!living) return;
   write_living_page(arguments.html, *living,
                     {arguments.title.empty() ? arguments.model : arguments.title, text});
   if (!arguments.json)
-    std::cout << (only_page ? "" : "\n") << "Wrote the model into a page, " << printable(arguments.html)
+    std::cout << (is_printed ? "\n" : "") << "Wrote the model into a page, " << printable(arguments.html)
               << ": open it in a browser and type words.\n";
 }
 
@@ -253,11 +250,14 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
   if (!arguments.html.empty()) write_html(arguments.html, model, explanation, arguments.title);
   if (arguments.json) return print_json(std::cout, model, explanation, query_word);
-  print_for_people(model, explanation, query_word);
+  const bool is_printed = arguments.html.empty() || query_word;
+  const char* before = is_printed ? "\n" : "";
+  if (is_printed) print_for_people(model, explanation, query_word);
   if (!arguments.save.empty())
-    std::cout << "\nSaved every step and the parameters to " << printable(arguments.save) << ".\n";
+    std::cout << before << "Saved every step and the parameters to " << printable(arguments.save) << ".\n";
   if (!arguments.html.empty())
-    std::cout << "\nDrew every step on a page, " << printable(arguments.html) << ": open it in a browser.\n";
+    std::cout << before << "Drew every step on a page, " << printable(arguments.html)
+              << ": open it in a browser.\n";
 }
 
 void add_sentence_options(CLI::App& app, ExplainArguments& arguments) {

@@ -48,8 +48,13 @@ std::optional<Failure> failure_of(const std::function<void()>& work) {
   }
 }
 
+// Commands below a message, indented by two spaces, keep lines of their own.
 void print_failure(const Failure& failure) {
-  std::cerr << "heed: " << printable(failure.message) << std::endl;
+  std::string_view rest = failure.message;
+  std::cerr << "heed: ";
+  for (std::size_t at = 0; (at = rest.find("\n  ")) != rest.npos; rest.remove_prefix(at + 1))
+    std::cerr << printable(rest.substr(0, at)) << '\n';
+  std::cerr << printable(rest) << std::endl;
 }
 
 }  // namespace heed::cli

@@ -47,7 +47,7 @@ constexpr const char* kGenerateExamples =
     "  heed generate stories --prompt 'Anna ' --watch --head 1.2\n";
 
 struct GenerateArguments {
-  std::string folder;
+  std::string folder, model;
   std::string prompt;
   GivenTokens given;
   std::string head;
@@ -175,7 +175,12 @@ class GeneratePrinter {
 };
 
 void run_generate(const CLI::App& app, GenerateArguments& arguments) {
-  require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
+  if (!arguments.model.empty() && given(app, "DIR"))
+    throw UsageError("DIR is given together with --model, which names the model too");
+  if (!arguments.model.empty())
+    arguments.folder = arguments.model;
+  else
+    require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
     throw UsageError("--head is given without --watch, which shows what it attends to");
   check_given_tokens(arguments.folder, arguments.given, given(app, "--prompt"), "--prompt");
@@ -205,6 +210,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--prompt", arguments->prompt,
       "the text to continue (default: none; the model starts from its first character or its BOS token)")
       ->type_name("TEXT");
+  add_model_option(*app, arguments->model, "the same as DIR");
   add_given_tokens(*app, arguments->given, "", "--prompt");
   add_integer(*app, "--tokens", {1, kMaxTokens}, arguments->options.tokens,
               "generate at most N tokens (default 200)");

@@ -1,5 +1,6 @@
 #include "looked_at.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "heed/model/look.hpp"
 #include "options.hpp"
 #include "text.hpp"
+#include "word_places.hpp"
 
 namespace heed::cli {
 
@@ -42,6 +44,8 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 
 ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
   ModelTokens tokens = model.tokenize(text, source);
+  if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
+    throw UsageError(source + " has no words; at least one is expected");
   warn_of_length(model, tokens, source);
   return tokens;
 }
@@ -52,7 +56,16 @@ Document read_with_model(const heed::Model& model, const ModelTokens& tokens) {
   return document;
 }
 
+std::string all_of_standard_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
+  return text;
+}
+
+std::string name_of_text(const std::string& path) { return path == "-" ? "standard input" : path; }
+
 std::string file_text(const std::string& path) {
+  if (path == "-") return all_of_standard_input();
   if (std::filesystem::is_directory(path))
     throw Error(ErrorCode::io, path + " is a folder; a text file is expected");
   std::ifstream file(path, std::ios::binary);

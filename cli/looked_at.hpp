@@ -32,7 +32,10 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 /// Runs the model on a text. Returns all layers with a report but no map.
 [[nodiscard]] Document read_with_model(const heed::Model& model, const ModelTokens& tokens);
 
-/// The contents of a text file. Throws Error (io) if it cannot be read.
+[[nodiscard]] std::string all_of_standard_input();
+/// The path, or "standard input" for "-".
+[[nodiscard]] std::string name_of_text(const std::string& path);
+/// The contents of a text file, or of standard input for "-". Throws Error (io) if it cannot be read.
 [[nodiscard]] std::string file_text(const std::string& path);
 
 /// Reads a file with one token per line. Lines end in \n or \r\n; the last line end may be missing. Throws

@@ -32,9 +32,11 @@ std::optional<Number> number_in(std::string_view text) {
 }
 
 // The exact word. Otherwise the only word that begins with the text, then the only one with a hyphen before
-// it: "sink" finds "first-token-sink".
+// it: "sink" finds "first-token-sink". Spaces and underscores are hyphens.
 std::vector<std::string>::const_iterator word_or_part(const std::vector<std::string>& words,
-                                                      const std::string& text) {
+                                                      std::string text) {
+  for (char& c : text)
+    if (c == ' ' || c == '_') c = '-';
   const auto found = std::find(words.begin(), words.end(), text);
   if (found != words.end() || text.empty()) return found;
   for (const bool at_begin : {true, false}) {

@@ -56,6 +56,9 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   if (arguments.document.empty() && arguments.given.empty())
     throw UsageError(arguments.model.empty()
                          ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
+                     : arguments.printing.key.find(' ') != std::string::npos
+                         ? "KEY is '" + arguments.printing.key +
+                               "', which is a text; two words, ROW and KEY, are expected before it"
                          : "no text is given; WORDS are expected after --model DIR");
   if (!arguments.model.empty() && !arguments.tokens.empty())
     throw UsageError("--tokens is given together with --model, which makes its own tokens");
@@ -87,16 +90,18 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model);
-    const ModelTokens tokens =
-        arguments.given.empty()
-            ? read_tokens_of(model, joined_words(arguments.document, arguments.words), "WORDS")
-            : read_given_tokens(model, arguments.given);
+    const std::string text = joined_words(arguments.document, arguments.words);
+    const ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "WORDS")
+                                                       : read_given_tokens(model, arguments.given);
     // A forgotten KEY takes the text's first word.
     answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key, "",
                          "; two words, ROW and KEY, are expected before it");
-    if (!arguments.against.empty())
+    answer.text = text;
+    if (!arguments.against.empty()) {
       against = answer_pair(read_with_model(model, read_tokens_of(model, arguments.against, "--against")),
                             printing.row, printing.key, " for --against");
+      against->text = arguments.against;
+    }
   }
   if (answer.heads.empty())
     throw Error(ErrorCode::invalid_argument, arguments.document + " has no heads; at least one is expected");

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstddef>
+#include <numeric>
 #include <optional>
 #include <string_view>
 
@@ -21,6 +23,9 @@ constexpr int kShownText = 60;  // columns of the text in a refusal
 // Marks that tokenizers put before a word: a space, U+0120, U+2581.
 constexpr std::array<std::string_view, 3> kMarks = {" ", "\xC4\xA0", "\xE2\x96\x81"};
 
+// Marks that Tokenizer::shown() and WordPiece put before a piece that continues a word.
+constexpr std::array<std::string_view, 2> kContinues = {"·", "##"};
+
 constexpr std::size_t kMaxCompared = 10000;  // most tokens considered for a spelling suggestion
 
 std::string plain_word(std::string_view token) {
@@ -32,14 +37,59 @@ std::string plain_word(std::string_view token) {
   return word;
 }
 
-Places occurrences(const std::string& word, const std::vector<std::string>& tokens) {
-  Places exact, near;
+// A word of the text: its lower-case letters and the tokens [begin, end) that spell it.
+struct Word {
+  std::string text;
+  std::int64_t begin, end;
+};
+
+bool is_letter(unsigned char byte) { return std::isalnum(byte) != 0 || byte >= 0x80; }
+
+// The rest of a piece such as "·urs" or "##urs", which continues the word before it; else empty.
+std::string_view continuation(std::string_view token) {
+  const std::string_view rest = without_continuation(token);
+  return rest.size() < token.size() && is_letter(static_cast<unsigned char>(rest[0])) ? rest : "";
+}
+
+// Joins the pieces of words. If each token is one character, letters side by side are a word.
+std::vector<Word> words_of(const std::vector<std::string>& tokens) {
+  const bool spelled = std::all_of(tokens.begin(), tokens.end(),
+                                   [](const std::string& token) { return characters(token).size() == 1; });
+  const auto letter = [&](std::size_t i) { return is_letter(static_cast<unsigned char>(tokens[i][0])); };
+  std::vector<Word> words;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    std::string_view rest = continuation(tokens[i]);
+    if (spelled && i > 0 && letter(i) && letter(i - 1)) rest = tokens[i];
+    if (rest.empty() || words.empty())
+      words.push_back({plain_word(tokens[i]), static_cast<std::int64_t>(i), 0});
+    else
+      words.back().text += plain_word(rest);
+    words.back().end = static_cast<std::int64_t>(i) + 1;
+  }
+  return words;
+}
+
+// The occurrences of a word: one token each or, if no token is the word, the tokens that spell it.
+std::vector<Places> occurrences(const std::string& word, const std::vector<std::string>& tokens) {
+  std::vector<Places> exact, near, in_pieces;
   const std::string plain = plain_word(word);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] == word) exact.push_back(static_cast<std::int64_t>(i));
-    if (plain_word(tokens[i]) == plain) near.push_back(static_cast<std::int64_t>(i));
+    if (tokens[i] == word) exact.push_back({static_cast<std::int64_t>(i)});
+    if (plain_word(tokens[i]) == plain) near.push_back({static_cast<std::int64_t>(i)});
   }
-  return exact.empty() ? near : exact;
+  if (!exact.empty() || !near.empty()) return exact.empty() ? near : exact;
+  for (const Word& one : words_of(tokens)) {
+    if (one.text != plain) continue;
+    in_pieces.emplace_back(static_cast<std::size_t>(one.end - one.begin));
+    std::iota(in_pieces.back().begin(), in_pieces.back().end(), one.begin);
+  }
+  return in_pieces;
+}
+
+Places joined(const std::vector<Places>& occurrences) {
+  Places all;
+  for (const Places& places : occurrences) all.insert(all.end(), places.begin(), places.end());
+  return all;
 }
 
 std::string all_places(std::int64_t count) {
@@ -60,8 +110,8 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
     throw UsageError(argument + " is '" + asked + "', but the document has no words; " + all_places(count) +
                      " are expected");
   std::vector<std::string> known;
-  for (const std::string& token : tokens)
-    if (known.size() < kMaxCompared) known.push_back(plain_word(token));
+  for (const Word& word : words_of(tokens))
+    if (known.size() < kMaxCompared) known.push_back(word.text);
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
   throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
                    (meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText) + hint));
@@ -84,10 +134,21 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
                      std::to_string(info.heads - 1) + " are expected");
 }
 
+bool is_special(std::string_view token) {
+  return token.size() > 2 &&
+         ((token.front() == '[' && token.back() == ']') || (token.front() == '<' && token.back() == '>'));
+}
+
+std::string_view without_continuation(std::string_view token) {
+  for (const std::string_view mark : kContinues)
+    if (token.size() > mark.size() && token.starts_with(mark)) return token.substr(mark.size());
+  return token;
+}
+
 Places word_places(const std::string& argument, const std::string& asked,
                    const std::vector<std::string>& tokens, std::int64_t count, const std::string& hint) {
-  Places places = occurrences(asked, tokens);
-  if (!places.empty()) return places;
+  std::vector<Places> places = occurrences(asked, tokens);
+  if (!places.empty()) return joined(places);
   if (asked.size() > 1 && asked[0] == '#') return numbered_place(argument, asked, count);
   const std::size_t colon = asked.rfind(':');
   places = occurrences(asked.substr(0, colon), tokens);
@@ -96,7 +157,7 @@ Places word_places(const std::string& argument, const std::string& asked,
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
     throw UsageError(argument + " is '" + asked + "', but the text has '" + asked.substr(0, colon) + "' " +
                      std::to_string(places.size()) + (places.size() == 1 ? " time" : " times"));
-  return {places[static_cast<std::size_t>(*number - 1)]};
+  return places[static_cast<std::size_t>(*number - 1)];
 }
 
 std::string word_with_place(const std::vector<std::string>& tokens, std::int64_t place) {
@@ -106,14 +167,25 @@ std::string word_with_place(const std::vector<std::string>& tokens, std::int64_t
 
 std::string text_of(const std::vector<std::string>& tokens, int columns) {
   if (tokens.empty()) return "";
-  const auto most = static_cast<std::size_t>(std::max(columns, 1));
-  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most));
+  const auto most = static_cast<std::size_t>(std::max(columns, 1)) + 2;
+  auto begin = tokens.begin();
+  auto end = begin + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most));
   const bool words =
-      std::any_of(tokens.begin(), end, [](const std::string& token) { return characters(token).size() > 1; });
+      std::any_of(begin, end, [](const std::string& token) { return characters(token).size() > 1; });
+  const bool has_inner = end - begin > 2;
+  if (has_inner && end == tokens.end() && is_special(*(end - 1))) --end;
+  if (has_inner && is_special(*begin)) ++begin;
   std::string text;
-  for (auto token = tokens.begin(); token != end; ++token)
-    text += (words && !text.empty() ? " " : "") + (words ? token_text(*token) : printable(*token));
-  return "“" + shortened(text, columns) + "”";
+  for (auto token = begin; token != end; ++token) {
+    const std::string_view rest = without_continuation(*token);
+    const bool apart = words && rest.size() == token->size() && !text.empty();
+    text += (apart ? " " : "") + (words ? token_text(rest) : printable(*token));
+  }
+  return quoted_text(text, columns);
+}
+
+std::string quoted_text(const std::string& text, int columns) {
+  return text.empty() ? "" : "“" + shortened(printable(text), columns) + "”";
 }
 
 }  // namespace heed::cli

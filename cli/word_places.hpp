@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heed/model/model.hpp"
@@ -16,18 +17,26 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
 
 /// The positions of `asked` among the tokens, counted from 0, ascending. "it" means every such token; "it:2"
 /// its second occurrence; "#7" token 7. If nothing matches, case and the marks that tokenizers put before
-/// words (a space, "Ġ", "▁") are ignored. Throws UsageError, naming `argument`, if there is no match. The
-/// text has `count` positions; `tokens` has as many entries, or none. `hint` ends the refusal of an unknown
-/// word.
+/// words (a space, "Ġ", "▁") are ignored. A word in several tokens gives all of them. Throws UsageError,
+/// naming `argument`, if there is no match. The text has `count` positions; `tokens` has as many entries, or
+/// none. `hint` ends the refusal of an unknown word.
 [[nodiscard]] std::vector<std::int64_t> word_places(const std::string& argument, const std::string& asked,
                                                     const std::vector<std::string>& tokens,
                                                     std::int64_t count, const std::string& hint = "");
 
+/// Whether a tokenizer puts such tokens around a text: "[CLS]", "<s>".
+[[nodiscard]] bool is_special(std::string_view token);
+
+/// The token without the mark of a piece that continues a word: "urs" of "·urs" or "##urs".
+[[nodiscard]] std::string_view without_continuation(std::string_view token);
+
 /// "the (17)", or "17" if no tokens are known; printable.
 [[nodiscard]] std::string word_with_place(const std::vector<std::string>& tokens, std::int64_t place);
 
-/// "“to be or not to be”", cut to `columns` columns; empty without tokens. Tokens are joined by spaces if
-/// some have several characters.
+/// "“to be or not to be”", cut to `columns` columns; empty without tokens. Pieces of words are joined, and
+/// the tokens that a tokenizer puts around a text are left out.
 [[nodiscard]] std::string text_of(const std::vector<std::string>& tokens, int columns);
+/// The text as typed, cut to `columns` columns, in quotation marks; empty for an empty text.
+[[nodiscard]] std::string quoted_text(const std::string& text, int columns);
 
 }  // namespace heed::cli

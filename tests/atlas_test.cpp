@@ -75,6 +75,12 @@ TEST_F(Atlas, ASavedDocumentHasTheSamePosterAsTheModel) {
               drawn({"atlas", "--model", "induction", kText, "--title", "x", "--out", "m.svg"}, "m.svg"));
 }
 
+// Both sentences have the same tokens.
+TEST_F(Atlas, ThePosterSaysTheSentenceAsTyped) {
+  EXPECT_NE(drawn({"atlas", "--model", "induction", "to be, or not", "--out", "a.svg"}, "a.svg"),
+            drawn({"atlas", "--model", "induction", "to be or not", "--out", "b.svg"}, "b.svg"));
+}
+
 TEST_F(Atlas, SeveralTextsAreReadTogether) {
   write_file(folder / "one.txt", "a b c a b c\n");
   write_file(folder / "two.txt", "x y z w x y z w\n");

@@ -92,6 +92,14 @@ TEST_F(Generate, GivesTheSameTextForTheSameSeed) {
 }
 
 // More characters than the context of 8 holds.
+TEST_F(Generate, TakesItsModelAsOtherCommandsDo) {
+  const Words same = {"generate", "--model", *folder / "model", "--prompt", "ab",
+                      "--tokens", "3",       "--temperature",   "0"};
+  EXPECT_EQ(run_heed(same).output, "abcdé\n");
+  EXPECT_EQ(generate({"--model", "stories"}).errors,
+            "heed: DIR is given together with --model, which names the model too\n");
+}
+
 TEST_F(Generate, WritesOverCachesOfAnyFormat) {
   for (const char* format : {"f32", "bf16", "f16", "int8", "int4", "fp8"})
     EXPECT_EQ(generate({"--prompt", "ab", "--tokens", "14", "--temperature", "0", "--cache", format}).output,

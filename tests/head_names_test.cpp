@@ -264,6 +264,21 @@ TEST(HeadNames, CopiesComeBeforeTheOffsetThatTheyHaveInARepeatedText) {
   for (const heed::HeadName& name : head.names()) EXPECT_NE(name.pattern, HeadPattern::fixed_offset);
 }
 
+// The first look finds the offset alone, since copies of some tokens stand at other distances.
+TEST(HeadNames, InductionOfTheSecondLookLeavesNoFixedOffsetOfTheFirst) {
+  HeadSummary head;
+  head.choices = 20;
+  for (std::size_t i = 0; i < heed::kHeadPatterns; ++i)
+    head.patterns.push_back({.pattern = static_cast<HeadPattern>(i), .rows = 20});
+  heed::PatternScore& offset = head.patterns[static_cast<std::size_t>(HeadPattern::fixed_offset)];
+  offset.score = 0.45, offset.offset = -9, offset.named = true;
+  EXPECT_EQ(head.name(), "9 back");
+  heed::PatternScore& induction = head.patterns[static_cast<std::size_t>(HeadPattern::induction)];
+  induction.score = 0.25, induction.rest_score = 0.9, induction.named = true;
+  EXPECT_EQ(head.name(), "induction");
+  EXPECT_EQ(head.names().size(), 1u);
+}
+
 TEST(HeadNames, OfSeveralTextsHaveTheOffsetWithTheMostWeight) {
   const std::vector<std::vector<HeadSummary>> texts = {
       {on_offset(10, -2, 0.99)}, {on_offset(60, -5, 0.99)}, {on_offset(50, -5, 0.99)}};

@@ -724,6 +724,46 @@ TEST_F(Look, APageOpensBetweenWordsAndNotOnSpecialTokensAndPunctuation) {
   EXPECT_EQ(opening, Json({{"head", 0}, {"row", 4}, {"key", 1}}));
 }
 
+// No weight joins two words by as much as an opening should, but the comma has less.
+TEST_F(Look, APageOpensOnTheHeavierWeightIfNoneIsTelling) {
+  heed::test::write_file(folder / "words.txt", "a\ncat\n,\nsat\non\nit\n");
+  Tensor queries({1, 6, 6}), keys({1, 6, 6});
+  for (std::int64_t i = 0; i < 6; ++i) keys.at<float>(0, i, i) = 1;
+  for (std::int64_t i = 0; i < 6; ++i) queries.at<float>(0, i, 0) = 8;  // the first key has most
+  queries.at<float>(0, 5, 1) = 7.2F;                                    // it → cat, 0.28
+  write("q.npy", queries);
+  write("k.npy", keys);
+  write("v.npy", keys);
+  (void)printed(with(kInputs, {"--tokens", "words.txt", "--html", "page.html"}));
+  const Json opening = page_of(read_file(folder / "page.html"))["report"]["opening"];
+  EXPECT_EQ(opening, Json({{"head", 0}, {"row", 5}, {"key", 1}}));
+}
+
+TEST_F(Look, ATextMayComeFromStandardInputAndTheNameOfAHeadMayHaveSpaces) {
+  CommandInput input;
+  input.text = "to be or not to be or";
+  const CommandResult result = look(
+      {"--model", "induction", "--text", "-", "--find", "first-token sink", "--html", "page.html"}, input);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(page_of(read_file(folder / "page.html"))["title"], "standard input");
+  EXPECT_NE(look({"--model", "induction", "--text", "-", "--find", "First"}, input).errors, "");
+  const CommandResult found =
+      look({"--model", "induction", "--text", "-", "--find", "first token sink"}, input);
+  EXPECT_NE(found.output.find("heads nearest to first-token sink"), std::string::npos) << found.errors;
+}
+
+// A causal row sees one key more than the row before. A page tells it by runs of rows.
+TEST_F(Look, APageTellsWhichKeysEachRowMaySee) {
+  for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({1, 6, 4}, 9));
+  const auto seen = [&](const Words& masks) {
+    (void)printed(with(with(kInputs, masks), {"--html", "page.html"}));
+    return page_of(read_file(folder / "page.html"))["report"]["seen"];
+  };
+  EXPECT_EQ(seen({}), Json::parse("[[[0, 0, 0, 6, 0]]]"));
+  EXPECT_EQ(seen({"--causal"}), Json::parse("[[[0, 0, 0, 1, 1]]]"));
+  EXPECT_EQ(seen({"--causal", "--window", "2,0"}), Json::parse("[[[0, 0, 0, 1, 1], [3, 1, 1, 4, 1]]]"));
+}
+
 // A forward pass of many milliseconds.
 TEST_F(Look, ThePriceIsPrintedWhenAsked) {
   for (const char* name : {"q.npy", "k.npy", "v.npy"}) write(name, random_tensor({2, 1500, 64}, 9));

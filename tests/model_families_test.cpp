@@ -276,6 +276,9 @@ TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
   Folder folder;
   fill_llama(folder);
   folder.config["torch_dtype"] = "float32";
+  for (const char* name : {"_model_name_or_path", "unk_token_id", "is_llama_config", "rope_interleaved",
+                           "transformers.js_config"})
+    folder.config[name] = 0;
   EXPECT_TRUE(folder.load().info().notes.empty());
   folder.config["rope_scaling"] = {{"type", "linear"}, {"factor", 1}, {"section", 2}};
   folder.config["torch"] = 1;  // part of a known name

@@ -211,8 +211,23 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
   expect_refusal(
       1, {"explain", "--model", "nowhere", "a b"},
-      "'nowhere' is not a folder; for the model of that name on huggingface.co, type hf download nowhere "
-      "--local-dir nowhere, and give ./nowhere instead");
+      "'nowhere' is not a folder; these two lines fetch the model of that name, and ./nowhere is expected "
+      "then:\n  pip install huggingface_hub\n  hf download nowhere --include '*.json' '*.safetensors' "
+      "--local-dir nowhere");
+}
+
+TEST(ExplainModel, SaysOneLineIfItWritesAPage) {
+  const TemporaryFolder folder;
+  const std::string page = folder / "life.html";
+  for (const Words& words : {Words{}, Words{"to", "be"}}) {
+    Words all = {"explain", "--model", "induction", "--html", page};
+    all.insert(all.end(), words.begin(), words.end());
+    EXPECT_EQ(run_heed(all).output,
+              "Wrote the model into a page, " + page + ": open it in a browser and type words.\n");
+  }
+  const CommandResult asked =
+      run_heed({"explain", "--model", "induction", "to be to", "--html", page, "--head", "1.3"});
+  EXPECT_NE(asked.output.find("Layer 1, head 3"), std::string::npos) << asked.output;
 }
 
 TEST(ExplainModel, FollowsOneWordThroughTheLayers) {
@@ -353,8 +368,9 @@ TEST(LookModel, SaysWhatAFolderLacks) {
                               {{"format", "pt"}});
   const std::string instead = "; heed look --model FOLDER WORDS looks at a model";
   const auto hub = [](const std::string& name, const std::string& local) {
-    return "'" + name + "' is not a folder; for the model of that name on huggingface.co, type hf download " +
-           name + " --local-dir " + local + ", and give ./" + local + " instead";
+    return "'" + name + "' is not a folder; these two lines fetch the model of that name, and ./" + local +
+           " is expected then:\n  pip install huggingface_hub\n  hf download " + name +
+           " --include '*.json' '*.safetensors' --local-dir " + local;
   };
   expect_refusal(1, {"look", "--model", "gpt2", "a"}, hub("gpt2", "gpt2"));
   expect_refusal(1, {"look", "--model", "Qwen/Qwen2.5-0.5B", "a"}, hub("Qwen/Qwen2.5-0.5B", "Qwen2.5-0.5B"));

@@ -103,6 +103,28 @@ TEST(Who, EveryOccurrenceIsTakenAndTheHeaviestPairSaid) {
   EXPECT_NE(printed.output.find("; each head with its heaviest\n  pair of these places"), std::string::npos);
 }
 
+TEST(Who, TheTextIsShownAsTyped) {
+  const CommandResult result = who({"eat", "is", "--model", "induction", "Life is short, eat dessert"});
+  EXPECT_NE(result.output.find("eat (3) → is (1) in “Life is short, eat dessert”\n"), std::string::npos)
+      << result.output;
+}
+
+// A model of characters has a token for each letter. "hat" is no part of "that".
+TEST(Who, AWordInSeveralTokensIsAllOfThem) {
+  const Words model = {"--model", "stories", "Anna had a hat. That red hat"};
+  const auto asked = [&](Words words) {
+    words.insert(words.end(), model.begin(), model.end());
+    return answer(words);
+  };
+  const Json json = asked({"hat:2", "hat:1"});
+  EXPECT_EQ(json["rows"], Json({25, 26, 27}));
+  EXPECT_EQ(json["keys"], Json({11, 12, 13}));
+  EXPECT_EQ(asked({"hat", "red"})["rows"], Json({11, 12, 13, 25, 26, 27}));
+  const CommandResult printed = who({"hat:2", "red", "--model", "stories", "Anna had a hat. That red hat"});
+  EXPECT_TRUE(printed.output.starts_with("hat (25, 26, 27) → red (21, 22, 23) in “Anna had a hat."))
+      << printed.output;
+}
+
 TEST(Who, AnotherTextIsAskedTheSame) {
   const Json json = answer({"#6", "#3", "--model", "induction", kText, "--against", kOther});
   expect_weights_of(json["heads"], kText);
@@ -207,6 +229,13 @@ TEST(Who, WrongQuestionsAreRefusedInASentence) {
                  "KEY is 'or:3', but the text has 'or' 2 times");
   expect_refusal({"be", "or", "--model", "induction"},
                  "no text is given; WORDS are expected after --model DIR");
+  EXPECT_EQ(run_heed({"look", "--model", "induction", "--text", "-"}).errors,
+            "heed: standard input has no tokens; at least one is expected\n");
+  expect_refusal(
+      {"hat", "The cat lost a hat.", "--model", "stories"},
+      "KEY is 'The cat lost a hat.', which is a text; two words, ROW and KEY, are expected before it");
+  expect_refusal({"hta", "cat", "--model", "stories", "The cat lost a hat."},
+                 "ROW is 'hta', which is not a word of the text; did you mean 'hat'?");
   expect_refusal({"be", "or"}, "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
   expect_refusal({"be", "or", "doc.safetensors", "--against", "x"},
                  "--against is given without --model, which would read the other text");

@@ -45,7 +45,8 @@ std::string file_name(const std::string& path) { return std::filesystem::path(pa
 // The text that a model reads, as the user typed or named it; else the document's name. Empty for tensors and
 // tokens.
 std::string title_of(const LookSource& source) {
-  if (!source.model.empty()) return source.texts.empty() ? source.text : file_name(source.texts.front());
+  if (!source.model.empty())
+    return source.texts.empty() ? source.text : file_name(name_of_text(source.texts.front()));
   return file_name(source.document);
 }
 

@@ -48,9 +48,9 @@ std::string call_line(const Document& document) {
   const AttentionReport& report = document.report;
   std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
   if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
-  line += ", " + std::to_string(report.queries) + " queries, " + std::to_string(report.keys) + " keys, D " +
-          std::to_string(report.head_dim) + ", " + std::string(name_of(report.dtype)) + ", " + report.kernel +
-          " (" + report.isa + ")";
+  line += ", " + std::to_string(report.queries) + (report.queries == 1 ? " query, " : " queries, ") +
+          counted(report.keys, "key") + ", D " + std::to_string(report.head_dim) + ", " +
+          std::string(name_of(report.dtype)) + ", " + report.kernel + " (" + report.isa + ")";
   for (const auto& [name, value] : report.options)
     line += ", " + name + (value == "true" ? "" : " " + short_value(value));
   return line;

@@ -163,7 +163,7 @@ SourceText read_text(const Model& model, const LookSource& source) {
   if (!source.given.empty()) return {"", read_given_tokens(model, source.given)};
   const std::string name = source.texts.empty() ? "WORDS" : source.texts.front();
   std::string text = source.texts.empty() ? source.text : file_text(name);
-  ModelTokens tokens = read_tokens_of(model, text, name);
+  ModelTokens tokens = read_tokens_of(model, text, name_of_text(name));
   return {std::move(text), std::move(tokens)};
 }
 

@@ -16,6 +16,7 @@ struct PairAnswer {
   Document document;
   std::vector<std::int64_t> rows, keys;  ///< positions of the two words
   std::vector<PairWeight> heads;         ///< all heads, heaviest first
+  std::string text{};                    ///< as typed; empty if only its tokens are known
 };
 
 /// `row` and `key` are words from the command line. Throws UsageError if the text lacks one. `of_text`, such

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNumber = 9;
 constexpr int kPair = 13;
-constexpr int kShownColumns = 60;         // of the text
+constexpr int kShownColumns = 76;         // of the text
 constexpr int kBarWord = 18;              // most columns of a word beside its bar
 constexpr std::int64_t kDrawnWhole = 40;  // most keys of a row that is drawn whole
 
@@ -42,10 +42,24 @@ std::string bar(double share, int width) {
   return text + kParts[static_cast<std::size_t>(eighths % 8)];
 }
 
+// The word at the first place, or the tokens from there on that spell it.
+std::string spelled_from(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
+  if (tokens.empty()) return "";
+  const auto token = [&](std::size_t i) { return tokens[static_cast<std::size_t>(places[i])]; };
+  std::string word = token(0);
+  const bool is_spelled = std::any_of(places.begin(), places.end(), [&](std::int64_t place) {
+    return tokens[static_cast<std::size_t>(place)] != word;
+  });
+  for (std::size_t i = 1; is_spelled && i < places.size() && places[i] == places[i - 1] + 1; ++i)
+    word += without_continuation(token(i));
+  return word;
+}
+
 // "it (8, 14)", with at most kMax places.
 std::string word_and_places(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
   constexpr std::size_t kMax = 8;
-  std::string text = tokens.empty() ? "#" : token_text(tokens[static_cast<std::size_t>(places[0])]) + " (";
+  const std::string word = spelled_from(tokens, places);
+  std::string text = tokens.empty() ? "#" : token_text(word) + " (";
   for (std::size_t i = 0; i < std::min(kMax, places.size()); ++i)
     text += (i > 0 ? ", " : "") + std::to_string(places[i]);
   if (places.size() > kMax) text += ", … " + std::to_string(places.size()) + " in total";
@@ -89,8 +103,9 @@ class PairPrinter {
     const AttentionReport& report = answer.document.report;
     std::string line = what + word_and_places(report.query_tokens, answer.rows) + " → " +
                        word_and_places(report.key_tokens, answer.keys);
-    if (const std::string text = text_of(report.query_tokens, kShownColumns); !text.empty())
-      line += " in " + text;
+    const std::string text = answer.text.empty() ? text_of(report.query_tokens, kShownColumns)
+                                                 : quoted_text(answer.text, kShownColumns);
+    if (!text.empty()) line += " in " + text;
     if (has_choice(answer)) line += "; each head with its heaviest pair of these places";
     output_.stream << wrap(line, output_.width, 2) << '\n';
   }

@@ -169,7 +169,7 @@ class Report:
         parts.append(f"{data.heads} head" + ("s" if data.heads != 1 else ""))
         if data.batch != 1:
             parts.append(f"{data.batch} batch entries")
-        parts.append(f"{data.queries} queries, {data.keys} keys")
+        parts.append(f"{data.queries} quer{'y' if data.queries == 1 else 'ies'}, {data.keys} key" + ("s" if data.keys != 1 else ""))
         given = data.isa == "none"
         parts.append(f"{data.dtype}, given weights" if given else
                      f"D {data.head_dim}, {data.dtype}, {data.kernel} ({data.isa})")

@@ -95,8 +95,9 @@ def test_models_that_come_with_heed_are_read_by_their_names(tmp_path, monkeypatc
 def test_a_name_of_huggingface_co_is_told_how_to_get_it(name, folder):
     with pytest.raises(OSError) as refusal:
         heed.load_model(name)
-    assert str(refusal.value) == (f"'{name}' is not a folder; for the model of that name on huggingface.co, type hf download {name} "
-                                  f"--local-dir {folder}, and give ./{folder} instead")
+    assert str(refusal.value) == (
+        f"'{name}' is not a folder; these two lines fetch the model of that name, and ./{folder} is expected then:\n"
+        f"  pip install huggingface_hub\n  hf download {name} --include '*.json' '*.safetensors' --local-dir {folder}")
 
 
 def test_a_folder_that_is_none_is_an_os_error(tmp_path):

@@ -68,6 +68,12 @@ bool is_implied(const std::vector<HeadName>& names, HeadPattern pattern) {
                      [&](const HeadName& name) { return implies(name.pattern, pattern); });
 }
 
+bool is_implied_offset(const std::vector<HeadName>& names) {
+  return std::any_of(names.begin(), names.end(), [](const HeadName& name) {
+    return name.pattern != HeadPattern::fixed_offset && implies(name.pattern, HeadPattern::fixed_offset);
+  });
+}
+
 HeadName name_by(const PatternScore& one, bool of_rest) {
   return {one.pattern, of_rest ? one.rest_score : one.score, of_rest, one.offset};
 }
@@ -101,6 +107,9 @@ std::vector<HeadName> HeadSummary::names() const {
   std::vector<HeadName> names;
   for (const bool of_rest : {false, true})
     for (const Kind kind : kKinds) add_names(*this, of_rest, kind, names);
+  // A name of the second look may imply a fixed offset of the first.
+  if (is_implied_offset(names))
+    std::erase_if(names, [](const HeadName& name) { return name.pattern == HeadPattern::fixed_offset; });
   if (!names.empty()) return names;
   for (const PatternScore& one : patterns)
     if (one.pattern == HeadPattern::first_token_sink && one.rows >= kLeastRows && one.score >= kSinkAlone)

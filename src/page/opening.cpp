@@ -48,7 +48,7 @@ std::optional<Opening> opening_of(const AttentionReport& report) {
         (is_dull ? dull : found) = {n, row, key};
       }
     }
-  return most >= kTelling ? found : dull ? dull : found;
+  return most >= kTelling || most >= most_dull ? found : dull;
 }
 
 namespace {

@@ -81,7 +81,7 @@ class Holder {
                      {"summaries", summaries}, {"opening", opening},
                      {"tiles", tiles_},        {"thumb", thumb_},
                      {"map_rows", size_.rows}, {"map_columns", size_.columns},
-                     {"top_k", top_k_}};
+                     {"top_k", top_k_},        {"seen", seen_json()}};
     result_.left_out = left_out();
     result_.about["left_out"] = result_.left_out;
     return std::move(result_);
@@ -117,6 +117,30 @@ class Holder {
 
   static std::string numbered(const std::string& name, std::int64_t n) {
     return name + "-" + std::to_string(n);
+  }
+
+  // The keys [begin, end) that the rows of each batch entry may see, as runs of rows whose begin and end each
+  // stay or move by one key a row: [first row, begin, its step, end, its step].
+  [[nodiscard]] Json seen_json() const {
+    constexpr std::size_t kMostRuns = 4096;
+    Json entries = Json::array();
+    for (std::int64_t b = 0; b < report_.batch && report_.key_begin.count() > 0; ++b) {
+      const auto of = [&](const Tensor& edge, std::int64_t i) { return edge.at<std::int64_t>(b, i); };
+      const auto step = [&](const Tensor& edge, std::int64_t i) {
+        return i + 1 < report_.queries ? of(edge, i + 1) - of(edge, i) : 0;
+      };
+      Json runs = Json::array();
+      for (std::int64_t i = 0; i < report_.queries && runs.size() < kMostRuns;) {
+        const std::int64_t begins = step(report_.key_begin, i), ends = step(report_.key_end, i);
+        runs.push_back({i, of(report_.key_begin, i), begins, of(report_.key_end, i), ends});
+        while (i + 1 < report_.queries && step(report_.key_begin, i) == begins &&
+               step(report_.key_end, i) == ends)
+          ++i;
+        ++i;
+      }
+      entries.push_back(runs.size() < kMostRuns ? std::move(runs) : Json());
+    }
+    return entries;
   }
 
   // Sets the bins that no row may look into to -inf.

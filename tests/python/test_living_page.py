@@ -441,7 +441,11 @@ def test_no_text_is_markup_and_none_is_too_long(living, browser):
     assert "<img" in browser.text("#words")
     write(browser, " ".join(f"w{i}" for i in range(100)))
     assert browser.text("#said") == "The model reads at most 64 words; the rest is left out."
+    write(browser, " ".join(f"w{i}" for i in range(64)))
+    assert browser.text("#said") == "64 words are all that the model reads."
     assert browser.run("return document.querySelectorAll('#words .word').length") == 64
+    write(browser, ("a" * 500 + " ") * 8)
+    assert browser.text("#said") == "The page takes 4,000 characters, no more."
     write(browser, " ,, ")
     assert browser.run("return document.querySelectorAll('#words .word, #flow svg, #walk *').length") == 0
     assert "Type a word" in browser.text("#expected")
@@ -455,7 +459,7 @@ def test_a_model_with_mlp_layers_that_reads_characters(living, browser, heed, tm
     for text in ("abc ab", "<i> é ab"):
         write(browser, text)
         told = json.loads(heed("explain", "--model", tmp_path / "small", "--json", text).stdout)
-        following = [({" ": '"␣"'}.get(one["token"], one["token"]), one["probability"]) for one in told["next"]]
+        following = [({" ": "␣"}.get(one["token"], one["token"]), one["probability"]) for one in told["next"]]
         assert_shows(browser, [head["weights"] for head in told["heads"]], following)
     write(browser, "abQ")
     assert browser.text("#said").strip() == "The model does not know Q: left out."
@@ -588,6 +592,66 @@ def test_nothing_is_cut_or_touches(living, browser, width):
     assert all(host[0] - 1 <= left and right <= host[2] + 1 for left, right, *_ in boxes)
     assert not [(a, b) for n, a in enumerate(boxes) for b in boxes[:n]
                 if a[0] < b[1] and b[0] < a[1] and a[2] + 3 < b[3] and b[2] + 3 < a[3]]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_very_long_words_widen_nothing_and_touch_nothing(living, browser, width):
+    word = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft"
+    living(f"{word} the {word}")
+    browser.resize(width, 900)
+    settle(browser)
+    wide, columns = browser.run("""return [document.documentElement.scrollWidth,
+        [...document.querySelectorAll('#flow svg, .flow-word')].map((one) => {
+          const {left, right, top} = one.getBoundingClientRect(); return [Math.round(top), left, right]; })]""")
+    browser.resize(1360, 900)
+    assert wide <= width
+    (_, begin, end), *words = columns
+    for one, other in zip(sorted(words), sorted(words)[1:]):
+        assert one[0] != other[0] or one[2] < other[1]
+    assert len(words) == 9 and all(begin - 1 <= left and right <= end + 1 for _, left, right in words)
+
+
+def test_letters_stand_as_in_the_text(living, browser):
+    living("Anna had a hat.", model="stories")
+    assert browser.text("#words").replace("\n", "") == "Anna␣had␣a␣hat."
+    assert browser.run("return [...document.querySelectorAll('#words > span')].map((one) => one.textContent)") == [
+        "Anna␣", "had␣", "a␣", "hat."]
+    assert browser.run("return [...document.querySelectorAll('.flow-word')].some((one) => /[₀-₉\"]/.test(one.textContent))") is False
+    assert min(browser.run("return [...document.querySelectorAll('#words .word')].map((one) => one.offsetWidth)")) >= 24
+    assert browser.text("#expected h2") == "After …had a hat. the model expects"
+    browser.run("document.querySelectorAll('#words .word')[8].click()")
+    settle(browser)
+    assert browser.text("#expected h2") == "After Anna had␣ the model expects"
+
+
+def test_lines_of_a_head_that_is_off_are_dashed(living, browser):
+    def dashed():
+        return browser.run("""return [...document.querySelectorAll('#flow .line')].map((line) =>
+            [line.dataset.line[0], getComputedStyle(line).strokeDasharray !== 'none'])""")
+
+    living(WORDS)
+    assert {off for _, off in dashed()} == {False}
+    switch(browser, '[data-head="1.2"] input')
+    assert {layer for layer, _ in dashed()} == {"0", "1"} and all(off == (layer == "1") for layer, off in dashed())
+
+
+def test_an_earlier_hint_hides_while_the_next_is_looked_for(living, browser):
+    living()
+    wait_for(browser, "!document.getElementById('hint').hidden")
+    seen = browser.wait("""
+        const seen = [], hint = document.getElementById('hint'), field = document.getElementById('typed');
+        new MutationObserver(() => seen.push([hint.hidden, document.getElementById('hint-text').textContent]))
+          .observe(hint, {attributes: true});
+        const before = document.getElementById('hint-text').textContent;
+        field.value = 'one two three one two';
+        field.dispatchEvent(new Event('input'));
+        for (let n = 0; n < 60 && !seen.some(([hidden, text]) => !hidden && text !== before); n++)
+          await new Promise((done) => setTimeout(done, 50));
+        return [before, seen];""")
+    before, changes = seen
+    assert changes[0][0] is True
+    assert changes[-1][0] is False and changes[-1][1] != before
+    assert not [text for hidden, text in changes if not hidden and text == before]
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="the package poppler-utils is not installed")

@@ -105,6 +105,20 @@ def test_the_strongest_lines_are_those_drawn_widest(lines, browser, first):
     assert max(drawn(browser), key=drawn(browser).get) == heaviest[0]
 
 
+def test_lines_to_the_first_key_are_left_out_where_heads_rest_on_it(heed, browser, tmp_path):
+    query, key = np.ones((2, 12, 4), np.float32), np.zeros((2, 12, 4), np.float32)
+    key[:, 0], key[0, 6] = 2, 1.5
+    for name, tensor in (("q", query), ("k", key), ("v", key)):
+        np.save(tmp_path / f"{name}.npy", tensor)
+    (tmp_path / "words.txt").write_text("".join(f"w{n}\n" for n in range(12)))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--tokens", "words.txt", "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=lines&head=0")
+    keys = {key for _, _, key in drawn(browser)}
+    assert 0 not in keys and 6 in keys
+    browser.open((tmp_path / "page.html").as_uri() + "#view=lines&head=0&sink=1")
+    assert {key for _, _, key in drawn(browser)} >= keys | {0}
+
+
 @pytest.mark.parametrize("side", ["row", "key"])
 def test_a_word_under_the_pointer_shows_only_its_lines_and_their_weights(lines, browser, side):
     weights = lines(10, "&head=3")

@@ -127,6 +127,14 @@ def test_a_direction_that_masks_forbid_says_so(pair, browser):
     assert {row for _, row, _ in lines(browser)} == {7}
 
 
+def test_a_long_text_masks_what_the_page_does_not_hold(pair, browser):
+    weights = pair("&row=1499&key=1800", length=2100)
+    assert browser.text(".pair-answer").endswith(": masked in every head.")
+    assert "at most" not in browser.text("[data-way=to]") and not ranking(browser, "to")
+    for head, text in ranking(browser, "back"):
+        assert text.startswith("at most ") or abs(float(text) - weights[head, 1800, 1499]) < 1e-3
+
+
 def test_a_long_text_ranks_what_the_page_holds_and_says_what_it_lacks(pair, browser):
     weights = pair("&row=1500&key=1499", length=2100)
     weight = weights[:, 1500, 1499]

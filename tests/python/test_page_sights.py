@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 
+import numpy as np
 import pytest
 
 from layered import layered_page
@@ -199,6 +200,34 @@ def test_a_long_text_is_read_and_toured_without_cut_or_needless_numbers(heed, br
         for text, begin, _, y, _ in drawn:
             assert y >= 6, (said, text, y)
             assert begin < left or y < top or not re.fullmatch(r"−?0?(\.0*)?", text), said  # zeros are blank
+
+
+# Head 0 looks 500 back in two parts of the text; head 1 looks 500 and 560 back.
+def test_a_tour_says_as_far_back_only_of_distances_that_its_bins_cannot_tell_apart(heed, browser, at, tmp_path):
+    draw = np.random.default_rng(3)
+    places = draw.standard_normal((2100, 32), dtype=np.float32)
+    places *= 9 / np.linalg.norm(places, axis=1, keepdims=True)
+    query = np.zeros((2, 2100, 32), np.float32)
+    for head, second in enumerate((500, 560)):
+        query[head, 700:800] = places[200:300]
+        query[head, 1700:1780] = places[1700 - second:1780 - second]
+    for name, tensor in (("q", query), ("k", np.stack([places, places])), ("v", query)):
+        np.save(tmp_path / f"{name}.npy", tensor)
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--causal", "--html", "page.html")
+    for head, alike in enumerate((True, False)):
+        at(1280, f"#view=map&head={head}")
+        said = browser.wait("""
+            const button = (text) => [...document.querySelectorAll('.tour button')].find((one) => one.textContent === text);
+            const said = [];
+            for (let next = document.querySelector('.tour button'); next; next = button('Next')) {
+              next.click();
+              await new Promise((done) => setTimeout(done, 60));
+              said.push(document.querySelector('.tour p').textContent);
+            }
+            return said;""")
+        peaks = [text for text in said if "an even share" in text]
+        assert len(peaks) >= 2, said
+        assert ("about as far back as the first" in peaks[1]) == alike, (head, peaks)
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="the package poppler-utils is not installed")

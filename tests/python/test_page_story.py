@@ -306,6 +306,18 @@ def test_heads_are_counted_from_0(page, browser, heed):
     assert set(re.findall(r"head (\d)", printed)) == {"0", "1", "2"} and "head 0 of 3" in printed
 
 
+def test_all_thoughts_are_printed(page, browser):
+    page(FOX, "--causal", fragment="#view=story&thought=2")
+    headings = "return [...document.querySelectorAll('#view h2')].map((one) => one.textContent)"
+    one = browser.run(headings)
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    every = browser.run(headings)
+    browser.run("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.run(headings) == one
+    numbers = [int(text.split(".")[0]) for text in every if text[0].isdecimal()]
+    assert numbers == list(range(1, 9)) and len(one) < len(every)
+
+
 def test_nothing_is_wider_than_a_phone(heed, tmp_path):
     heed("explain", FOX, "--causal", "--html", "page.html")
     with Browser(500, 844) as phone:

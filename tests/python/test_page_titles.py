@@ -33,6 +33,23 @@ def test_a_call_with_tokens_is_called_by_its_sentence(heed, browser, tmp_path):
     assert browser.text("#about").startswith("q.npy: ")
 
 
+def test_the_line_below_says_no_kernel_but_its_tooltip_does(heed, browser, tmp_path):
+    browser.open(looked(heed, tmp_path, 3, ["the", " cat", "sat"]))
+    assert browser.text("#about") == "q.npy: 1 head, 3 queries, 3 keys"
+    assert "f32, fused" in browser.run("return document.getElementById('about').title")
+
+
+def test_a_phone_shows_a_sentence_whole(heed, browser, tmp_path):
+    words = "The doctor told the queen that the physician thought she was ill .".split()
+    url = looked(heed, tmp_path, len(words), words)
+    browser.resize(390, 844)
+    browser.open(url)
+    whole = browser.run("const title = document.querySelector('h1'); return title.scrollHeight <= title.clientHeight + 1 && "
+                        "title.scrollWidth <= title.clientWidth")
+    browser.resize(1360, 900)
+    assert whole and browser.text("h1") == " ".join(words)
+
+
 def test_a_call_without_tokens_is_called_by_its_size_and_a_document_by_its_name(heed, browser, tmp_path):
     browser.open(looked(heed, tmp_path, 12))
     assert browser.text("h1") == "Attention of 12 rows over 12 keys"

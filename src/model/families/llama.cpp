@@ -38,7 +38,7 @@ const FamilyEntry kLlama = {
                  "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
                  "rope_scaling": null, "rope_theta": 10000.0, "original_max_position_embeddings": null})",
              .only = R"({"partial_rotary_factor": 1})",
-             .unused = "pretraining_tp"},
+             .unused = "pretraining_tp is_llama_config rope_interleaved"},
     .make = make_llama};
 
 const FamilyEntry kMistral = {

@@ -29,13 +29,14 @@ constexpr std::array<const char*, 7> kUnused = {
     // Cross-attention. A family whose layers could have it names these keys itself.
     "is_decoder add_cross_attention is_encoder_decoder cross_attention_hidden_size tie_encoder_decoder",
     // The folder's origin, and dtypes, which the weights state themselves.
-    R"(architectures transformers_version name_or_path _name_or_path _commit_hash dtype torch_dtype
+    R"(architectures transformers_version name_or_path _name_or_path _model_name_or_path _commit_hash dtype
+       torch_dtype transformers.js_config
        use_bfloat16 _attn_implementation_internal _experts_implementation_internal
        _attn_implementation_autoset)",
     // Keys that other code reads.
     "heed format tokenizer_class quantization_config bos_token_id eos_token_id",
     // Tokens with a meaning, and settings of generation, which heed has as options.
-    R"(pad_token_id sep_token_id decoder_start_token_id prefix max_length min_length early_stopping do_sample
+    R"(pad_token_id unk_token_id cls_token_id mask_token_id sep_token_id decoder_start_token_id prefix max_length min_length early_stopping do_sample
        num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p epsilon_cutoff eta_cutoff
        repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size
        encoder_no_repeat_ngram_size bad_words_ids forced_bos_token_id forced_eos_token_id

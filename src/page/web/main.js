@@ -11,13 +11,18 @@ function shadeWord(word, share, scale) {
   word.style.setProperty('--on-fill', inkOn(colour));
 }
 
+// The part of a report's subtitle that only its tooltip says.
+const TECHNICAL = /, (?:D \d+|b?f\d+|(?:fused|reference) \([^)]*\)|scale [^,]+)(?=,|$)/g;
+
 const controls = {};
 function buildHead() {
   document.title = `${cutAtWord(heading, MOST_TAB_TITLE)} · heed`;
   const title = document.getElementById('title');
   title.textContent = cutAtWord(heading, MOST_TITLE);
   title.title = heading;  // the page shows one line
-  document.getElementById('about').textContent = page.about.replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
+  const about = document.getElementById('about');
+  about.textContent = (page.steps.length ? page.about : page.about.replace(TECHNICAL, '')).replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
+  about.title = page.about;
   showProof(document.querySelector('.headline'));
   const shown = Object.entries(views());
   controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,

@@ -4,6 +4,7 @@ const LARGEST_BIN = 56;   // pixels
 const WIDEST_BIN = 1.6;   // as a multiple of its height
 const LEAST_HIGH = 380;
 const ROOM_AROUND = 200;  // of a window, for what stands around the map
+const LEAST_BAND = 7;     // between the edges of a selection
 const PAPER_HIGH = 520;   // so that a map, its labels and its curves fit a printed page
 
 // Draws the rows and keys `seen` = [r0, r1, k0, k1] of a level into a box of the canvas.
@@ -192,17 +193,19 @@ class MapPicture {
     pen.clip();
     const band = (x, y, width, height, kind) => {
       pen.setLineDash([]);
-      pen.lineWidth = 3.5;
-      pen.strokeStyle = 'rgb(0 0 0 / 0.65)';
+      pen.lineWidth = 3;
+      pen.strokeStyle = 'rgb(0 0 0 / 0.4)';
       pen.strokeRect(x, y, width, height);
       pen.lineWidth = 1.6;
       pen.strokeStyle = themeColour(kind + '-line');
       if (kind === 'key') pen.setLineDash([5, 3]);
       pen.strokeRect(x, y, width, height);
     };
-    const thin = (size) => Math.max(size, 1);
-    band(this.left - 3, this.top + (row - r0) * down, this.wide + 6, thin(down), 'query');
-    band(this.left + (key - k0) * across, this.top - 3, thin(across), this.high + 6, 'key');
+    // A band around a thin row leaves it in sight.
+    const room = (size) => Math.max(size, LEAST_BAND);
+    const from = (place, size) => place * size - (room(size) - size) / 2;
+    band(this.left - 3, this.top + from(row - r0, down), this.wide + 6, room(down), 'query');
+    band(this.left + from(key - k0, across), this.top - 3, room(across), this.high + 6, 'key');
     pen.restore();
   }
 

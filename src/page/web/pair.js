@@ -2,6 +2,14 @@
 const MOST_RANKED = 8;
 const MOST_SUGGESTED = 1000;
 
+// Whether lengths, windows and causal masks let the row of a head see the key, by the runs of rows in report.seen.
+function maySee(n, row, key) {
+  const runs = report.seen[Math.floor(n / report.heads)];
+  if (!runs) return true;
+  const [first, begin, beginStep, end, endStep] = runs.findLast(([from]) => from <= row);
+  return key >= begin + (row - first) * beginStep && key < end + (row - first) * endStep;
+}
+
 // The heads by the weight of a row on a key, as {n, weight, rounded}. If the page lacks the weight, it is at most
 // `below`, the least weight that the page holds for the row; such heads come before heads that give 0. Heads whose
 // masks forbid the key are left out.
@@ -10,7 +18,8 @@ function rankedPair(row, key) {
   const unknown = [];
   for (let n = 0; n < headCount(); n++) {
     const held = heldWeight(n, row, key);
-    if (held && !isMasked(held.weight)) known.push({ n, ...held });
+    if (held ? isMasked(held.weight) : !maySee(n, row, key)) continue;
+    if (held) known.push({ n, ...held });
     const [, below = null, rounded] = held === null ? topOf(n, row, Infinity).at(-1) ?? [] : [];
     if (below === 0) known.push({ n, weight: 0, rounded });
     else if (held === null) unknown.push({ n, weight: null, below });

@@ -41,7 +41,7 @@ function topTable(now) {
 // The missing numbers, and the command that computes them.
 function elsewhere(now) {
   if (!page.look) return null;
-  const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${state.head % report.heads}`;
+  const of = (report.batch > 1 ? ` --batch ${Math.floor(state.head / report.heads)}` : '') + ` --head ${headLabel(state.head).replace(/^\d+\//, '')}`;
   const near = (place, count) => `${Math.max(0, Math.min(place - 16, count - 32))}:${Math.min(count, Math.max(32, place + 16))}`;
   if (isServed()) return null;
   const asks = weightsOf(state.head, now.row) ? [] : [
@@ -75,12 +75,13 @@ async function copy(text, button) {
 // The score of each rule, from the look that earned the head its name, else from the first look. (Some rules have no
 // first look.) Each leads to what its name means.
 function patternChips(head, link) {
-  const chips = head.patterns.map(({ name, score, rest, named }) => {
+  const chips = head.patterns.map(({ name, score, rest }) => {
     const earned = head.names?.find((one) => one.pattern === name);
+    const called = earned ?? (head.runner_up?.pattern === name ? head.runner_up : null);  // "2 back" is a fixed offset
     const second = earned ? earned.rest : score === null && rest !== null;
     const value = second ? rest : score;
-    return [second, link(name, `${earned?.name ?? name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`,
-      named || earned ? 'pattern named' : 'pattern')];
+    return [second, link(name, `${called?.name ?? name} ${value === null ? '–' : value.toFixed(2)}${second ? '*' : ''}`,
+      earned ? 'pattern named' : 'pattern')];
   });
   return [element('p', { class: 'patterns' }, chips.map(([, chip]) => chip)),
     chips.some(([second]) => second) && element('p', { class: 'soft' }, '* share of the weight that is not on the ' +

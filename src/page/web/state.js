@@ -8,11 +8,14 @@ const opensOnSteps = page.steps.length && page.query_count <= MOST_STEP_WORDS &&
 const FEW_HEADS = 16;  // more are best seen all at once
 const opensOnLayers = !page.beside && window.innerWidth > SMALL_SCREEN && (page.report?.summaries.length ?? 0) > FEW_HEADS;
 const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_count - 1), key: 0 };
+// Where many heads rest on the first key, their lines to it hide the others.
+const restOnFirst = 4 * (page.report?.summaries.filter((head) => head.names?.some(({ pattern }) => pattern === 'first-token sink')).length ?? 0) >=
+  (page.report?.summaries.length || 1);
 const DEFAULTS = {
   view: opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
-  minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: true, special: true, figure: 'named', order: 'layers', only: '', drawn: '',
+  minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: !restOnFirst, special: true, figure: 'named', order: 'layers', only: '', drawn: '',
 };
 const state = { ...DEFAULTS };
 let pointed = null;  // {row, key, at, step} under the pointer

@@ -89,7 +89,7 @@ const isStory = () => state.view === 'story';
 // The thoughts to show, each with its place.
 function thoughtsNow() {
   const all = thoughts().map((thought, place) => [thought, place]);
-  return state.thought > 0 ? all.slice(Math.min(state.thought, all.length) - 1).slice(0, 1) : all;
+  return state.thought > 0 && !isPrinting() ? all.slice(Math.min(state.thought, all.length) - 1).slice(0, 1) : all;
 }
 
 function storyBar() {

@@ -15,7 +15,8 @@ function svg(name, attributes = {}, ...children) {
 }
 
 const measuring = element('canvas').getContext('2d');
-const FLOW_FONT = '13px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+// Bold, as the chosen word is, so that each word fits when it is chosen.
+const FLOW_FONT = '650 13px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 function cutTo(text, room) {
   measuring.font = FLOW_FONT;
   const letters = [...text];

@@ -50,14 +50,26 @@ function showTyped() {
   byId('said').textContent = now.said;
 }
 
+// A line breaks between words, not within them.
+function inWordsOfLetters(buttons) {
+  const words = [];
+  buttons.forEach((button, place) => {
+    if (!place || !now.tokens[place - 1].trim()) words.push(element('span', { role: 'presentation' }));
+    words.at(-1).append(button);
+  });
+  return words;
+}
+
 // The words as buttons: one tab stop, in which arrow keys move.
 function showWords() {
   const host = byId('words');
-  host.replaceChildren(...now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio',
+  const buttons = now.labels.map((label, row) => element('button', { type: 'button', class: 'word', role: 'radio',
     'data-kind': 'row', 'data-key': 'word-' + row,
     'aria-checked': String(row === now.row), tabindex: row === now.row ? 0 : -1,
-    onclick: () => chooseWord(row) }, label)));
-  const chosen = host.children[now.row];
+    onclick: () => chooseWord(row) }, label));
+  host.classList.toggle('letters', !isSymbols);
+  host.replaceChildren(...(isSymbols ? buttons : inWordsOfLetters(buttons)));
+  const chosen = buttons[now.row];
   if (chosen) host.scrollTop = chosen.offsetTop - host.offsetTop - host.clientHeight / 2;
 }
 
@@ -67,7 +79,7 @@ function onWordKey(event) {
   event.preventDefault();
   const row = within(chosenRow() + step, 0, now.labels.length - 1);  // now.row may be a frame behind
   chooseWord(row);
-  requestAnimationFrame(() => byId('words').children[row]?.focus());
+  requestAnimationFrame(() => byId('words').querySelectorAll('.word')[row]?.focus());
 }
 
 function showNewWord(host) {
@@ -95,7 +107,7 @@ function showExpected() {
   const everything = expectedAfter(now.found, now.row, state.answer);
   const expected = everything.slice(0, SHOWN_EXPECTED).filter(({ probability }, n) => n === 0 || probability >= LEAST_EXPECTED);
   const hidden = everything.slice(expected.length).reduce((sum, { probability }) => sum + probability, 0);
-  put(host, element('h2', {}, 'After ', element('b', { class: 'query' }, now.labels[now.row]), ' the model expects'),
+  put(host, element('h2', {}, 'After ', element('b', { class: 'query' }, tokenInText(now.row)), ' the model expects'),
     element('ol', { class: 'bars' }, expected.map(({ id, probability }) => element('li', { 'data-id': id,
       style: `--share: ${probability}` },
       element('span', { class: 'bar-name' }, textOf(id, now)), element('span', { class: 'share-bar' }), element('output', {},

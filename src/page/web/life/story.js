@@ -11,7 +11,7 @@ function placeOf(name, least = 0) {
 const previous = placeOf(PREVIOUS);
 const induction = previous && placeOf(INDUCTION, previous.layer + 1);
 
-const wordAt = (row) => element('b', { class: row === now.row ? 'query' : 'key' }, now.labels[row]);
+const wordAt = (row) => element('b', { class: row === now.row ? 'query' : 'key' }, tokenInText(row));
 const number = (text) => element('output', {}, text);
 const weightsOf = ({ layer, head }) => now.found.layers[layer].attention.heads[head].weights;
 // The key that a head attends to most in the chosen row, and its weight.

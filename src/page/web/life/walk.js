@@ -130,6 +130,6 @@ function showWalk(host) {
     element('p', { class: 'soft' }, 'Each row is a ' + unit + ' that asks; its weights add up to 1. Empty cells are below 0.005.'),
     element('div', { class: 'scrolled' }, weightsMap(weights)), whyPart(layer, head)),
   element('div', { class: 'walk-steps' },
-    element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, now.labels[now.row])), element('ol', {},
+    element('h2', {}, 'Step by step at ', element('b', { class: 'query' }, tokenInText(now.row))), element('ol', {},
       walkSteps(layer, head))));
 }
