@@ -101,10 +101,10 @@ class Call:
         size = abs(scale) * (q @ k.swapaxes(-1, -2)) + self.options.get("softcap", 0)
         if "bias" in self.options:
             size = size + np.abs(self.options["bias"].astype(np.float64))
-        if "alibi" in self.options:  # a distance is at most all positions together
-            far = sum(x.shape[2] for x in (self.query, self.key)) + abs(self.options.get("query_offset", 0))
-            size = size + self.options["alibi"].astype(np.float64)[:, None, None] * far
         size = np.where(np.isfinite(expected["scores"]), size, 0).max(-1, initial=0)
+        if "alibi" in self.options:  # of every row, since a sink is shifted, too; a distance is at most all positions
+            far = sum(x.shape[2] for x in (self.query, self.key)) + abs(self.options.get("query_offset", 0))
+            size = size + self.options["alibi"].astype(np.float64)[:, None] * far
         if "sinks" in self.options:
             size = size + np.abs(self.options["sinks"].astype(np.float64))[:, None]
         return SLACK * UNITS[self.dtype][0] * (2 * (q.shape[-1] + 3) * size + k.shape[2] + 8)
