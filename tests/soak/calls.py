@@ -101,10 +101,10 @@ class Call:
         size = abs(scale) * (q @ k.swapaxes(-1, -2)) + self.options.get("softcap", 0)
         if "bias" in self.options:
             size = size + np.abs(self.options["bias"].astype(np.float64))
-        if "alibi" in self.options:  # a distance is at most all positions together
-            far = sum(x.shape[2] for x in (self.query, self.key)) + abs(self.options.get("query_offset", 0))
-            size = size + self.options["alibi"].astype(np.float64)[:, None, None] * far
         size = np.where(np.isfinite(expected["scores"]), size, 0).max(-1, initial=0)
+        if "alibi" in self.options:  # of every row, since a sink is shifted, too; a distance is at most all positions
+            far = sum(x.shape[2] for x in (self.query, self.key)) + abs(self.options.get("query_offset", 0))
+            size = size + self.options["alibi"].astype(np.float64)[:, None] * far
         if "sinks" in self.options:
             size = size + np.abs(self.options["sinks"].astype(np.float64))[:, None]
         return SLACK * UNITS[self.dtype][0] * (2 * (q.shape[-1] + 3) * size + k.shape[2] + 8)
@@ -118,14 +118,16 @@ class Call:
         wide = error[..., None]
         # In bf16 weights may be rounded before they meet the values, and the output is divided by their rounded sum.
         rounded = 2 * stored if self.dtype == "bf16" else 0
-        lse = np.where(np.isfinite(expected["lse"]), np.abs(expected["lse"]), 0)
+        size_of = lambda x: np.where(np.isfinite(x), np.abs(x), 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.where(weights > 0, weights * (1 + np.abs(np.log(weights))), 0).sum(-1)
         bounds = {
             "out": (wide + rounded) * (weights @ value) + stored * np.abs(expected["out"]) + 2.0**-24,
-            "weights": wide * weights + 2.0**-100, "lse": error * (1 + lse), "max_score": error * (1 + np.where(lse > 0, np.abs(expected["max_score"]), 0)),
+            "weights": wide * weights + 2.0**-100,
+            "lse": error * (1 + size_of(expected["lse"])), "max_score": error * (1 + size_of(expected["max_score"])),
             "entropy": 2 * error * (1 + spread), "distance": error * (1 + expected["distance"]),
-            "received": (wide * weights).sum(-2) + 2.0**-100, "top_k_weight": wide * expected["top_k_weight"] + 2.0**-100,
+            "received": (wide * weights).sum(-2) + 2.0**-100,
+            "top_k_weight": wide * expected["top_k_weight"] + 2.0**-100,
             "received_last": (wide * weights)[:, :, self.last_rows()].sum(-2) + 2.0**-100,
         }
         loose = error > 0.5

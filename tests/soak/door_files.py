@@ -91,7 +91,7 @@ def cut(rng, folder):
 @functools.cache
 def story(folder):
     """What the model writes in peace."""
-    return right(heed(folder, "generate", "stories", "--tokens", 60, "--temperature", 0)).output
+    return right(heed(folder, "generate", MODELS / "stories", "--tokens", 60, "--temperature", 0)).output
 
 
 def cut_model(rng, folder):

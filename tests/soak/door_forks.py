@@ -12,7 +12,8 @@ import heed
 
 def digest(arrays, options, threads):
     result = heed.attention(*arrays, need=["weights", "received"], threads=threads, **options)
-    return hashlib.sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in (result.output, result.weights, result.received))).digest()
+    found = (result.output, result.weights, result.received)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in found)).digest()
 
 
 def child(work):

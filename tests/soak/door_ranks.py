@@ -15,7 +15,7 @@ def lacking():
     """What keeps the command from running over ranks, or None."""
     if not shutil.which("mpirun"):
         return "mpirun is not installed"
-    return None if pathlib.Path(COMMAND).with_name("heed-mpi").exists() else "heed was built without MPI"
+    return None if pathlib.Path(COMMAND).with_name("heed-mpi").exists() else "heed has no MPI"
 
 
 def over_ranks(ranks, folder, *words, **more):
@@ -27,7 +27,8 @@ def call(rng, folder):
         return {"left out": reason}
     call = Call(rng, dtypes=("f32", "f64", "f16"))
     scheme = ["ring", "gather", "automatic"][int(rng.integers(3))]
-    wanted = [word for word in WANTED if scheme != "ring" or "weights" not in word]  # no rank of a ring has all weights of a row
+    # No rank of a ring has all weights of a row.
+    wanted = [word for word in WANTED if scheme != "ring" or "weights" not in word]
     words = ["attend", *words_of(rng, call, folder), *wanted]
     right(heed(folder, *words))
     counts = call.check(results(folder))

@@ -34,8 +34,8 @@ def disturb(rng, process, ranks):
 def call(rng, folder):
     (folder / "text.txt").write_text(TEXT)
     steps, every = int(rng.integers(10, 40)), int(rng.integers(1, 5))
-    train = [COMMAND, "train", "text.txt", "--layers", "1", "--heads", "2", "--model-dim", "8", "--context", "8", "--batch", "4",
-             "--warmup", "3", "--seed", int(rng.integers(1000)), "--steps", steps, "--checkpoint-every", every]
+    train = [COMMAND, "train", "text.txt", "--layers", "1", "--heads", "2", "--model-dim", "8", "--context", "8",
+             "--batch", "4", "--warmup", "3", "--seed", int(rng.integers(1000)), "--steps", steps, "--checkpoint-every", every]
     begun = time.monotonic()
     right(heed(folder, *train[1:], "--out", "whole", "--threads", 1))
     patience = time.monotonic() - begun

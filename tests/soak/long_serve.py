@@ -38,13 +38,15 @@ def run(minutes, folder):
     q, k = (rng.standard_normal((1, HEADS, count, DIM), dtype=np.float32) for count in (ROWS, KEYS))
     for name, x in (("q", q), ("k", k), ("v", k)):
         np.save(folder / f"{name}.npy", x)
-    right(heed(folder, "look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--causal", "--save", "doc.safetensors"))
+    given = ["--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--causal"]
+    right(heed(folder, "look", *given, "--save", "doc.safetensors"))
     weights = attention_oracle.attention(q, k, k, causal=True)["weights"][0]
     with Served(folder, "doc.safetensors") as served:
         served.tile(0, (0, 9), (0, 9))
         before = now(served.process.pid)
         counts, faults, until = [0] * CLIENTS, [], time.time() + 60 * minutes
-        clients = [threading.Thread(target=client, args=(served, weights, seed, until, counts, faults)) for seed in range(CLIENTS)]
+        clients = [threading.Thread(target=client, args=(served, weights, seed, until, counts, faults))
+                   for seed in range(CLIENTS)]
         with Watch(served.process.pid, max(0.2, min(5, 60 * minutes / 40))) as watch:
             for one in clients:
                 one.start()
