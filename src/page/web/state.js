@@ -9,7 +9,7 @@ const FEW_HEADS = 16;  // more are best seen all at once
 const opensOnLayers = !page.beside && window.innerWidth > SMALL_SCREEN && (page.report?.summaries.length ?? 0) > FEW_HEADS;
 const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_count - 1), key: 0 };
 const DEFAULTS = {
-  view: opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
+  view: page.picture ? 'picture' : opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
   minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: true, special: true, figure: 'named', order: 'layers', only: '', drawn: '',
