@@ -16,7 +16,7 @@ heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work w
 
 from . import masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
-                    attention_backward, info, set_target, targets)
+                    attention_backward, grid_distance, grid_map, info, set_target, targets)
 from ._explain import Explanation, explain, generate
 from ._head import Head
 from ._look import Report, merge_summaries
@@ -28,4 +28,4 @@ from ._tokenizer import Tokenizer
 
 __all__ = ["AttentionGradients", "AttentionResult", "Explanation", "Head", "KvCache", "Model", "Report", "ScoreMod",
            "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention", "attention_backward", "attention_tile",
-           "explain", "generate", "info", "load_model", "look", "merge_summaries", "open", "set_target", "targets", "train"]
+           "explain", "generate", "grid_distance", "grid_map", "info", "load_model", "look", "merge_summaries", "open", "set_target", "targets", "train"]
