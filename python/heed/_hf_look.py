@@ -167,7 +167,7 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
     with torch.no_grad(), attending(model, "heed" if takes_heed else "eager"):
         pictured = None
         if picture is None:
-            given = _inputs(model, tokenizer, text, target, max_new_tokens)
+            given = _inputs(model, tokenizer, text or "", target, max_new_tokens)
         else:
             given, pictured = read_picture(model, tokenizer, text, picture)
         if takes_heed:
@@ -176,7 +176,7 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
             seen = [calls[0] for calls in maps._seen]
         else:
             seen = _from_weights(model, given)
-    words = getattr(tokenizer, "tokenizer", tokenizer)
+    words = tokenizer if picture is None else getattr(tokenizer, "tokenizer", tokenizer)
     texts = _texts(words, given, text or "") if "input_ids" in given else Texts(title=name_of(picture))
     if pictured is not None:
         texts = texts._replace(others=pictured.names(seen))

@@ -21,8 +21,8 @@ class Grid(NamedTuple):
 
     rows: int
     columns: int
-    count: int  #: tokens of the picture in the language model; 0 without one
-    first: int  #: the first of them
+    tokens: int  #: of the picture in the language model; 0 without one
+    first: int  #: the first of these tokens
     ordered: bool  #: whether the encoder's tokens are the patches row by row
 
 
@@ -66,8 +66,8 @@ def patches_of(grid: Grid, keys: int, is_text: bool) -> tuple[int, int, int] | N
     """(rows, columns, first key) of the patches among a layer's keys; None if its keys are no patches of the picture."""
     whole = grid.rows * grid.columns
     if is_text:
-        merge = math.isqrt(whole // grid.count) if grid.count else 0
-        if not merge or merge * merge * grid.count != whole or grid.rows % merge or grid.columns % merge:
+        merge = math.isqrt(whole // grid.tokens) if grid.tokens else 0
+        if not merge or merge * merge * grid.tokens != whole or grid.rows % merge or grid.columns % merge:
             return None
         return grid.rows // merge, grid.columns // merge, grid.first
     if not grid.ordered or not 0 <= keys - whole <= MOST_PREFIX:
