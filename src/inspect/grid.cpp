@@ -20,7 +20,7 @@ std::int64_t tokens_of(const TokenGrid& grid, const TensorView& query, const Ten
   for (const std::int64_t size : grid.sizes)
     if (size < 1 || __builtin_mul_overflow(tokens, size, &tokens))
       refuse("the grid has an axis of ", size, "; 1 or more is expected");
-  for (const auto& [name, tensor] : {std::pair{"query", &query}, {"key", &key}}) {
+  for (const auto& [name, tensor] : {std::pair{"query", &query}, std::pair{"key", &key}}) {
     const std::int64_t length = tensor->rank() < 2 ? 0 : tensor->size(-2);
     if (grid.first < 0 || tokens > length || grid.first > length - tokens)
       refuse("the grid has tokens ", grid.first, " to ", grid.first + tokens, ", but ", name, " has ", length,
