@@ -20,6 +20,18 @@ struct Lengths {
 
 std::span<const std::int64_t> after_first(const Numbers& numbers) { return std::span(numbers).subspan(1); }
 
+// Four numbers an axis.
+SparseMask neighbourhood_of(const Numbers& n) {
+  std::vector<GridAxis> axes;
+  for (std::size_t at = 0; at < n.size(); at += 4) {
+    if (n.size() - at < 4 || n[at + 3] < 0 || n[at + 3] > 1)
+      throw UsageError("--mask-pattern neighbourhood has " + std::to_string(n.size()) +
+                       " numbers; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 or 1, is expected");
+    axes.push_back({n[at], n[at + 1], n[at + 2], n[at + 3] == 1});
+  }
+  return masks::neighbourhood(axes);
+}
+
 struct Pattern {
   std::string_view name, numbers;
   std::size_t least, most;  // how many numbers
@@ -27,7 +39,7 @@ struct Pattern {
 };
 
 constexpr std::size_t kAny = 1 << 20;
-constexpr std::array<Pattern, 7> kPatterns = {{
+constexpr std::array<Pattern, 9> kPatterns = {{
     {"prefix_lm", "PREFIX", 1, 1,
      [](const Numbers& n, const Lengths& l) { return masks::prefix_lm(n[0], l.queries, l.keys); }},
     {"documents", "LENGTH,LENGTH,…", 1, kAny,
@@ -46,6 +58,10 @@ constexpr std::array<Pattern, 7> kPatterns = {{
      [](const Numbers& n, const Lengths& l) {
        return masks::bigbird(n[0], n[1], n[2], n[3], static_cast<std::uint64_t>(n[4]), l.queries, l.keys);
      }},
+    {"neighbourhood", "SIZE,WINDOW,DILATION,CAUSAL,…", 4, 12,
+     [](const Numbers& n, const Lengths&) { return neighbourhood_of(n); }},
+    {"axial", "AXIS,SIZE,SIZE,…", 2, 4,
+     [](const Numbers& n, const Lengths&) { return masks::axial(after_first(n), n[0]); }},
 }};
 
 std::string all_patterns() {

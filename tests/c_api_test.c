@@ -545,8 +545,9 @@ static void masks_are_made_and_obeyed(void) {
   int64_t listed_counts_data[] = {2, 1, 1};
   double document_data[] = {0, 1, 1, 0};
   const int64_t rows_shape[] = {3, 1, 2}, columns_shape[] = {4, 1}, three[] = {3}, two[] = {2}, four[] = {4};
-  const int64_t block_shape[] = {2, 1}, listed_shape[] = {3, 2};
+  const int64_t block_shape[] = {2, 1}, listed_shape[] = {3, 2}, two_by_two[] = {2, 2};
   const heed_mask_slice slice = {0, 3, 0, 3, HEED_SLICE_CAUSAL};
+  const heed_grid_axis axes[] = {{2, 1, 1, 0}, {2, 2, 1, 0}};
   heed_tensor rows, columns, first, index, count, block_index, document, listed, listed_counts;
   const char* names[] = {"doc"};
   const heed_tensor* arrays[1];
@@ -586,6 +587,8 @@ static void masks_are_made_and_obeyed(void) {
   EXPECT_KEYS(heed_mask_sliding_window(0, 1, kQueries, kKeys, &mask), 6);
   EXPECT_KEYS(heed_mask_sinks_and_window(0, 1, kQueries, kKeys, &mask), 2);
   EXPECT_KEYS(heed_mask_dilated(1, 2, kQueries, kKeys, &mask), 10);
+  EXPECT_KEYS(heed_mask_neighbourhood(axes, 2, 0, kQueries, kKeys, &mask), 3);
+  EXPECT_KEYS(heed_mask_axial(two_by_two, 2, 0, 0, kQueries, kKeys, &mask), 10);
   EXPECT_KEYS(heed_mask_bigbird(1, 0, 1, 0, 5, kQueries, kKeys, &mask), 2);
   memset(&blocks, 0, sizeof blocks);
   blocks.query_block = blocks.key_block = 2;

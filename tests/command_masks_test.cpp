@@ -116,6 +116,26 @@ TEST_F(CommandMasks, EveryFormReachesTheCall) {
   }
 }
 
+TEST_F(CommandMasks, HoldAGridOfAllTokens) {
+  const Tensor picture = random_tensor({1, 2, 12, 8}, 5);
+  write("picture.npy", picture);
+  const auto output_of = [&](const char* pattern) {
+    const Words words = {"attend",      "--query",        "picture.npy", "--key", "picture.npy", "--value",
+                         "picture.npy", "--mask-pattern", pattern,       "--out", "o.npy"};
+    heed::test::CommandInput input;
+    input.directory = folder.path();
+    const CommandResult result = run_heed(words, input);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return read("o.npy");
+  };
+  AttentionOptions options;
+  options.sparse_mask = heed::masks::axial(std::vector<std::int64_t>{3, 4}, -1);
+  EXPECT_TRUE(same(output_of("axial=-1,3,4"), attention(picture, picture, picture, options).output));
+  options.sparse_mask = heed::masks::neighbourhood(std::vector<heed::GridAxis>{{3, 2, 1, true}, {4, 2, 2}});
+  EXPECT_TRUE(
+      same(output_of("neighbourhood=3,2,1,1,4,2,2,0"), attention(picture, picture, picture, options).output));
+}
+
 TEST_F(CommandMasks, WriteWhatTheyTakeAway) {
   run_well({"--mask-pattern", "prefix_lm=3", "--masked-mass", "d.npy"});
   const auto result = attention(
@@ -140,10 +160,14 @@ TEST_F(CommandMasks, WhatIsWrongIsSaid) {
        "--mask-pattern is 'window=3'; one of prefix_lm=PREFIX, documents=LENGTH,LENGTH,…, "
        "sliding_window=LEFT,RIGHT, "
        "sinks_and_window=SINKS,WINDOW, dilated=REACH,STEP, shared_question=QUESTION,ANSWER,…, "
-       "bigbird=BLOCK,GLOBAL,WINDOW,RANDOM,SEED is expected"},
+       "bigbird=BLOCK,GLOBAL,WINDOW,RANDOM,SEED, neighbourhood=SIZE,WINDOW,DILATION,CAUSAL,…, "
+       "axial=AXIS,SIZE,SIZE,… is expected"},
       {{"--mask-pattern", "dilated=2"}, "--mask-pattern is 'dilated=2'; dilated=REACH,STEP is expected"},
       {{"--mask-pattern", "dilated=2,x"},
        "--mask-pattern is 'dilated=2,x'; dilated=REACH,STEP of whole numbers is expected"},
+      {{"--mask-pattern", "neighbourhood=5,3,1,2"},
+       "--mask-pattern neighbourhood has 4 numbers; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 "
+       "or 1, is expected"},
       {{"--mask-pattern", "documents=3,3"},
        "sparse_mask has size [1, 1, 6, 6]; [2, 4, 5, 7], or 1 for the first two, or a divisor of the heads, "
        "is expected"},

@@ -14,6 +14,37 @@
 
 namespace heed::test {
 
+/// NATTEN's definition on one axis. The class of p are the coordinates that leave p's remainder by the
+/// dilation. Of all runs of `window` of them, p sees the one whose centre is nearest; a causal axis has the
+/// last `window` up to p.
+inline bool sees_on_axis(const GridAxis& axis, std::int64_t p, std::int64_t key) {
+  if (key % axis.dilation != p % axis.dilation) return false;
+  std::vector<std::int64_t> members;
+  for (std::int64_t x = p % axis.dilation; x < axis.size; x += axis.dilation) members.push_back(x);
+  const std::int64_t count = static_cast<std::int64_t>(members.size());
+  const std::int64_t window = axis.window < 0 ? count : axis.window;
+  if (axis.causal) {
+    std::int64_t later = 0;  // members after the key, up to p
+    for (const std::int64_t x : members) later += x > key && x <= p ? 1 : 0;
+    return key <= p && later < window;
+  }
+  std::int64_t best = 0;
+  const auto far = [&](std::int64_t begin) {
+    const std::int64_t centre = begin + window / 2;
+    return std::abs(p % axis.dilation + centre * axis.dilation - p);
+  };
+  for (std::int64_t begin = 0; begin + window <= count; ++begin)
+    if (far(begin) < far(best)) best = begin;
+  const std::int64_t at = key / axis.dilation;
+  return at >= best && at < best + window;
+}
+
+inline bool sees_on_grid(const std::vector<GridAxis>& axes, std::int64_t i, std::int64_t j) {
+  for (std::size_t n = axes.size(); n-- > 0; i /= axes[n].size, j /= axes[n].size)
+    if (!sees_on_axis(axes[n], i % axes[n].size, j % axes[n].size)) return false;
+  return true;
+}
+
 struct RandomMask {
   std::string kind;
   SparseMask mask;
@@ -65,7 +96,7 @@ class MaskMaker {
   }
 
   void add() {
-    switch (draw_.between(0, 7)) {
+    switch (draw_.between(0, 8)) {
       case 0:
         return add_rows();
       case 1:
@@ -80,6 +111,8 @@ class MaskMaker {
         return add_flash_mask();
       case 6:
         return add_key_lists();
+      case 7:
+        return add_grid();
       default:
         return add_pattern();
     }
@@ -306,6 +339,22 @@ class MaskMaker {
     for (std::int64_t i = row; i < std::min(queries_, row + rows); ++i)
       for (std::int64_t j = key; j < std::min(keys_, key + keys); ++j)
         allowed[static_cast<std::size_t>((plane * queries_ + i) * keys_ + j)] = 1;
+  }
+
+  // A grid of one to three axes that has all queries from the first on, and all keys.
+  void add_grid() {
+    std::vector<GridAxis> axes(static_cast<std::size_t>(draw_.between(1, 3)));
+    const std::int64_t first = draw_.between(0, 30), least = std::max(first + queries_, keys_);
+    std::int64_t tokens = 1;
+    for (std::size_t n = axes.size(); n-- > 1; tokens *= axes[n].size) axes[n].size = draw_.between(1, 40);
+    axes[0].size = std::max<std::int64_t>(1, (least + tokens - 1) / tokens);
+    for (GridAxis& axis : axes) {
+      if (draw_.chance(0.3)) axis.dilation = draw_.between(1, std::min<std::int64_t>(axis.size, 4));
+      axis.window = draw_.chance(0.2) ? -1 : draw_.between(1, axis.size / axis.dilation);
+      axis.causal = draw_.chance(0.3);
+    }
+    join("neighbourhood", masks::neighbourhood(axes, first, queries_, keys_),
+         [=](auto, auto, auto i, auto j) { return sees_on_grid(axes, first + i, j); });
   }
 
   void add_pattern() {

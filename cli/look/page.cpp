@@ -77,6 +77,17 @@ std::int64_t rows_to_check(const std::string& text) {
 void add_page_options(CLI::App& app, PageOptions& options) {
   add_text(app, "--html", "FILE.html", options.html,
            "draw the heads on a page for a browser: maps, curves, the words");
+  add_text(app, "--picture", "FILE", options.picture,
+           "with --html or --serve: a PNG or JPEG file that the page shows under the weights of its patches");
+  add_text_option(
+      app, "--grid", "ROWSxCOLUMNS",
+      [&](const std::string& text) {
+        const auto [rows, columns] = integer_pair("--grid", text, 'x', 1, "ROWSxCOLUMNS (1 or more each)");
+        options.grid = {rows, columns};
+      },
+      "with --picture: the patches of the picture");
+  add_integer(app, "--first-patch", {0}, options.first_patch,
+              "with --picture: the key of the first patch (default 0); the others follow, row by row");
   add_text(app, "--title", "TEXT", options.title,
            "with --html, --png or --serve: the title (default: the text, or the file's name)");
   add_text(app, "--beside", "DOC", options.beside,
@@ -218,13 +229,19 @@ LookPage look_page(Subject& subject, const PageOptions& options, const std::stri
   }
   if (source.layer) name += ", layer " + *source.layer;
   // A page without a title takes its words.
-  page.title = !options.title.empty() ? options.title : !source.document.empty() ? name : title_of(source);
+  page.title = !options.title.empty()     ? options.title
+               : !options.picture.empty() ? file_name(options.picture)
+               : !source.document.empty() ? name
+                                          : title_of(source);
   page.about = name + ": " + call_line(subject.document);
   page.query_tokens = report.query_tokens;
   page.key_tokens = report.key_tokens;
   page.cross = page.query_tokens != page.key_tokens;
   page.heads = report.batch * report.heads * (beside ? 2 : 1);
   page.report = beside ? made.both.get() : &report;
+  if (!options.picture.empty())
+    page.picture =
+        PagePicture{file_text(options.picture), options.grid.rows, options.grid.columns, options.first_patch};
   if (!beside) page.look = command;
   if (!source.model.empty()) page.most_bytes = kModelPageBytes;
   if (options.proof && proof) page.proof = &*proof;

@@ -29,13 +29,17 @@ struct PageOptions {
   bool proof = false;                 ///< the page shows the result of the check
   bool serve = false;                 ///< serve the page and the weights that it requests
   std::int64_t port = 0;              ///< of the server; 0: any free port
+  std::string picture;                ///< a PNG or JPEG file whose patches are keys
+  MapSize grid{};                     ///< its patches
+  std::int64_t first_patch = 0;       ///< the key of the first patch
 
   [[nodiscard]] bool has_page() const { return !html.empty() || serve; }
   [[nodiscard]] bool is_drawn() const { return has_page() || !png.empty(); }
   [[nodiscard]] bool is_checked() const { return check || proof; }
 };
 
-/// --html, --title, --beside, --png, --tile-at, --check, --proof, --serve and --port.
+/// --html, --picture, --grid, --first-patch, --title, --beside, --png, --tile-at, --check, --proof, --serve
+/// and --port.
 void add_page_options(CLI::App& app, PageOptions& options);
 /// Throws UsageError for a picture of an unknown format, or if this build cannot serve.
 void check_page_options(const PageOptions& options);

@@ -100,6 +100,12 @@ typedef struct heed_mask_slice {
   int64_t kind;  ///< a heed_slice_kind
 } heed_mask_slice;
 
+/// heed::GridAxis. A window of -1 means all keys; dilation is 1 or more; causal is 0 or 1.
+typedef struct heed_grid_axis {
+  int64_t size, window, dilation;
+  int32_t causal;
+} heed_grid_axis;
+
 /// The tensors of FlexAttention's BlockMask (heed::BlockMaskView); the last three may be NULL.
 typedef struct heed_block_mask {
   int64_t query_block, key_block;
@@ -374,6 +380,12 @@ HEED_C_API heed_status heed_mask_shared_question(int64_t question, const int64_t
 HEED_C_API heed_status heed_mask_bigbird(int64_t block, int64_t global, int64_t window, int64_t random,
                                          uint64_t seed, int64_t query_length, int64_t key_length,
                                          heed_mask** mask);
+/// heed::masks::neighbourhood(); `count` axes. A length of -1 means the rest of the grid.
+HEED_C_API heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, size_t count, int64_t first_query,
+                                               int64_t query_length, int64_t key_length, heed_mask** mask);
+/// heed::masks::axial(); `count` sizes; axis -1: all axes.
+HEED_C_API heed_status heed_mask_axial(const int64_t* sizes, size_t count, int64_t axis, int64_t first_query,
+                                       int64_t query_length, int64_t key_length, heed_mask** mask);
 /// The intersection of both masks.
 HEED_C_API heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask);
 HEED_C_API void heed_mask_free(heed_mask* mask);  ///< NULL is allowed

@@ -2,5 +2,6 @@
 #pragma once
 
 #include "heed/inspect/document.hpp"
+#include "heed/inspect/grid.hpp"
 #include "heed/inspect/page.hpp"
 #include "heed/inspect/reports.hpp"

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import weakref
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .__main__ import COMMAND
 
@@ -39,9 +39,9 @@ def _sentence(text: str) -> str:
 class Server:
     """A report that a browser on this machine can read at `url`, until stop()."""
 
-    def __init__(self, document: pathlib.Path, port: int, title: str) -> None:
+    def __init__(self, document: pathlib.Path, port: int, title: str, more: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen([command_path("serve"), "look", str(document), "--serve", "--port", str(port), "--brief",
-                                          *(["--title", title] if title else [])],
+                                          *(["--title", title] if title else []), *more],
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
         self._end = weakref.finalize(self, _end, self._process)  # also when Python ends
         assert self._process.stdout is not None and self._process.stderr is not None

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from ._hf_capture import capture
 from ._hf_pieces import pieces
+from ._hf_picture import name_of, read_picture
 from ._kinds import Seen, Texts, report_of
 from ._look import Report
 from ._look_at import Tokens, data_of_weights, detached
@@ -129,12 +130,17 @@ def _seen(kind: str, layer: int, weights: Tensor) -> Seen:
     return Seen(kind, layer, (batch, heads, rows, keys), report)
 
 
-def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | None = None, layers: Any = None, top_k: int = 5,
-         title: str | None = None, max_new_tokens: int = 32) -> Report:
-    """Runs a transformers model on a text and shows what each head of each layer attends to.
+def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, picture: Any = None, target: str | None = None,
+         layers: Any = None, top_k: int = 5, title: str | None = None, max_new_tokens: int = 32) -> Report:
+    """Runs a transformers model on a text, a picture, or both, and shows what each head of each layer attends to.
 
         report = heed.transformers.look(model, tokenizer, "The animal was too tired")
         report.save("look.html")
+        heed.transformers.look(model, processor, "USER: <image> What is it?", picture="cat.png").save("look.html")
+
+    picture: a path, a PIL image or an array; tokenizer is then the model's processor. The page draws the weights over the
+    picture, cropped and scaled as the model sees it. The grid of patches comes from the processor's output and the model's
+    configuration. text may be None for a model that reads pictures alone.
 
     The model may use any attn_implementation. It switches to heed's attention for this call and is restored afterwards.
     If it cannot, or is on another device, the report contains the weights of output_attentions=True.
@@ -146,9 +152,9 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | Non
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"model is of type {type(model).__name__}; a model of transformers is expected")
-    if not callable(tokenizer) or not hasattr(tokenizer, "decode"):
+    if picture is None and (not callable(tokenizer) or not hasattr(tokenizer, "decode")):
         raise TypeError(f"tokenizer is of type {type(tokenizer).__name__}; a tokenizer of transformers is expected")
-    if not isinstance(text, str):
+    if not isinstance(text, str) and (text is not None or picture is None):
         raise TypeError(f"text is of type {type(text).__name__}; a str is expected")
     top_k = whole("top_k", top_k)
     from .transformers import register
@@ -159,12 +165,22 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str, *, target: str | Non
         raise ValueError(f"layers is {layers!r}, but {type(model).__name__} cannot use heed's attention function; None "
                          f"is expected")
     with torch.no_grad(), attending(model, "heed" if takes_heed else "eager"):
-        given = _inputs(model, tokenizer, text, target, max_new_tokens)
+        pictured = None
+        if picture is None:
+            given = _inputs(model, tokenizer, text or "", target, max_new_tokens)
+        else:
+            given, pictured = read_picture(model, tokenizer, text, picture)
         if takes_heed:
             with capture(report=True, layers=layers) as maps:
                 model(**given)
             seen = [calls[0] for calls in maps._seen]
         else:
             seen = _from_weights(model, given)
-    texts = _texts(tokenizer, given, text)
-    return report_of(seen, texts if title is None else texts._replace(title=title), top_k)
+    words = tokenizer if picture is None else getattr(tokenizer, "tokenizer", tokenizer)
+    texts = _texts(words, given, text or "") if "input_ids" in given else Texts(title=name_of(picture))
+    if pictured is not None:
+        texts = texts._replace(others=pictured.names(seen))
+    report = report_of(seen, texts if title is None else texts._replace(title=title), top_k)
+    if pictured is not None:
+        pictured.under(report)
+    return report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _heed
@@ -33,6 +33,7 @@ class Texts(NamedTuple):
     target_title: str = ""
     ids: Sequence[int] = ()
     target_ids: Sequence[int] = ()
+    others: Mapping[int, Sequence[str]] = {}  #: tokens that are no text, by their number: a picture's patches
 
     def of(self, kind: str, rows: int, keys: int) -> tuple[Tokens, str]:
         """The tokens for this many rows and keys, and a title."""
@@ -46,7 +47,8 @@ class Texts(NamedTuple):
             title = " ← ".join(x for x in (title, self.title) if x)
         among = rows if source else keys
         key_texts, key_ids = (self.tokens, self.ids) if source else (texts, ids)
-        return Tokens(fitting(texts, rows, among), fitting(key_texts, keys, keys),
+        return Tokens(fitting(texts, rows, among) or list(self.others.get(rows, ())),
+                      fitting(key_texts, keys, keys) or list(self.others.get(keys, ())),
                       fitting(ids, rows, among), fitting(key_ids, keys, keys)), title
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import pathlib
 import re
 import tempfile
@@ -16,6 +17,7 @@ from . import _heed
 from ._command import Server, run, show_page
 from ._head import Head
 from ._missing import need
+from ._picture import Patches, open_picture
 from ._places import CONTINUES, head_of, place_of, range_of, whole
 from ._plot import MOST_PLOTS, plot_heads, plot_layers
 from ._table import cell, table
@@ -140,9 +142,10 @@ class Report:
         self.isa: str = data.isa
         self.title = title or self._title()
         self._kinds = kinds or {}
+        self._patches: Patches | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._data, self.title), {"_kinds": self._kinds}  # as state: kinds refer to each other
+        return type(self), (self._data, self.title), {"_kinds": self._kinds, "_patches": self._patches}  # as state: kinds refer to each other
 
     def _title(self) -> str:
         words = [token for token in self.tokens[:40] if not SPECIAL.fullmatch(token)]
@@ -359,11 +362,22 @@ class Report:
             raise ValueError("heads is empty; at least one head is expected")
         return plot_heads(pyplot, self, chosen, batch)
 
+    def set_picture(self, picture: str | os.PathLike[str] | bytes, grid: tuple[int, int], first_patch: int = 0) -> Report:
+        """Pages show this PNG or JPEG file under the weights of its patches, and return self.
+
+        The keys from first_patch on are its patches, grid = (rows, columns) of them, row by row."""
+        rows, columns = (whole("grid", size) for size in grid)
+        first = whole("first_patch", first_patch)
+        if min(rows, columns) < 1 or first < 0 or first + rows * columns > self._data.keys:
+            raise ValueError(f"grid is {rows} x {columns} patches from key {first} on, but there are {self._data.keys} keys")
+        self._patches = Patches(open_picture(picture), rows, columns, first)
+        return self
+
     def page(self, path: str | pathlib.Path | None = None, title: str | None = None) -> str:
         """The page for a browser, as one self-contained HTML text; also written to `path` if given."""
         self._require_calls("page")
         if path is not None:
-            self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
+            self._data.write_html(str(path), self.title if title is None else title, self.about, 0, self._patches)
             return pathlib.Path(path).read_text(encoding="utf-8")
         return self._page(self.title if title is None else title, 0)[0]
 
@@ -376,7 +390,7 @@ class Report:
         path = pathlib.Path(path)
         ending = path.suffix.lower()
         if ending in PAGES:
-            self._data.write_html(str(path), self.title if title is None else title, self.about, 0)
+            self._data.write_html(str(path), self.title if title is None else title, self.about, 0, self._patches)
         elif ending in PICTURES:
             self._save_picture(path, ending[1:], title)
         elif ending == DOCUMENT:
@@ -419,7 +433,13 @@ class Report:
         with tempfile.TemporaryDirectory() as folder:
             document = pathlib.Path(folder, "report.safetensors")
             self._save_document(document)
-            return Server(document, port, self.title)
+            shown = []
+            if self._patches is not None:
+                picture, rows, columns, first = self._patches
+                file = pathlib.Path(folder, "picture")
+                file.write_bytes(picture)
+                shown = ["--picture", str(file), "--grid", f"{rows}x{columns}", "--first-patch", str(first)]
+            return Server(document, port, self.title, shown)
 
     def atlas(self, path: str | pathlib.Path, title: str | None = None) -> None:
         """Draws all heads as one poster, as `heed atlas` does: .png, .svg or .pdf."""
@@ -433,7 +453,7 @@ class Report:
         """The page as text with at most `most_bytes` bytes (0: no limit), and a sentence about the parts left out."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "look.html")
-            left_out = self._data.write_html(str(path), title, self.about, most_bytes)
+            left_out = self._data.write_html(str(path), title, self.about, most_bytes, self._patches)
             return path.read_text(encoding="utf-8"), left_out
 
     def _repr_html_(self) -> str:

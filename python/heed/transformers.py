@@ -4,6 +4,8 @@
 what each layer attends to. `Cache` keeps keys and values for generate().
 
     heed.transformers.look(model, tokenizer, "The animal was too tired").save("look.html")
+    heed.transformers.look(model, processor, picture="cat.png").save("look.html")
+    heed.transformers.word_times(whisper, processor, samples)
     heed.transformers.register()
     model = AutoModel.from_pretrained(name, attn_implementation="heed")
     with heed.transformers.capture(top_k=8, entropy=True) as maps:
@@ -43,13 +45,14 @@ from ._hf_look import look  # noqa: E402
 from ._hf_masks import heed_mask  # noqa: E402
 from ._hf_pieces import pieces  # noqa: E402
 from ._hf_row_mask import RowMask  # noqa: E402
+from ._hf_times import word_times  # noqa: E402
 from ._hf_versions import collects_weights, mask_function  # noqa: E402
 from ._run import CallMap, Run  # noqa: E402
 from ._torch_tensors import check, is_plain  # noqa: E402
 from .torch import attention  # noqa: E402
 from .torch._ops import autocast, draw_seed, seed_number  # noqa: E402
 
-__all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "look", "pieces", "register"]
+__all__ = ["Cache", "CallMap", "Maps", "Run", "capture", "look", "pieces", "register", "word_times"]
 
 
 def _wants_weights(kwargs: dict[str, Any]) -> bool:

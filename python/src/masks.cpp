@@ -176,6 +176,33 @@ nb::object indexed(nb::handle query, nb::handle key, nb::handle weights, std::in
   return to_python(std::move(indices), Kind::numpy);
 }
 
+// One number for each axis of a grid; a single number serves all.
+Numbers each_axis(const char* name, nb::handle value, std::size_t axes) {
+  if (!nb::isinstance<nb::sequence>(value)) return Numbers(axes, integer(name, value));
+  Numbers numbers;
+  for (const nb::handle one : nb::cast<nb::sequence>(value)) numbers.push_back(integer(name, one));
+  if (numbers.size() != axes)
+    fail(name, " has ", numbers.size(), " numbers; one, or one for each of the ", axes, " axes is expected");
+  return numbers;
+}
+
+SparseMask neighbourhood(const Numbers& grid, nb::handle window, nb::handle dilation, nb::handle causal,
+                         std::int64_t first_query, std::optional<std::int64_t> queries,
+                         std::optional<std::int64_t> keys) {
+  const Numbers windows = each_axis("window", window, grid.size()),
+                dilations = each_axis("dilation", dilation, grid.size()),
+                causals = each_axis("causal", causal, grid.size());
+  std::vector<GridAxis> axes;
+  for (std::size_t n = 0; n < grid.size(); ++n)
+    axes.push_back({grid[n], windows[n], dilations[n], causals[n] != 0});
+  return masks::neighbourhood(axes, first_query, queries.value_or(-1), keys.value_or(-1));
+}
+
+SparseMask axial(const Numbers& grid, std::optional<std::int64_t> axis, std::int64_t first_query,
+                 std::optional<std::int64_t> queries, std::optional<std::int64_t> keys) {
+  return masks::axial(grid, axis.value_or(-1), first_query, queries.value_or(-1), keys.value_or(-1));
+}
+
 void define_patterns(nb::module_& module) {
   module.def("lightning_indexer", indexed, nb::arg("query"), nb::arg("key"), nb::arg("weights"),
              nb::arg("top_k"), nb::kw_only(), nb::arg("causal") = true, nb::arg("query_offset") = 0,
@@ -206,6 +233,14 @@ void define_patterns(nb::module_& module) {
              "Blocks: the first and last global_blocks rows and columns, `window` around the diagonal, and "
              "`random` of "
              "the others in each row (BigBird).");
+  module.def("neighbourhood", neighbourhood, nb::arg("grid"), nb::arg("window"), nb::kw_only(),
+             nb::arg("dilation") = 1, nb::arg("causal") = false, nb::arg("first_query") = 0,
+             nb::arg("queries") = nb::none(), nb::arg("keys") = nb::none(),
+             "The `window` keys around each token of a grid of one to three axes (NATTEN); at a border the "
+             "window is moved inwards. A window of -1 means all keys of an axis.");
+  module.def("axial", axial, nb::arg("grid"), nb::arg("axis") = nb::none(), nb::kw_only(),
+             nb::arg("first_query") = 0, nb::arg("queries") = nb::none(), nb::arg("keys") = nb::none(),
+             "The token's line along `axis` of a grid (axial attention), or along each axis (criss-cross).");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "calls.hpp"
 #include "fail.hpp"
+#include "heed/inspect/grid.hpp"
 #include "heed/inspect/page.hpp"
 #include "saved.hpp"
 
@@ -293,7 +294,7 @@ nb::list layers(const ReportData& data) {
 }
 
 std::string write_page(const ReportData& data, const std::string& path, const std::string& title,
-                       const std::string& about, std::int64_t most_bytes) {
+                       const std::string& about, std::int64_t most_bytes, nb::handle patches) {
   const AttentionReport& report = data.report;
   HtmlPage page;
   page.title = title;
@@ -304,6 +305,13 @@ std::string write_page(const ReportData& data, const std::string& path, const st
   page.heads = report.batch * report.heads;
   page.report = &report;
   page.most_bytes = most_bytes;
+  if (!patches.is_none()) {
+    const auto bytes = nb::cast<nb::bytes>(patches[0]);
+    page.picture = PagePicture{{bytes.c_str(), bytes.size()},
+                               nb::cast<std::int64_t>(patches[1]),
+                               nb::cast<std::int64_t>(patches[2]),
+                               nb::cast<std::int64_t>(patches[3])};
+  }
   const nb::gil_scoped_release released;
   return write_html(path, page);
 }
@@ -323,6 +331,40 @@ nb::object tile_of_python(nb::handle q, nb::handle k, nb::handle lse,
                           {rows.first, rows.second, keys.first, keys.second, batch, head});
   }
   return to_python(std::move(tile.weights), array_type(q).kind);
+}
+
+using GridCall = Tensor (*)(const TensorView&, const TensorView&, const TokenGrid&,
+                            const std::vector<std::int64_t>& cells, const AttentionOptions&);
+
+nb::object on_grid(const char* name, GridCall call, nb::handle q, nb::handle k,
+                   std::vector<std::int64_t> grid, std::int64_t first, const std::vector<std::int64_t>& cells,
+                   const nb::kwargs& options) {
+  const Borrowed query("q", q);
+  const Borrowed key("k", k);
+  const Arguments arguments = read_arguments(name, options);
+  Tensor made;
+  {
+    const nb::gil_scoped_release released;
+    made = call(query.view(), key.view(), {std::move(grid), first}, cells, arguments.options);
+  }
+  return to_python(std::move(made), array_type(q).kind);
+}
+
+nb::object distance_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t> grid, std::int64_t first,
+                            const nb::kwargs& options) {
+  const GridCall call = [](const TensorView& query, const TensorView& key, const TokenGrid& on,
+                           const std::vector<std::int64_t>&,
+                           const AttentionOptions& with) { return grid_distance(query, key, on, with); };
+  return on_grid("grid_distance", call, q, k, std::move(grid), first, {}, options);
+}
+
+nb::object map_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t> grid,
+                       const std::vector<std::int64_t>& cells, std::int64_t first,
+                       const nb::kwargs& options) {
+  const GridCall call = [](const TensorView& query, const TensorView& key, const TokenGrid& on,
+                           const std::vector<std::int64_t>& into,
+                           const AttentionOptions& with) { return grid_map(query, key, on, into, with); };
+  return on_grid("grid_map", call, q, k, std::move(grid), first, cells, options);
 }
 
 }  // namespace
@@ -369,7 +411,8 @@ void define_report(nb::module_& module) {
       .def_prop_ro("retrieval", retrieval)
       .def("tiles", tiles)
       .def("save", save)
-      .def("write_html", write_page);
+      .def("write_html", write_page, nb::arg("path"), nb::arg("title"), nb::arg("about"),
+           nb::arg("most_bytes"), nb::arg("patches").none());
   module.def("make_report", report_of_call);
   module.def("report_of_weights", report_of_weights, nb::arg("weights"), nb::arg("allowed").none(),
              nb::arg("tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"), nb::arg("bins"));
@@ -377,6 +420,18 @@ void define_report(nb::module_& module) {
   module.def("merge_summaries", merged_summaries);
   module.def("open_report", report_of_file);
   module.def("attention_tile", tile_of_python);
+  module.def(
+      "grid_distance", distance_on_grid, nb::arg("q"), nb::arg("k"), nb::arg("grid"), nb::arg("first") = 0,
+      nb::arg("options"), nb::sig("def grid_distance(q, k, grid, first=0, **options)"),
+      "For tokens on a grid, the mean distance to the keys along each axis, under the weights: "
+      "[B, H, tokens, axes]. Keys first, first + 1, … lie on the grid; others are left out. Options are "
+      "those of attention().");
+  module.def(
+      "grid_map", map_on_grid, nb::arg("q"), nb::arg("k"), nb::arg("grid"), nb::arg("cells"),
+      nb::arg("first") = 0, nb::arg("options"),
+      nb::sig("def grid_map(q, k, grid, cells, first=0, **options)"),
+      "The weights between cells of a grid of tokens, summed: [B, H, cells, cells], where `cells` says "
+      "how many there are along each axis.");
 }
 
 }  // namespace heed::python

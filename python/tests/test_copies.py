@@ -145,6 +145,8 @@ OBJECTS = {
     "KvCache over": lambda: heed.KvCache.over(floats(2, 2, 9, 8), floats(2, 2, 9, 8), [9, 4]),
     "SparseMask": lambda: heed.SparseMask(),
     "SparseMask documents": lambda: heed.masks.documents([3, 4]),
+    "SparseMask neighbourhood": lambda: heed.masks.neighbourhood((4, 6), (3, -1), dilation=(1, 2), causal=(True, False)),
+    "SparseMask axial": lambda: heed.masks.axial((4, 6), first_query=6),
     "SparseMask bigbird": lambda: heed.masks.bigbird(4, 1, 1, 1, 3, 18, 22),
     "SparseMask rows": lambda: heed.SparseMask.rows(RNG.integers(0, 9, (2, 3, 5, 2, 2)), 8),
     "SparseMask columns": lambda: heed.SparseMask.columns(RNG.integers(0, 5, (2, 8, 4)), 5),

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
@@ -19,6 +20,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The type of a picture, by the first bytes of its file.
+std::string_view picture_type(std::string_view bytes) {
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return "image/png";
+  if (bytes.starts_with("\xff\xd8\xff")) return "image/jpeg";
+  return "";
+}
+
+void check_picture(const HtmlPage& page) {
+  using detail::refuse;
+  const PagePicture& picture = *page.picture;
+  const std::int64_t keys = page.report == nullptr ? 0 : page.report->keys;
+  if (picture_type(picture.bytes).empty())
+    refuse("the picture is neither PNG nor JPEG; one of the two is expected");
+  if (static_cast<std::int64_t>(picture.bytes.size()) > kMaxPictureBytes)
+    refuse("the picture has ", picture.bytes.size(), " bytes; at most ", kMaxPictureBytes, " are expected");
+  if (picture.rows < 1 || picture.columns < 1 || picture.first < 0 || picture.first > keys ||
+      picture.rows > (keys - picture.first) / picture.columns)
+    refuse("the picture has ", picture.rows, " x ", picture.columns, " patches from token ", picture.first,
+           " on, but there are ", keys, " keys");
+}
+
 void check(const HtmlPage& page) {
   if (page.proof != nullptr && page.report == nullptr)
     throw Error(ErrorCode::invalid_argument, "proof is given without its report");
@@ -26,6 +48,7 @@ void check(const HtmlPage& page) {
       (page.report == nullptr || page.beside < 0 || 2 * page.beside != page.report->heads))
     throw Error(ErrorCode::invalid_argument,
                 "beside is " + std::to_string(page.beside) + "; half of the heads of the report is expected");
+  if (page.picture) check_picture(page);
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
@@ -196,12 +219,23 @@ class Writer {
             {"report", report_},
             {"look", page_.look},
             {"beside", page_.beside},
+            {"picture", picture()},
             {"served", page_.served},
             {"proof", proof()},
             {"query_tokens", page_.query_tokens},
             {"key_tokens", page_.key_tokens},
             {"steps", steps},
             {"tensors", tensors}};
+  }
+
+  [[nodiscard]] Json picture() const {
+    if (!page_.picture) return {};
+    const std::string& bytes = page_.picture->bytes;
+    return {{"uri", "data:" + std::string(picture_type(bytes)) + ";base64," +
+                        detail::base64(std::as_bytes(std::span(bytes)))},
+            {"rows", page_.picture->rows},
+            {"columns", page_.picture->columns},
+            {"first", page_.picture->first}};
   }
 
   [[nodiscard]] Json proof() const {

@@ -23,6 +23,7 @@ RUN = {
     ("docs/command.md", "sh"): "tests/attend_test.cpp",
     ("docs/cpp.md", "c"): "tests/install/check.sh",
     ("docs/eviction.md", "sh"): "tests/python/test_documents.py",
+    ("docs/forms.md", "python"): "python/tests/test_documents.py",
     ("docs/heads-of-minilm.md", "console"): "tests/python/test_heads_of_minilm.py",
     ("docs/forms.md", "python"): "python/tests/test_documents.py",
     ("docs/models.md", "python"): "python/tests/test_documents.py",

@@ -1,7 +1,7 @@
-// Masks in O(L) memory, without an Lq x Lk matrix. They combine with one another and with all other masks of
-// a call by AND (heed/attention/attention.hpp). Rows and keys are tensor indices, in packed sequences too, as
-// in a boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty tiles are skipped;
-// full tiles cost the same as without a mask.
+// Masks in O(L) or O(1) memory, without an Lq x Lk matrix. They combine with one another and with all other
+// masks of a call by AND (heed/attention/attention.hpp). Rows and keys are tensor indices, in packed
+// sequences too, as in a boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty
+// tiles are skipped; full tiles cost the same as without a mask.
 #pragma once
 
 #include <cstddef>
@@ -64,6 +64,16 @@ enum class Gather : std::int64_t {
   automatic,  ///< if there are many keys and short lists
   never,      ///< a call has the bits of the equal boolean mask
   always,     ///< in every call that can (docs/forms.md)
+};
+
+/// An axis of a grid of tokens, and the keys that a token sees on it.
+struct GridAxis {
+  std::int64_t size = 0;
+  /// Keys that a token sees. They lie around it, an even window's extra key before it; at a border the window
+  /// is moved inwards. -1: all keys.
+  std::int64_t window = -1;
+  std::int64_t dilation = 1;  ///< every dilation-th key; window * dilation <= size
+  bool causal = false;        ///< the last keys up to the token; fewer at the first border
 };
 
 /// An immutable set of allowed (batch entry, head, query, key). Copies share memory. A batch size or head
@@ -172,6 +182,16 @@ namespace masks {
 [[nodiscard]] HEED_API SparseMask bigbird(std::int64_t block, std::int64_t global, std::int64_t window,
                                           std::int64_t random, std::uint64_t seed, std::int64_t query_length,
                                           std::int64_t key_length);
+/// Neighbourhood attention (NATTEN, Hassani et al. 2023) on a grid of one to three axes. Token (t, y, x) is
+/// row (t * height + y) * width + x. It sees the keys that each axis allows. Query i is token first_query +
+/// i; a `query_length` of -1 means all later tokens, a `key_length` of -1 all tokens. Memory is O(1).
+[[nodiscard]] HEED_API SparseMask neighbourhood(std::span<const GridAxis> axes, std::int64_t first_query = 0,
+                                                std::int64_t query_length = -1, std::int64_t key_length = -1);
+/// Axial attention (Ho et al. 2019): a token sees its line along `axis`. An `axis` of -1 allows its lines
+/// along all axes (criss-cross attention, Huang et al. 2019). The rest is as in neighbourhood().
+[[nodiscard]] HEED_API SparseMask axial(std::span<const std::int64_t> sizes, std::int64_t axis,
+                                        std::int64_t first_query = 0, std::int64_t query_length = -1,
+                                        std::int64_t key_length = -1);
 
 }  // namespace masks
 

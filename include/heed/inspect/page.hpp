@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,15 @@ struct PageStep {
   TensorView value;  ///< floats, or i64 of less than 2^31
 };
 
+/// A picture whose patches are keys: tokens first … first + rows * columns - 1, row by row.
+struct PagePicture {
+  std::string bytes;  ///< a PNG or JPEG file of at most kMaxPictureBytes
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t first = 0;
+};
+inline constexpr std::int64_t kMaxPictureBytes = 8'000'000;
+
 /// Contents of a page. All text is UTF-8 with any characters; the page escapes it.
 struct HtmlPage {
   std::string title;                      ///< title of the window: the sentence
@@ -37,6 +47,8 @@ struct HtmlPage {
   /// Half of the report's heads of a batch entry, if its second half is to be subtracted from the first: the
   /// page opens with head n less head n + beside. 0: none.
   std::int64_t beside = 0;
+  /// Shown under the weights of its patches.
+  std::optional<PagePicture> picture{};
   /// The command that answers questions beyond the page's data, such as "heed look doc.safetensors". The page
   /// appends --head, --row and --tile. Empty: none.
   std::string look;
@@ -58,8 +70,8 @@ inline constexpr std::int64_t kMaxPageValues = 4'000'000;
 
 /// Writes the page atomically and returns a note on what it left out to stay within most_bytes ("" for
 /// nothing). Throws Error: invalid_argument if a step's axes do not match its value, if the steps have more
-/// than kMaxPageValues values, or if even the smallest page exceeds most_bytes; io if the file cannot be
-/// written.
+/// than kMaxPageValues values, if the picture is no PNG or JPEG or its patches are no keys, or if even the
+/// smallest page exceeds most_bytes; io if the file cannot be written.
 HEED_API std::string write_html(const std::string& path, const HtmlPage& page);
 
 /// The text of the page that write_html() writes. Throws as write_html() does.

@@ -179,6 +179,25 @@ heed_status heed_mask_bigbird(std::int64_t block, std::int64_t global, std::int6
   });
 }
 
+heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, std::size_t count, std::int64_t first_query,
+                                    std::int64_t query_length, std::int64_t key_length, heed_mask** mask) {
+  return make_mask(mask, [&] {
+    if (count > 0) require("axes", axes);
+    std::vector<heed::GridAxis> all;
+    for (std::size_t n = 0; n < count; ++n)
+      all.push_back({axes[n].size, axes[n].window, axes[n].dilation, axes[n].causal != 0});
+    return heed::masks::neighbourhood(all, first_query, query_length, key_length);
+  });
+}
+
+heed_status heed_mask_axial(const std::int64_t* sizes, std::size_t count, std::int64_t axis,
+                            std::int64_t first_query, std::int64_t query_length, std::int64_t key_length,
+                            heed_mask** mask) {
+  return make_mask(mask, [&] {
+    return heed::masks::axial(numbers_of("sizes", sizes, count), axis, first_query, query_length, key_length);
+  });
+}
+
 heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask) {
   return make_mask(mask, [&] {
     require("a", a);

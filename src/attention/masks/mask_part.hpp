@@ -20,7 +20,7 @@ struct MaskShape {
 
 /// A mask part as plain data.
 struct SavedPart {
-  std::string form;  ///< "rows", "columns", "key_lists", "blocks" or "expression"
+  std::string form;  ///< "rows", "columns", "key_lists", "blocks", "expression" or "grid"
   std::string text;  ///< the expression; used by the form "expression" only
   std::vector<std::pair<std::string, Tensor>> tensors;
 };

@@ -6,6 +6,7 @@
 
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/expression.hpp"
+#include "attention/masks/grid_mask.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/key_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
@@ -130,6 +131,20 @@ SparseMask restored_expression(std::string_view text, SavedViews tensors) {
   return SparseMask::expression(text, sizes[0], sizes[1], arrays);
 }
 
+// Each window of a grid has size, window, dilation and causal per axis.
+SparseMask restored_grid(SavedViews tensors) {
+  const std::vector<std::int64_t> sizes = saved_sizes(tensors, {0, 0, 0});
+  const TensorView& windows = saved_view(tensors, "windows");
+  const std::vector<std::int64_t> numbers = saved_numbers(tensors, "windows");
+  if (windows.rank() != 3 || windows.size(0) < 1 || windows.size(0) > 3 || windows.size(2) != 4)
+    refuse("windows of the saved mask has shape ", windows.shape(), "; [1 to 3, 1 to 3, 4] is expected");
+  std::vector<GridMask::Axes> all(static_cast<std::size_t>(windows.size(0)));
+  for (std::size_t at = 0; at < numbers.size(); at += 4)
+    all[at / 4 / static_cast<std::size_t>(windows.size(1))].push_back(
+        {numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3] != 0});
+  return grid_mask(std::move(all), sizes[0], sizes[1], sizes[2]);
+}
+
 }  // namespace
 
 SavedPart MaskPart::saved() const {
@@ -210,6 +225,20 @@ SavedPart ExpressionMask::saved() const {
   return part;
 }
 
+SavedPart GridMask::saved() const {
+  const std::int64_t sizes[] = {first_query_, shape().query_length, shape().key_length};
+  const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
+  std::vector<std::int64_t> numbers;
+  for (const Axes& window : windows_)
+    for (const GridAxis& axis : window)
+      numbers.insert(numbers.end(), {axis.size, axis.window, axis.dilation, axis.causal ? 1 : 0});
+  SavedPart part{"grid", "", {}};
+  part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
+  part.tensors.emplace_back("windows",
+                            numbers_tensor(numbers).reshaped({count(windows_), count(windows_.front()), 4}));
+  return part;
+}
+
 SparseMask restored_part(std::string_view form, std::string_view text, SavedViews tensors) {
   if (form == "rows") return restored_rows(tensors);
   if (form == "columns")
@@ -217,8 +246,9 @@ SparseMask restored_part(std::string_view form, std::string_view text, SavedView
   if (form == "key_lists") return restored_key_lists(tensors);
   if (form == "blocks") return restored_blocks(tensors);
   if (form == "expression") return restored_expression(text, tensors);
+  if (form == "grid") return restored_grid(tensors);
   refuse("the saved mask has the form '", form,
-         "'; rows, columns, key_lists, blocks or expression is expected");
+         "'; rows, columns, key_lists, blocks, expression or grid is expected");
 }
 
 }  // namespace heed::detail

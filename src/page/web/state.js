@@ -12,7 +12,7 @@ const opening = page.report?.opening || { head: 0, row: Math.max(0, page.query_c
 const restOnFirst = 4 * (page.report?.summaries.filter((head) => head.names?.some(({ pattern }) => pattern === 'first-token sink')).length ?? 0) >=
   (page.report?.summaries.length || 1);
 const DEFAULTS = {
-  view: opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
+  view: page.picture ? 'picture' : opensOnSteps || !page.report ? 'steps' : opensOnLayers ? 'layers' : 'map',
   head: opening.head, row: opening.row, key: opening.key, at: 0, step: '', colours: 'blue', log: page.key_count > 256,
   scaled: 'others', theme: 'auto', shade: 'to', zoom: '', thought: 1,
   minus: page.beside ? 'same' : 'none', with: '', pin: '', sink: !restOnFirst, special: true, figure: 'named', order: 'layers', only: '', drawn: '',

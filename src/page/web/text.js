@@ -93,6 +93,7 @@ const textView = {
 };
 
 const views = () => ({
+  ...(report && page.picture && { picture: pictureView }),
   ...(page.steps.length && { steps: stepsView, story: storyView }),
   ...(report && queryWords.length && keyWords.length && { text: textView }),
   ...(report && { map: mapView, lines: linesView, ...(heads.length > 1 && { layers: layersView, pair: pairView }) }),

@@ -1,0 +1,124 @@
+// grid_distance() and grid_map(), against sums over weights that are computed here from the formula.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "heed/attention/masks.hpp"
+#include "heed/error.hpp"
+#include "heed/inspect/grid.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DType;
+using heed::Tensor;
+using heed::TokenGrid;
+using Sizes = std::vector<std::int64_t>;
+
+constexpr std::int64_t kTokens = 15, kFirst = 2, kDim = 8, kHeads = 4;
+const TokenGrid kGrid{{3, 4}, kFirst};  // one token after it lies nowhere
+
+Tensor random_tensor(const heed::Dims& shape, unsigned seed) {
+  Tensor tensor(shape);
+  std::mt19937 engine(seed);
+  for (float& x : tensor.values<float>()) x = static_cast<float>(engine() % 2001) / 1000 - 1;
+  return tensor;
+}
+
+// The weight of query i on key j: softmax over the keys up to i.
+double weight(const Tensor& q, const Tensor& k, std::int64_t b, std::int64_t h, std::int64_t i,
+              std::int64_t j) {
+  if (j > i) return 0;
+  std::vector<double> exps;
+  double sum = 0;
+  for (std::int64_t key = 0; key <= i; ++key) {
+    double dot = 0;
+    for (std::int64_t d = 0; d < kDim; ++d)
+      dot +=
+          static_cast<double>(q.at<float>(b, h, i, d)) * static_cast<double>(k.at<float>(b, h / 2, key, d));
+    exps.push_back(std::exp(dot / std::sqrt(static_cast<double>(kDim))));
+    sum += exps.back();
+  }
+  return exps[static_cast<std::size_t>(j)] / sum;
+}
+
+class OnGrid : public ::testing::Test {
+ protected:
+  Tensor q_ = random_tensor({2, kHeads, kTokens, kDim}, 1), k_ = random_tensor({2, 2, kTokens, kDim}, 2);
+  AttentionOptions options_{.causal = true};
+};
+
+TEST_F(OnGrid, DistanceIsTheMeanAlongEachAxis) {
+  const Tensor distance = heed::grid_distance(q_, k_, kGrid, options_);
+  ASSERT_EQ(distance.shape(), (heed::Dims{2, kHeads, 12, 2}));
+  for (std::int64_t b = 0; b < 2; ++b)
+    for (std::int64_t h = 0; h < kHeads; ++h)
+      for (std::int64_t i = 0; i < 12; ++i) {
+        double all = 0, down = 0, across = 0;
+        for (std::int64_t j = 0; j < 12; ++j) {
+          const double p = weight(q_, k_, b, h, kFirst + i, kFirst + j);
+          all += p;
+          down += p * std::abs(static_cast<double>(i / 4 - j / 4));
+          across += p * std::abs(static_cast<double>(i % 4 - j % 4));
+        }
+        EXPECT_NEAR(distance.at<float>(b, h, i, 0), down / all, 1e-5);
+        EXPECT_NEAR(distance.at<float>(b, h, i, 1), across / all, 1e-5);
+      }
+}
+
+TEST_F(OnGrid, MapHasTheWeightsBetweenCells) {
+  const Tensor map = heed::grid_map(q_, k_, kGrid, Sizes{2, 2}, options_);
+  ASSERT_EQ(map.shape(), (heed::Dims{2, kHeads, 4, 4}));
+  const auto cell = [](std::int64_t n) { return (n / 4) * 2 / 3 * 2 + n % 4 / 2; };
+  for (std::int64_t h = 0; h < kHeads; ++h) {
+    double sums[4][4] = {};
+    for (std::int64_t i = 0; i < 12; ++i)
+      for (std::int64_t j = 0; j < 12; ++j)
+        sums[cell(i)][cell(j)] += weight(q_, k_, 1, h, kFirst + i, kFirst + j);
+    for (std::int64_t r = 0; r < 4; ++r)
+      for (std::int64_t c = 0; c < 4; ++c) EXPECT_NEAR(map.at<float>(1, h, r, c), sums[r][c], 1e-5);
+  }
+}
+
+TEST_F(OnGrid, TakesOtherDtypesMasksAndRanks) {
+  options_.sparse_mask = heed::masks::sliding_window(3, 0, kTokens, kTokens);
+  const Tensor exact =
+      heed::grid_distance(Tensor::copy_of(q_, DType::f64), Tensor::copy_of(k_, DType::f64), kGrid, options_);
+  const Tensor rounded = heed::grid_distance(Tensor::copy_of(q_, DType::bf16),
+                                             Tensor::copy_of(k_, DType::bf16), kGrid, options_);
+  const Tensor plain = heed::grid_distance(q_.view().select(0, 0).select(0, 0),
+                                           k_.view().select(0, 0).select(0, 0), kGrid, options_);
+  ASSERT_EQ(exact.dtype(), DType::f64);
+  ASSERT_EQ(plain.shape(), (heed::Dims{1, 1, 12, 2}));
+  for (std::int64_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(rounded.at<float>(0, 0, i, 1), exact.at<double>(0, 0, i, 1), 0.05);
+    EXPECT_NEAR(plain.at<float>(0, 0, i, 1), exact.at<double>(0, 0, i, 1), 1e-5);
+    EXPECT_LE(exact.at<double>(0, 0, i, 0), 1);  // three tokens back are one line
+  }
+}
+
+TEST_F(OnGrid, ErrorsNameWhatIsWrong) {
+  const auto message_of = [&](const TokenGrid& grid, const Sizes& cells) -> std::string {
+    try {
+      (void)heed::grid_map(q_, k_, grid, cells, options_);
+    } catch (const heed::Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message_of({{}, 0}, {}), "the grid has no axes; at least one is expected");
+  EXPECT_EQ(message_of({{4, 0}, 0}, {1, 1}), "the grid has an axis of 0; 1 or more is expected");
+  EXPECT_EQ(message_of({{4, 4}, 0}, {1, 1}), "the grid has tokens 0 to 16, but query has 15 rows");
+  EXPECT_EQ(message_of({{3, 4}, 4}, {1, 1}), "the grid has tokens 4 to 16, but query has 15 rows");
+  EXPECT_EQ(message_of(kGrid, {1}), "cells has 1 numbers; 2, one for each axis, are expected");
+  EXPECT_EQ(message_of(kGrid, {4, 1}), "cells[0] is 4; 1 to 3, and at most 1024 cells in all, are expected");
+  options_.dropout.probability = 0.5;
+  EXPECT_EQ(message_of(kGrid, {1, 1}), "dropout is 0.5; 0 is expected with a grid");
+}
+
+}  // namespace
