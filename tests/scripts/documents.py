@@ -3,6 +3,7 @@
 
 - Every link to a file or a heading of this project leads somewhere, and docs/README.md leads to every document.
 - Every file and folder that docs/architecture.md and docs/kernel.md name exists.
+- Every test that docs/reliability.md names stands in the file to which its link leads.
 - Every block of code is run. RUN names the test that runs all blocks of a language in a document. A block of C++ may
   also stand word for word in a source of examples/ or tests/, which is compiled and run. A block that shows output is
   ```text. NOT_RUN names all other blocks, with the reason.
@@ -109,6 +110,18 @@ def missing_paths(root, path):
             yield f"names {name}, which does not exist"
 
 
+def missing_tests(path):
+    """Tests in a table of promises whose name does not stand in their file."""
+    if path.name != "reliability.md":
+        return
+    named = re.findall(r"\[(\w+)\]\((\.\./tests/[^)]+)\)", path.read_text())
+    assert len(named) > 20, "the tests of docs/reliability.md are not found"
+    for name, target in named:
+        file = path.parent / target
+        if file.exists() and not re.search(rf"\b{name}\b", file.read_text()):
+            yield f"names the test {name}, which is not in {target}"
+
+
 def blocks(text):
     """(language, code) of each block; the language of an indented block with a command is None."""
     yield from BLOCK.findall(text)
@@ -151,7 +164,7 @@ def main(root):
     faults, listed, count = [], set(), 0
     for path in documents(root):
         count += len(BLOCK.findall(path.read_text()))
-        for fault in [*dead_links(root, path), *missing_paths(root, path), *unrun_blocks(root, path, sources, listed)]:
+        for fault in [*dead_links(root, path), *missing_paths(root, path), *missing_tests(path), *unrun_blocks(root, path, sources, listed)]:
             faults.append(f"{path.relative_to(root)} {fault}")
     start = (root / "docs" / "README.md").read_text()
     faults += [f"docs/README.md does not lead to {path.name}" for path in sorted((root / "docs").glob("*.md"))
