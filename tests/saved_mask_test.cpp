@@ -113,8 +113,9 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
   };
   const SparseMask rows = heed::masks::documents(std::vector<std::int64_t>{2}, true),
                    blocks = partial_blocks(draw);
-  EXPECT_EQ(message_of({"bits", "", {}}),
-            "the saved mask has the form 'bits'; rows, columns, key_lists, blocks or expression is expected");
+  EXPECT_EQ(
+      message_of({"bits", "", {}}),
+      "the saved mask has the form 'bits'; rows, columns, key_lists, blocks, expression or grid is expected");
   EXPECT_EQ(message_of({"rows", "", {}}), "the saved mask lacks 'sizes'; a tensor of that name is expected");
   EXPECT_EQ(with(rows, "sizes", whole({1, 2}, {2})), "sizes of the saved mask has 2 numbers; 3 are expected");
   EXPECT_EQ(with(rows, "sizes", whole({0, 2, 2}, {3})),
