@@ -142,7 +142,7 @@ TEST(KeyLists, AreGatheredByDefaultWhereTheyAreShort) {
   const auto is_gathered = [&](const Tensor& keys, std::int64_t room, AttentionOptions options = {},
                                std::int64_t queries = 1) {
     Tensor lists({queries, room}, DType::i32);
-    for (std::int32_t& key : lists.values<std::int32_t>()) key = -1;
+    for (std::int32_t& unused : lists.values<std::int32_t>()) unused = -1;
     options.sparse_mask = SparseMask::key_lists(lists, keys.size(2));
     const auto plan = heed::plan_attention(Tensor({1, 2, queries, 16}), keys, keys, options);
     return !plan.passes.empty() && plan.passes[0].because.starts_with("Lists have room");
