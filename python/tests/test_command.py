@@ -67,8 +67,8 @@ def test_explain_prints_as_the_command_and_saves_its_page(command, tmp_path, mod
     assert str(heed.open(tmp_path / "report.safetensors")["0.0"]) == str(found.report["0.0"])
     followed = command("explain", "--model", "induction", TEXT, "--word", "or:2")
     assert str(heed.explain(TEXT, "induction", word="or:2")) == followed
-    # A loaded model is named by its path.
-    assert str(heed.explain(TEXT, model, word="or:2")).splitlines()[1:] == followed.splitlines()[1:]
+    # A loaded model is named by its path, which may fill several lines.
+    assert str(heed.explain(TEXT, model, word="or:2")).partition("It reads: ")[2] == followed.partition("It reads: ")[2] != ""
 
 
 def test_explain_without_a_model_is_the_lesson(command, tmp_path):
