@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -19,8 +20,10 @@ constexpr int kFailure = 1;
 constexpr int kBadUse = 2;
 constexpr int kInterrupted = 130;
 
-// Calls only what a signal handler may call.
+// Calls only what a signal handler may call. Several threads may read the file; the first one speaks.
 extern "C" void end_at_bus_error(int) {
+  static std::atomic_flag spoken;
+  while (spoken.test_and_set()) pause();
   constexpr std::string_view kMessage =
       "heed: a file was cut or became unreadable while its mapped bytes were in use\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
