@@ -8,6 +8,7 @@
 
 namespace heed {
 
+/// Options of lightning_indexer().
 struct IndexerOptions {
   std::int64_t top_k = 2048;      ///< n: the most keys of a list, 1 or more
   bool causal = true;             ///< query i chooses among keys j <= i + query_offset
