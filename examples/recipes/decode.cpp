@@ -12,11 +12,15 @@ int main() {
                        .layout = heed::CacheLayout::paged,
                        .capacity = 64,  // rows, in pages of 4
                        .page_size = 4});
-  cache.append(heed::randn(generator, {1, 2, 10, 24}), heed::randn(generator, {1, 2, 10, 24}));  // the prompt
-  cache.fork(0);                                                                                 // sequence 1
+  const heed::Tensor key = heed::randn(generator, {1, 2, 10, 24});
+  const heed::Tensor value = heed::randn(generator, {1, 2, 10, 24});
+  cache.append(key, value);  // the prompt
+  cache.fork(0);             // makes sequence 1
 
   for (int step = 0; step < 3; ++step) {
-    cache.append(heed::randn(generator, {2, 2, 1, 24}), heed::randn(generator, {2, 2, 1, 24}));
+    const heed::Tensor new_key = heed::randn(generator, {2, 2, 1, 24});
+    const heed::Tensor new_value = heed::randn(generator, {2, 2, 1, 24});
+    cache.append(new_key, new_value);
     const heed::Tensor query = heed::randn(generator, {2, 8, 1, 24});  // [B, H, 1, D]
     const auto result = heed::attention(query, cache, {.need = heed::Need::entropy});
     std::printf("step %d: output %s, %d keys, entropy %.2f nats\n", step,
