@@ -372,15 +372,9 @@ void compare(const Call& call, Expected& x, Kernel kernel) {
   EXPECT_LT(error(gradients.decay, decay), of_decay);
 }
 
-// HEED_DECAY_CALLS: how many random calls to make.
-std::uint64_t calls() {
-  const char* given = std::getenv("HEED_DECAY_CALLS");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : share_of(200);
-}
-
 TEST(Decay, IsWhatTheFormulasSayInEveryResultAndGradient) {
   EachTarget targets;
-  for (std::uint64_t index = 0; index < calls(); ++index) {
+  for (std::uint64_t index = 0; index < share_of(200); ++index) {
     const Call call = draw_call(index);
     Expected x = expect(call);
     SCOPED_TRACE("call " + std::to_string(index));

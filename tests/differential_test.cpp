@@ -292,4 +292,18 @@ TEST(DifferentialAttention, SaysWhatIsWrongInOneSentence) {
             "over rows");
 }
 
+TEST(DifferentialAttention, RefusesResultsOfAnotherCall) {
+  const Tensor query({1, 4, 3, 8}), key({1, 4, 5, 8}), value({1, 2, 5, 6}), lambda({2});
+  const auto message = [&](const DifferentialResult& result, const Tensor& grad_output) {
+    return heed::test::message_of(
+        [&] { (void)heed::differential_attention_backward(query, key, value, lambda, result, grad_output); });
+  };
+  DifferentialResult result = heed::differential_attention(query, key, value, lambda);
+  EXPECT_EQ(message(result, Tensor({1, 2, 3, 6})), "no error");
+  EXPECT_EQ(message({}, Tensor()), "grad_output has shape [0]; [1, 2, 3, 6] is expected");
+  result.second.output = Tensor({1, 2, 1, 6});
+  EXPECT_EQ(message(result, Tensor({1, 2, 3, 6})),
+            "result.second.output has shape [1, 2, 1, 6]; [1, 2, 3, 6] is expected");
+}
+
 }  // namespace

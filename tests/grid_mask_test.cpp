@@ -15,6 +15,7 @@
 #include "heed/error.hpp"
 #include "random_call.hpp"
 #include "random_mask.hpp"
+#include "support.hpp"
 
 namespace {
 
@@ -136,14 +137,7 @@ TEST(GridMask, LeavesOnlyTheTilesThatSomeRowSees) {
 }
 
 TEST(GridMask, ErrorsNameWhatIsWrong) {
-  const auto message_of = [](const std::function<void()>& work) -> std::string {
-    try {
-      work();
-    } catch (const heed::Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
+  using heed::test::message_of;
   using Axes = std::vector<GridAxis>;
   const std::vector<std::pair<Axes, std::string>> cases{
       {{}, "the grid has 0 axes; 1 to 3 are expected"},

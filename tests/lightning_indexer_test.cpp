@@ -167,12 +167,7 @@ TEST(LightningIndexer, SaysWhatIsWrong) {
   const Tensor query({2, 3, 5, 8}), key({2, 1, 9, 8}), weights({2, 3, 5});
   const auto message = [&](const heed::TensorView& q, const heed::TensorView& k, const heed::TensorView& w,
                            const IndexerOptions& options = {}) -> std::string {
-    try {
-      (void)heed::lightning_indexer(q, k, w, options);
-    } catch (const heed::Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return heed::test::message_of([&] { (void)heed::lightning_indexer(q, k, w, options); });
   };
   EXPECT_EQ(message(query, key, weights), "no error");
   EXPECT_EQ(message(Tensor({2, 3, 5, 8}, DType::f64), key, weights),

@@ -124,6 +124,10 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
             "sparse_mask_first has shape [1, 1, 2]; [B, H, 2 + 1] is expected");
   EXPECT_EQ(with(blocks, "sizes", whole({1, 2, 9, 190, 5, 70}, {6})),
             "first of the saved mask does not match its sizes; tensors of one mask are expected");
+  const SparseMask grid = heed::masks::axial(std::vector<std::int64_t>{2, 3}, -1);
+  const std::int64_t other = std::int64_t{1} << 62;
+  EXPECT_EQ(with(grid, "windows", whole({2, -1, 1, 0, 3, 1, 1, 0, 2, 1, 1, 0, other, -1, 1, 0}, {2, 2, 4})),
+            "size of axis 1 is 3 in one window and 4611686018427387904 in another; one size is expected");
   const SparseMask lists = SparseMask::key_lists(whole({3, 1, 0, 2}, {2, 2}), 4);
   EXPECT_EQ(with(lists, "first", whole({0, 3, 2}, {3})),
             "first of the saved mask does not match its sizes; tensors of one mask are expected");

@@ -168,8 +168,7 @@ ScoreMod score_mod_from(nb::handle state) {
 nb::object indexed(nb::handle query, nb::handle key, nb::handle weights, std::int64_t top_k, bool causal,
                    std::int64_t query_offset, nb::handle threads) {
   const Borrowed q("query", query), k("key", key), w("weights", weights);
-  const IndexerOptions options{top_k, causal, query_offset,
-                               threads.is_none() ? 0 : static_cast<int>(integer("threads", threads))};
+  const IndexerOptions options{top_k, causal, query_offset, threads.is_none() ? 0 : threads_of(threads)};
   nb::gil_scoped_release released;
   Tensor indices = lightning_indexer(q.view(), k.view(), w.view(), options);
   nb::gil_scoped_acquire held;

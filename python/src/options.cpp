@@ -146,10 +146,7 @@ std::uint64_t unsigned_integer(std::string_view name, nb::handle value) {
   fail_value(name, value, "a whole number from 0 to 2^64 - 1");
 }
 
-void set_threads(Arguments& arguments, nb::handle value) {
-  const std::int64_t threads = integer("threads", value);
-  arguments.options.threads = static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 20));
-}
+void set_threads(Arguments& arguments, nb::handle value) { arguments.options.threads = threads_of(value); }
 
 void set_out(Arguments& arguments, nb::handle value) {
   arguments.out.emplace("out", value, Purpose::write);
@@ -259,6 +256,10 @@ std::string meant(std::string_view name) {
 }
 
 }  // namespace
+
+int threads_of(nb::handle value) {
+  return static_cast<int>(std::clamp<std::int64_t>(integer("threads", value), -1, 1 << 20));
+}
 
 std::int64_t integer(std::string_view name, nb::handle value) {
   const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));

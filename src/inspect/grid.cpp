@@ -19,11 +19,12 @@ std::int64_t tokens_of(const TokenGrid& grid, const TensorView& query, const Ten
   std::int64_t tokens = 1;
   for (const std::int64_t size : grid.sizes)
     if (size < 1 || __builtin_mul_overflow(tokens, size, &tokens))
-      refuse("the grid has an axis of ", size, "; 1 or more is expected");
+      refuse("the grid has an axis of ", size,
+             "; 1 or more, and fewer than 2^63 tokens in all, are expected");
   for (const auto& [name, tensor] : {std::pair{"query", &query}, std::pair{"key", &key}}) {
     const std::int64_t length = tensor->rank() < 2 ? 0 : tensor->size(-2);
     if (grid.first < 0 || tokens > length || grid.first > length - tokens)
-      refuse("the grid has tokens ", grid.first, " to ", grid.first + tokens, ", but ", name, " has ", length,
+      refuse("the grid has ", tokens, " tokens from ", grid.first, " on, but ", name, " has ", length,
              " rows");
   }
   return tokens;
@@ -49,7 +50,9 @@ Tensor sums_by_column(const TensorView& query, const TensorView& key, const Toke
     refuse("dropout is ", options.dropout.probability, "; 0 is expected with a grid");
   const std::int64_t tokens = tokens_of(grid, query, key);
   options.need = {};
-  options.top_k = 0;
+  options.top_k = options.received_last = 0;
+  options.map = {};
+  options.output_dtype.reset();
   const Tensor q = as_floats(query), k = as_floats(key);
   Tensor values({key.size(-2), columns}, q.dtype());
   for (std::int64_t token = 0; token < tokens; ++token)

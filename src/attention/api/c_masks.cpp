@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/api/c_attention.hpp"
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
 #include "heed/attention/lightning_indexer.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 using heed::SparseMask;
 using heed::TensorView;
-using heed::detail::refuse;
+using heed::detail::c_api::flag;
 using heed::detail::c_api::guarded;
 using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::require;
@@ -73,9 +74,9 @@ heed_status heed_lightning_indexer(const heed_tensor* query, const heed_tensor* 
                                    std::int64_t query_offset, std::int32_t threads,
                                    const heed_tensor* indices) {
   return guarded([&] {
-    if (causal != 0 && causal != 1) refuse("causal is ", causal, "; 0 or 1 is expected");
     heed::lightning_indexer_into(view_of("query", query), view_of("key", key), view_of("weights", weights),
-                                 {top_k, causal == 1, query_offset, threads}, view_of("indices", indices));
+                                 {top_k, flag("causal", causal), query_offset, threads},
+                                 view_of("indices", indices));
   });
 }
 
@@ -121,9 +122,8 @@ heed_status heed_mask_from_block_mask(const heed_block_mask* from, std::int64_t 
 heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, std::int32_t causal,
                                       std::int64_t query_length, heed_mask** mask) {
   return make_mask(mask, [&] {
-    if (causal != 0 && causal != 1) refuse("causal is ", causal, "; 0 or 1 is expected");
-    return SparseMask::from_flash_mask(view_of("startend_row_indices", startend_row_indices), causal == 1,
-                                       query_length);
+    return SparseMask::from_flash_mask(view_of("startend_row_indices", startend_row_indices),
+                                       flag("causal", causal), query_length);
   });
 }
 
@@ -144,8 +144,7 @@ heed_status heed_mask_prefix_lm(std::int64_t prefix, std::int64_t query_length, 
 heed_status heed_mask_documents(const std::int64_t* lengths, std::size_t count, std::int32_t causal,
                                 heed_mask** mask) {
   return make_mask(mask, [&] {
-    if (causal != 0 && causal != 1) refuse("causal is ", causal, "; 0 or 1 is expected");
-    return heed::masks::documents(numbers_of("lengths", lengths, count), causal == 1);
+    return heed::masks::documents(numbers_of("lengths", lengths, count), flag("causal", causal));
   });
 }
 
@@ -185,7 +184,7 @@ heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, std::size_t coun
     if (count > 0) require("axes", axes);
     std::vector<heed::GridAxis> all;
     for (std::size_t n = 0; n < count; ++n)
-      all.push_back({axes[n].size, axes[n].window, axes[n].dilation, axes[n].causal != 0});
+      all.push_back({axes[n].size, axes[n].window, axes[n].dilation, flag("causal", axes[n].causal)});
     return heed::masks::neighbourhood(all, first_query, query_length, key_length);
   });
 }

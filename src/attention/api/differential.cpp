@@ -121,12 +121,13 @@ bool have_own_keys(const TensorView& key, const TensorView& value) {
   return key.size(1) != value.size(1);
 }
 
-// Adds `more` to `sum`, in f32 at least.
+// Adds `more` to `sum` in f64. The result has the dtype of `sum`.
 void add(Tensor& sum, const Tensor& more) {
-  const Tensor a = Tensor::copy_of(sum, DType::f64), b = Tensor::copy_of(more, DType::f64);
-  Tensor total = Tensor::uninitialized(sum.shape(), DType::f64);
-  for (std::size_t i = 0; i < total.values<double>().size(); ++i)
-    total.values<double>()[i] = a.values<double>()[i] + b.values<double>()[i];
+  Tensor total = Tensor::copy_of(sum, DType::f64);
+  const Tensor wide = Tensor::copy_of(more, DType::f64);
+  const auto to = total.values<double>();
+  const auto from = wide.values<double>();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
   sum = Tensor::copy_of(total, sum.dtype());
 }
 
@@ -170,21 +171,27 @@ DifferentialGradients differential_attention_backward(const TensorView& query, c
     const bool own_keys = have_own_keys(key, value);
     const std::int64_t batch = query.size(0), heads = query.size(1) / 2, rows = query.size(2);
     const Lambda factors(lambda, batch, heads, rows);
-    if (grad_output.shape() != result.output.shape())
-      refuse("grad_output has shape ", grad_output.shape(), "; ", result.output.shape(),
-             " as output is expected");
+    const Dims expected{batch, heads, rows, value.size(3)};
+    if (grad_output.shape() != expected)
+      refuse("grad_output has shape ", grad_output.shape(), "; ", expected, " is expected");
+    if (result.second.output.shape() != expected)
+      refuse("result.second.output has shape ", result.second.output.shape(), "; ", expected, " is expected");
 
     const DType dtype = query.dtype() == DType::f64 ? DType::f64 : DType::f32;
     const Tensor by_output = Tensor::copy_of(grad_output, DType::f64);
     const Tensor second_output = Tensor::copy_of(result.second.output, DType::f64);
-    Tensor by_second({batch, heads, rows, value.size(3)}, DType::f64), by_lambda(lambda.shape(), DType::f64);
+    Tensor by_second(expected, DType::f64), by_lambda(lambda.shape(), DType::f64);
+    const auto grad = by_output.values<double>(), second = second_output.values<double>();
+    const auto to = by_second.values<double>();
     const std::size_t width = index(value.size(3));
-    for (std::int64_t row = 0; row < batch * heads * rows; ++row)
+    for (std::int64_t row = 0; row < batch * heads * rows; ++row) {
+      const double factor = factors.of_row(row);
+      double& sum = by_lambda.values<double>()[factors.place(row)];
       for (std::size_t i = index(row) * width; i < (index(row) + 1) * width; ++i) {
-        const double by_element = by_output.values<double>()[i];
-        by_second.values<double>()[i] = -factors.of_row(row) * by_element;
-        by_lambda.values<double>()[factors.place(row)] -= by_element * second_output.values<double>()[i];
+        to[i] = -factor * grad[i];
+        sum -= grad[i] * second[i];
       }
+    }
 
     DifferentialGradients gradients{Tensor(query.shape(), query.dtype()), Tensor(key.shape(), key.dtype()),
                                     Tensor(value.shape(), value.dtype()),

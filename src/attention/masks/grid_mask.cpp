@@ -189,6 +189,9 @@ SparseMask grid_mask(std::vector<GridMask::Axes> windows, std::int64_t first_que
   for (const GridMask::Axes& window : windows)
     for (std::size_t n = 0; n < window.size(); ++n) {
       const GridAxis& axis = window[n];
+      if (axis.size != axes[n].size)
+        refuse("size of axis ", n, " is ", axes[n].size, " in one window and ", axis.size,
+               " in another; one size is expected");
       if (axis.dilation < 1 || axis.dilation > axis.size)
         refuse("dilation of axis ", n, " is ", axis.dilation, "; 1 to its size ", axis.size, " is expected");
       if (axis.window != -1 && (axis.window < 1 || axis.window > axis.size / axis.dilation))
