@@ -46,6 +46,7 @@ NOT_RUN = {
         "heed ": "scripts/heads-of-minilm ran it; tests/python/test_heads_of_minilm.py compares",
     },
     "docs/heads.md": {"$ heed look --model induction 'the cat'": "tests/head_scores_test.cpp computes its numbers"},
+    "docs/forms.md": {"heed bench": "measures; tests/bench_test.cpp"},
     "docs/kv_cache.md": {"heed bench": "measures for minutes; tests/bench_test.cpp"},
     "docs/page.md": {"./run explain --model induction --html": "stands in docs/README.md, too, and runs there"},
     "docs/performance.md": {"heed bench": "measures for a minute; tests/bench_test.cpp"},

@@ -23,7 +23,7 @@ struct IndexerOptions {
 /// query [B, H, Lq, D], key [B, 1, Lk, D] and weights [B, H, Lq] are f32, f16 or bf16. Products and sums are
 /// f32. Returns i32 [B, 1, Lq, min(top_k, Lk)]: the chosen keys of a row in ascending order, then -1 for
 /// entries without a key. If scores are equal, the earlier key is chosen. A NaN counts as -inf. Needs memory
-/// for the lists, for a copy of the keys and for 4 Lk numbers a thread. The same bits for every number of
+/// for the lists, for a copy of the keys and for 5 Lk numbers a thread. The same bits for every number of
 /// threads. Throws Error (invalid_argument) before anything is computed.
 [[nodiscard]] HEED_API Tensor lightning_indexer(const TensorView& query, const TensorView& key,
                                                 const TensorView& weights,

@@ -1,7 +1,8 @@
-// Masks in O(L) or O(1) memory, without an Lq x Lk matrix. They combine with one another and with all other
-// masks of a call by AND (heed/attention/attention.hpp). Rows and keys are tensor indices, in packed
-// sequences too, as in a boolean mask. A sparse mask and the equal boolean mask give the same bits. Empty
-// tiles are skipped; full tiles cost the same as without a mask.
+// Masks in O(L) or O(1) memory, without an Lq x Lk matrix; key lists take the memory of their entries. They
+// combine with one another and with all other masks of a call by AND (heed/attention/attention.hpp). Rows and
+// keys are tensor indices, in packed sequences too, as in a boolean mask. A sparse mask and the equal boolean
+// mask give the same bits, except where keys of lists are gathered (Gather). Empty tiles are skipped; full
+// tiles cost the same as without a mask.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +59,9 @@ struct BlockMaskView {
   std::int64_t key_block = 128;
 };
 
-/// Whether a call copies the keys of lists together instead of visiting all keys. It then sums a row in the
-/// order of its list, and agrees with the equal boolean mask up to rounding (docs/forms.md).
+/// Whether a call gathers the keys of lists, that is, reads these keys alone instead of visiting all. It then
+/// sums a row in the order of its list, and agrees with the equal boolean mask up to rounding
+/// (docs/forms.md).
 enum class Gather : std::int64_t {
   automatic,  ///< if there are many keys and short lists
   never,      ///< a call has the bits of the equal boolean mask
