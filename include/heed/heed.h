@@ -380,8 +380,8 @@ HEED_C_API heed_status heed_mask_shared_question(int64_t question, const int64_t
 HEED_C_API heed_status heed_mask_bigbird(int64_t block, int64_t global, int64_t window, int64_t random,
                                          uint64_t seed, int64_t query_length, int64_t key_length,
                                          heed_mask** mask);
-/// heed::masks::neighbourhood(); `count` axes. query_length -1: all tokens from first_query on; key_length -1:
-/// all tokens.
+/// heed::masks::neighbourhood(); `count` axes. query_length -1: all tokens from first_query on; key_length
+/// -1: all tokens.
 HEED_C_API heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, size_t count, int64_t first_query,
                                                int64_t query_length, int64_t key_length, heed_mask** mask);
 /// heed::masks::axial(); `count` sizes; axis -1: all axes.
