@@ -1,8 +1,8 @@
 // Masks in O(L) or O(1) memory, without an Lq x Lk matrix; key lists take the memory of their entries. They
 // combine with one another and with all other masks of a call by AND (heed/attention/attention.hpp). Rows and
 // keys are tensor indices, in packed sequences too, as in a boolean mask. A sparse mask and the equal boolean
-// mask give the same bits, except where keys of lists are gathered (Gather). Empty tiles are skipped; full
-// tiles cost the same as without a mask.
+// mask give the same bits, except where keys of lists (Gather) or neighbourhoods are gathered. Empty tiles
+// are skipped; full tiles cost the same as without a mask.
 #pragma once
 
 #include <cstddef>
@@ -186,7 +186,8 @@ namespace masks {
                                           std::int64_t key_length);
 /// Neighbourhood attention (NATTEN, Hassani et al. 2023) on a grid of one to three axes. Token (t, y, x) is
 /// row (t * height + y) * width + x. It sees the keys that each axis allows. Query i is token first_query +
-/// i; a `query_length` of -1 means all later tokens, a `key_length` of -1 all tokens. Memory is O(1).
+/// i; a `query_length` of -1 means all later tokens, a `key_length` of -1 all tokens. Memory is O(1). Calls
+/// that gather the keys of a line agree with the equal boolean mask up to rounding (docs/forms.md).
 [[nodiscard]] HEED_API SparseMask neighbourhood(std::span<const GridAxis> axes, std::int64_t first_query = 0,
                                                 std::int64_t query_length = -1, std::int64_t key_length = -1);
 /// Axial attention (Ho et al. 2019): a token sees its line along `axis`. An `axis` of -1 allows its lines

@@ -135,6 +135,39 @@ GridMask::RowKeys GridMask::keys_of_row(const Axes& window, std::int64_t row) co
   return keys;
 }
 
+std::vector<std::int64_t> GridMask::lines_seen(std::int64_t row) const {
+  const Axes& axes = windows_.front();
+  const RowKeys keys = keys_of_row(axes, row);
+  std::vector<std::int64_t> lines{0};
+  for (std::size_t axis = 0; axis + 1 < axes.size(); ++axis) {
+    std::vector<std::int64_t> longer;
+    for (const std::int64_t line : lines)
+      for (std::int64_t p = keys[axis].first; p <= keys[axis].last; p += keys[axis].step)
+        longer.push_back(line * axes[axis].size + p);
+    lines = std::move(longer);
+  }
+  return lines;
+}
+
+GridKeys GridMask::columns_seen(std::int64_t row) const {
+  const GridAxis& axis = windows_.front().back();
+  return keys_at(axis, token_of(row) % axis.size);
+}
+
+std::int64_t GridMask::most_lines() const {
+  std::int64_t lines = 1;
+  for (const GridAxis& axis : std::span(windows_.front()).first(windows_.front().size() - 1))
+    lines *= axis.window < 0 ? axis.size : axis.window;
+  return lines;
+}
+
+bool GridMask::sees_short_runs() const {
+  const Axes& axes = windows_.front();
+  const GridAxis& last = axes.back();
+  return windows_.size() == 1 && axes.size() > 1 && shape().key_length == tokens_each_[0] * axes[0].size &&
+         last.dilation == 1 && last.window > 0 && 2 * last.window <= last.size;
+}
+
 std::pair<std::int64_t, std::int64_t> GridMask::next_run(const RowKeys& keys, std::int64_t token) const {
   const std::size_t axes = windows_.front().size();
   std::int64_t at = 0;  // the run's first token, by the axes so far

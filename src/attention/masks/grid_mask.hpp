@@ -33,6 +33,17 @@ class GridMask final : public MaskPart {
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] SavedPart saved() const override;
 
+  /// Tokens that differ in their last coordinate alone are a line; token t is in line t / line_length(). The
+  /// rows of a line see the same lines, and in each of these lines the same columns.
+  [[nodiscard]] std::int64_t line_length() const { return windows_.front().back().size; }
+  [[nodiscard]] std::int64_t token_of(std::int64_t row) const { return first_query_ + row; }
+  [[nodiscard]] std::vector<std::int64_t> lines_seen(std::int64_t row) const;
+  [[nodiscard]] GridKeys columns_seen(std::int64_t row) const;
+  [[nodiscard]] std::int64_t most_lines() const;
+  [[nodiscard]] std::int64_t most_columns() const { return windows_.front().back().window; }
+  /// Whether rows see few columns of the lines, side by side, and all tokens are keys.
+  [[nodiscard]] bool sees_short_runs() const;
+
  private:
   using RowKeys = std::array<GridKeys, kMaxGridAxes>;
   [[nodiscard]] Coverage coverage_of(const GridBox& rows, const GridBox& keys) const;

@@ -9,20 +9,23 @@
 
 namespace heed::detail {
 
+/// A part that serves `heads_each` query heads a head of its own.
+inline MaskSource source_of(const MaskPart& part, std::int64_t heads_each) {
+  return {
+      &part,
+      [](const void* one, const MaskTile& tile) { return static_cast<const MaskPart*>(one)->coverage(tile); },
+      [](const void* one, const MaskTile& row, std::uint8_t* visible) {
+        static_cast<const MaskPart*>(one)->restrict_row(row, visible);
+      },
+      part.shape().batch > 1 ? 1 : 0,
+      heads_each,
+      {}};
+}
+
 /// `heads`, the number of query heads, is a multiple of the mask's heads. The mask must outlive the sources.
 inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t heads) {
   std::vector<MaskSource> sources;
-  for (const auto& part : mask.parts())
-    sources.push_back({part.get(),
-                       [](const void* one, const MaskTile& tile) {
-                         return static_cast<const MaskPart*>(one)->coverage(tile);
-                       },
-                       [](const void* one, const MaskTile& row, std::uint8_t* visible) {
-                         static_cast<const MaskPart*>(one)->restrict_row(row, visible);
-                       },
-                       part->shape().batch > 1 ? 1 : 0,
-                       heads / part->shape().heads,
-                       {}});
+  for (const auto& part : mask.parts()) sources.push_back(source_of(*part, heads / part->shape().heads));
   return sources;
 }
 

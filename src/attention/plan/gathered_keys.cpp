@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "attention/masks/sources.hpp"
 #include "attention/plan/execution_plan.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/score_rules.hpp"
@@ -21,11 +22,14 @@ std::int64_t least_keys_each(std::int64_t group, std::int64_t rows) {
   return std::max<std::int64_t>(8, std::min<std::int64_t>(64, rows) / group);
 }
 
+constexpr std::int64_t kManyLineKeys = 1024;
+
 // List entries of a piece, which bound its memory.
 constexpr std::int64_t kPieceEntries = std::int64_t{1} << 16;
 
-const KeyLists* key_lists_of(const MaskSource& source) {
-  return dynamic_cast<const KeyLists*>(static_cast<const MaskPart*>(source.part));
+template <class Part>
+const Part* part_of(const MaskSource& source) {
+  return dynamic_cast<const Part*>(static_cast<const MaskPart*>(source.part));
 }
 
 bool is_worth_it(const Problem& p, const KeyLists& lists, std::int64_t heads) {
@@ -41,6 +45,24 @@ static_assert(sizeof(ScoreRules) == 336);
 bool fits(const Problem& p) {
   return !p.weights && !p.scores && !p.received && !p.received_last && !p.map && !p.masked_mass && !p.bias &&
          !p.score_mod && !p.decay && p.dropout.probability == 0;
+}
+
+// Rows of a line share tiles, so their bits depend on where the rows of a part begin.
+bool is_whole_call(const Problem& p) {
+  return p.rows_of_part.empty() && p.whole.query_length == p.query_length && p.whole.heads == p.heads &&
+         p.whole.batch == p.batch;
+}
+
+// By the mask, rows side by side visit panels of keys of which each allows them few. The sequence of a line
+// is in order of columns. So its keys have no positions that ascend, and no order that decides between equal
+// weights.
+bool fits_lines(const Problem& p, const GridMask& grid) {
+  const bool is_whole = std::all_of(p.segments.begin(), p.segments.end(), [&](const Segment& s) {
+    return s.key_begin == 0 && s.key_end == grid.shape().key_length;
+  });
+  return is_whole && p.key_length >= kManyLineKeys && p.key_length <= INT32_MAX && grid.sees_short_runs() &&
+         p.cache == nullptr && !p.mask && p.sparse_masks.size() == 1 && !p.causal && p.window_left < 0 &&
+         p.window_right < 0 && !p.alibi_slopes && !p.distance && p.top_k == 0 && is_whole_call(p);
 }
 
 // The query heads that share all masks. Heads of several key heads belong together only as a whole.
@@ -67,17 +89,26 @@ Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
 std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
   if (p.sparse_masks.empty() || wanted == Kernel::reference || !fused_supports(p) || !fits(p)) return {};
   if (p.batch * p.heads * p.query_length == 0) return {};
-  const auto source = std::find_if(p.sparse_masks.begin(), p.sparse_masks.end(),
-                                   [](const MaskSource& one) { return key_lists_of(one) != nullptr; });
+  const auto source = std::find_if(p.sparse_masks.begin(), p.sparse_masks.end(), [](const MaskSource& one) {
+    return part_of<KeyLists>(one) != nullptr || part_of<GridMask>(one) != nullptr;
+  });
   if (source == p.sparse_masks.end()) return {};
-  const KeyLists& lists = *key_lists_of(*source);
-  const std::int64_t heads = heads_together(p);
-  const bool has_codes = p.cache != nullptr && p.cache->codes.format != RowFormat::floats;
-  if (!is_worth_it(p, lists, heads) || (has_codes && heads < p.heads)) return {};
-
-  GatherPlan plan{p, *source, lists, heads, {}};
-  const std::int64_t rows =
-      std::max<std::int64_t>(1, kPieceEntries / std::max<std::int64_t>(1, lists.width()));
+  GatherPlan plan{p, *source, part_of<KeyLists>(*source), part_of<GridMask>(*source), heads_together(p),
+                  0, {}};
+  std::int64_t rows = 1;
+  if (plan.lists != nullptr) {
+    const bool has_codes = p.cache != nullptr && p.cache->codes.format != RowFormat::floats;
+    if (!is_worth_it(p, *plan.lists, plan.heads) || (has_codes && plan.heads < p.heads)) return {};
+    plan.keys_each = plan.lists->width();
+    rows = std::max<std::int64_t>(1, kPieceEntries / std::max<std::int64_t>(1, plan.keys_each));
+  } else {
+    if (!fits_lines(p, *plan.grid)) return {};
+    // A line of n columns has as many entries as each column has lines.
+    const std::int64_t length = plan.grid->line_length(), lines = plan.grid->most_lines();
+    plan.keys_each = lines * plan.grid->most_columns();
+    rows = std::max<std::int64_t>(1, kPieceEntries / (lines * length)) * length;
+  }
+  const std::int64_t heads = plan.heads;
   for (const Segment& s : p.segments)
     for (std::int64_t h = 0; h < p.heads; h += heads)
       for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
@@ -86,12 +117,40 @@ std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
 }
 
 GatheredPiece::GatheredPiece(const GatherPlan& plan, const GatheredRows& piece, int threads) {
-  gather(plan, piece);
+  if (plan.lists != nullptr)
+    gather_lists(plan, piece);
+  else
+    gather_lines(plan, piece);
   bind(plan, piece);
   problem_.threads = threads;
 }
 
-void GatheredPiece::gather(const GatherPlan& plan, const GatheredRows& piece) {
+void GatheredPiece::gather_lines(const GatherPlan& plan, const GatheredRows& piece) {
+  const GridMask& grid = *plan.grid;
+  const std::int64_t length = grid.line_length();
+  const auto line_of = [&](std::int64_t i) { return grid.token_of(i) / length; };
+  ListOfIntervals ranges;
+  for (std::int64_t i = piece.row_begin; i < piece.row_end;) {
+    const std::vector<std::int64_t> lines = grid.lines_seen(i);
+    const auto count = static_cast<std::int64_t>(lines.size());
+    Sequence line{i, i, static_cast<std::int64_t>(keys_.size()), 0};
+    while (line.row_end < piece.row_end && line_of(line.row_end) == line_of(i)) {
+      const GridKeys columns = grid.columns_seen(line.row_end++);
+      ranges.append({{line.key_begin + columns.first * count, line.key_begin + (columns.last + 1) * count}});
+    }
+    for (std::int64_t column = 0; column < length; ++column)
+      for (const std::int64_t seen : lines)
+        keys_.push_back(static_cast<std::int32_t>(seen * length + column));
+    line.key_end = static_cast<std::int64_t>(keys_.size());
+    gathered_.push_back(line);
+    i = line.row_end;
+  }
+  numbers_ = keys_;
+  ranges_.emplace(MaskShape{1, 1, piece.row_end - piece.row_begin, gathered_.back().key_end}, 1,
+                  std::move(ranges));
+}
+
+void GatheredPiece::gather_lists(const GatherPlan& plan, const GatheredRows& piece) {
   const Problem& p = plan.call;
   const Segment& s = *piece.segment;
   const CachedSequence* cached = p.cache != nullptr ? p.cache->sequences + s.sequence : nullptr;
@@ -106,10 +165,11 @@ void GatheredPiece::gather(const GatherPlan& plan, const GatheredRows& piece) {
   const bool has_others = p.mask || p.sparse_masks.size() > 1;
   for (std::int64_t i = piece.row_begin; i < piece.row_end; ++i) {
     const KeyRange seen = visible_keys(p, i - s.query_begin + s.offset, s.keys());
+    Sequence list{i, i + 1, static_cast<std::int64_t>(keys_.size()), 0};
     for (const std::int32_t j :
-         plan.lists.keys_of((s.batch + place.batch_begin) * plan.source.batch_step,
-                            (piece.head + place.head_begin) / plan.source.heads_each, place.row(i),
-                            s.key_begin + seen.begin, s.key_begin + seen.end)) {
+         plan.lists->keys_of((s.batch + place.batch_begin) * plan.source.batch_step,
+                             (piece.head + place.head_begin) / plan.source.heads_each, place.row(i),
+                             s.key_begin + seen.begin, s.key_begin + seen.end)) {
       if (has_others && !is_allowed_by_others(i, j)) continue;
       const std::int64_t key = j - s.key_begin;
       keys_.push_back(j);
@@ -120,7 +180,8 @@ void GatheredPiece::gather(const GatherPlan& plan, const GatheredRows& piece) {
         numbers_.push_back(cached->rows != nullptr ? cached->rows[key]
                                                    : static_cast<std::int32_t>(cached->first_row + key));
     }
-    first_.push_back(static_cast<std::int64_t>(keys_.size()));
+    list.key_end = static_cast<std::int64_t>(keys_.size());
+    gathered_.push_back(list);
   }
 }
 
@@ -133,8 +194,11 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
   problem_.heads = plan.heads;
   problem_.kv_heads = std::max<std::int64_t>(1, plan.heads / group);
   problem_.query_length = rows;
-  problem_.key_length = first_.back();
-  problem_.whole = {1, plan.heads, problem_.kv_heads, rows, rows, 1};
+  problem_.key_length = gathered_.back().key_end;
+  const std::int64_t most_rows =
+      plan.grid != nullptr ? std::min(plan.grid->line_length(), p.whole.query_length) : 1;
+  problem_.whole = {
+      1, plan.heads, problem_.kv_heads, rows, static_cast<std::int64_t>(gathered_.size()), most_rows};
   problem_.scale = p.scale;
   problem_.softcap = p.softcap;
   problem_.alibi_slopes = moved(p.alibi_slopes, s.batch, piece.head);
@@ -149,15 +213,16 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
   problem_.value = moved(p.value, batch, piece.head / group);
   if (problem_.key.stride[3] != 1 || problem_.value.stride[3] != 1) copy_rows();
 
-  for (std::int64_t n = 0; n < rows; ++n) {
-    const std::int64_t begin = first_[index(n)], end = first_[index(n) + 1];
+  for (const Sequence& one : gathered_) {
     CachedSequence sequence = p.cache != nullptr ? p.cache->sequences[s.sequence] : CachedSequence{};
-    sequence.rows = numbers_.data() + begin;
-    sequence.positions = positions_.data() + begin;
+    sequence.rows = numbers_.data() + one.key_begin;
+    sequence.positions = positions_.empty() ? nullptr : positions_.data() + one.key_begin;
+    problem_.segments.push_back({0, one.row_begin - piece.row_begin, one.row_end - piece.row_begin,
+                                 one.key_begin, one.key_end, one.row_begin - s.query_begin + s.offset,
+                                 static_cast<std::int64_t>(sequences_.size()), sequence.positions, 0});
     sequences_.push_back(sequence);
-    problem_.segments.push_back(
-        {0, n, n + 1, begin, end, piece.row_begin + n - s.query_begin + s.offset, n, sequence.positions, 0});
   }
+  if (ranges_) problem_.sparse_masks.push_back(source_of(*ranges_, plan.heads));
   rows_ = {sequences_.data(), problem_.kv_heads, p.cache != nullptr ? p.cache->codes : RowCodes{}};
   problem_.cache = &rows_;
 }

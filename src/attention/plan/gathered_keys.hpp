@@ -1,12 +1,20 @@
-// Calls whose rows list few keys gather these keys: each row becomes a sequence of a cache that holds its
-// list, and the kernels run over such sequences. They sum a row in the order of its list, so the result
-// agrees with that of the mask up to rounding.
+// Calls whose rows see few keys, far apart, gather these keys: rows become sequences of a cache that holds
+// their keys, and the kernels run over such sequences. They sum a row in the order of its sequence, so the
+// result agrees with that of the mask up to rounding.
+//
+// With lists of keys, each row is a sequence of its own. With a neighbourhood on a grid, the rows of a line
+// are one. It holds the lines that they see column by column. So the keys of a row are one range of it, and
+// the ranges of neighbours overlap:
+//
+//   keys of row x = sequence[n * first column .. n * (last column + 1)),  n the number of lines
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "attention/masks/grid_mask.hpp"
+#include "attention/masks/interval_lists.hpp"
 #include "attention/masks/key_lists.hpp"
 #include "attention/problem/problem.hpp"
 
@@ -21,9 +29,11 @@ struct GatheredRows {
 /// How a call gathers keys. The call must outlive its plan.
 struct GatherPlan {
   const Problem& call;
-  const MaskSource& source;  ///< of the lists
-  const KeyLists& lists;
-  std::int64_t heads;  ///< query heads of a piece; they share all masks
+  const MaskSource& source;  ///< of the lists or the grid
+  const KeyLists* lists;     ///< nullptr: it is a grid
+  const GridMask* grid;
+  std::int64_t heads;      ///< query heads of a piece; they share all masks
+  std::int64_t keys_each;  ///< the most keys that a row sees
   std::vector<GatheredRows> pieces;
 };
 
@@ -43,11 +53,17 @@ class GatheredPiece {
   void place_top_keys() const;
 
  private:
-  void gather(const GatherPlan& plan, const GatheredRows& piece);
+  void gather_lists(const GatherPlan& plan, const GatheredRows& piece);
+  void gather_lines(const GatherPlan& plan, const GatheredRows& piece);
   void bind(const GatherPlan& plan, const GatheredRows& piece);
   void copy_rows();
 
-  std::vector<std::int64_t> first_{0};   // of each row's list, and the end
+  // Rows and keys of a sequence.
+  struct Sequence {
+    std::int64_t row_begin, row_end, key_begin, key_end;
+  };
+  std::vector<Sequence> gathered_;
+  std::optional<IntervalLists> ranges_;  // of the rows, in lines of a grid
   std::vector<std::int32_t> keys_;       // as the whole call counts them
   std::vector<std::int32_t> numbers_;    // row numbers in memory
   std::vector<std::int64_t> positions_;  // within the segment

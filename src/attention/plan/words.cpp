@@ -198,13 +198,14 @@ AttentionPlan in_words(const Problem& p, Kernel wanted) {
   const GatheredPiece piece(*gathers, gathers->pieces[0], p.threads);
   AttentionPlan words = in_words(piece.problem(), ExecutionPlan(piece.problem(), wanted));
   words.multiply_adds = static_cast<double>(p.batch * p.heads * p.query_length) *
-                        static_cast<double>(gathers->lists.width() * (p.head_dim + p.value_dim));
+                        static_cast<double>(gathers->keys_each * (p.head_dim + p.value_dim));
   for (PlannedPass& pass : words.passes)
-    pass.because = said("Lists have room for ", gathers->lists.width(), " of ", p.key_length,
-                        " keys, so the keys of each list are gathered, ",
-                        gathers->pieces[0].row_end - gathers->pieces[0].row_begin,
-                        " rows at a time. This is the first of ", gathers->pieces.size(),
-                        gathers->pieces.size() == 1 ? " piece. " : " pieces. ", pass.because);
+    pass.because =
+        said(gathers->lists != nullptr ? "Lists have room for " : "Rows see ", gathers->keys_each, " of ",
+             p.key_length, " keys, so the keys of each ", gathers->lists != nullptr ? "list" : "line",
+             " are gathered, ", gathers->pieces[0].row_end - gathers->pieces[0].row_begin,
+             " rows at a time. This is the first of ", gathers->pieces.size(),
+             gathers->pieces.size() == 1 ? " piece. " : " pieces. ", pass.because);
   return words;
 }
 
