@@ -2,7 +2,7 @@
 // what is wrong.
 #pragma once
 
-#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

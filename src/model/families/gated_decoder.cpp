@@ -267,6 +267,12 @@ class GatedDecoder final : public Family {
 
 }  // namespace
 
+const SharedKeys kDecoderKeys = {
+    .read = R"({"num_key_value_heads": null, "head_dim": null, "hidden_act": "silu",
+                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null, "rope_scaling": null,
+                 "rope_theta": 10000.0, "original_max_position_embeddings": null})",
+    .only = R"({"partial_rotary_factor": 1})"};
+
 GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation,
                                      const char* epsilon) {
   info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
