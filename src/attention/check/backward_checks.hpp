@@ -3,6 +3,8 @@
 #pragma once
 
 #include "attention/problem/problem.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::detail {
 
