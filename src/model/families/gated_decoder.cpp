@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "model/layers/linear.hpp"
-#include "model/layers/mixture.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/norms.hpp"
 

@@ -5,7 +5,7 @@
 //   expert(x) = W_2 ((clamp(u, -l, l) + 1) g sigmoid(alpha g)) + b_2,   g = min(gate, l),   (gate, u) = W_1 x
 //   + b_1
 //
-// families/gated_decoder.hpp has the block, layers/mixture.hpp the mixture. Experts are stored in bf16, [E,
+// families/gated_decoder.hpp has the block, layers/mlp.hpp the mixture. Experts are stored in bf16, [E,
 // K, N], or in MXFP4, [E, N, K / 32, 16] and a scale of each 32 numbers; the rows N of W_1 are gates and ups
 // in turns.
 #include <memory>

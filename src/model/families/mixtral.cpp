@@ -1,6 +1,6 @@
 // Mixtral (Jiang et al. 2024): Mistral's blocks, whose MLPs are mixtures of experts.
 //
-// families/gated_decoder.hpp has the block, layers/mixture.hpp the mixture.
+// families/gated_decoder.hpp has the block, layers/mlp.hpp the mixture.
 #include "model/families/gated_decoder.hpp"
 
 namespace heed::detail {
