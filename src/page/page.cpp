@@ -12,6 +12,7 @@
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/block.hpp"
+#include "page/opening.hpp"
 #include "page/report.hpp"
 #include "page/template.hpp"
 
