@@ -181,19 +181,6 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
 
 constexpr const char* kComputing = "Computing";
 
-void add_kernel(CLI::App& app, Arguments& arguments) {
-  begin_group(app, kComputing);
-  AttentionOptions& options = arguments.options;
-  add_choice(
-      app, "--kernel", {"auto", "reference", "fused"},
-      [&](std::size_t i) {
-        options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
-      },
-      "implementation; auto chooses the fastest one that supports the call (default auto)");
-  add_integer(app, "--threads", {0, std::numeric_limits<std::int16_t>::max()}, options.threads,
-              "use at most N threads; 0 uses all of the machine (default 0)");
-}
-
 void add_timing(CLI::App& app, Arguments& arguments) {
   begin_group(app, kComputing);
   add_flag(app, "--json", arguments.json,
@@ -272,7 +259,18 @@ void add_call_options(CLI::App& app, AttendArguments& arguments) {
   add_masks(app, arguments);
 }
 
-void add_kernel_options(CLI::App& app, AttendArguments& arguments) { add_kernel(app, arguments); }
+void add_kernel_options(CLI::App& app, AttendArguments& arguments) {
+  begin_group(app, kComputing);
+  AttentionOptions& options = arguments.options;
+  add_choice(
+      app, "--kernel", {"auto", "reference", "fused"},
+      [&](std::size_t i) {
+        options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
+      },
+      "implementation; auto chooses the fastest one that supports the call (default auto)");
+  add_integer(app, "--threads", {0, std::numeric_limits<std::int16_t>::max()}, options.threads,
+              "use at most N threads; 0 uses all of the machine (default 0)");
+}
 
 void require_call_options(const CLI::App& app) {
   for (const char* name : {"--query", "--key", "--value"}) {

@@ -11,10 +11,6 @@
 #include "mask_arguments.hpp"
 #include "rank_options.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace heed::cli {
 
 /// The axis of a tensor that counts positions, and the sequence that these belong to.

@@ -1,7 +1,6 @@
 // The tensors of `heed attend`, read from their files and converted for a call.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>

@@ -17,7 +17,7 @@
 #include "help.hpp"
 #include "options.hpp"
 #include "progress.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "text.hpp"
 
 namespace heed::cli {

@@ -14,7 +14,7 @@
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {

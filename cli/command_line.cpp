@@ -14,7 +14,7 @@
 #include "help.hpp"
 #include "manual.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "text.hpp"
 
 namespace heed::cli {

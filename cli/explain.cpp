@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "command.hpp"
-#include "explain/html.hpp"
 #include "explain/model.hpp"
 #include "explain/print.hpp"
 #include "explain/save.hpp"
@@ -16,6 +15,7 @@
 #include "explain/trained.hpp"
 #include "given_tokens.hpp"
 #include "heed/error.hpp"
+#include "heed/inspect/page.hpp"
 #include "heed/model/model.hpp"
 #include "heed/nn/living_page.hpp"
 #include "heed/nn/trained_model.hpp"
@@ -24,7 +24,6 @@
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
-#include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 
@@ -32,6 +31,39 @@ namespace heed::cli {
 namespace {
 
 constexpr std::uint64_t kSeed = 123;  // as in the notebook
+
+void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part) {
+  page.weights.emplace_back(name + ".weight", part.weight.view());
+  if (part.bias) page.weights.emplace_back(name + ".bias", part.bias->view());
+}
+
+// Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty.
+// Throws Error (invalid_argument) if the page would be too large; see heed/inspect/page.hpp.
+void write_html(const std::string& path, const Model& model, const Explanation& explanation,
+                const std::string& title) {
+  const Question& question = explanation.question;
+  HtmlPage page;
+  page.title = joined_words(question.tokens);
+  if (question.cross) page.title += " → " + joined_words(question.context_tokens);
+  if (!title.empty()) page.title = title;
+  page.about = subject_of(model, explanation) + ". Weights " + model.origin + ".";
+  page.query_tokens = question.tokens;
+  page.key_tokens = question.context_tokens;
+  page.cross = question.cross;
+  page.heads = model.heads();
+  for (const Step& step : explanation.steps)
+    page.steps.push_back({step.name, step.title, step.formula, step.meaning, step.axes, step.value.view()});
+  add_weights(page, "query", model.attention.query);
+  add_weights(page, "key", model.attention.key);
+  add_weights(page, "value", model.attention.value);
+  if (model.attention.out_proj) add_weights(page, "out_proj", *model.attention.out_proj);
+  const AttentionReport report =
+      make_report(explanation.value("query"), explanation.value("key"), explanation.value("value"),
+                  {.causal = question.causal, .kernel = Kernel::reference},
+                  {.map = {0, 0}, .query_tokens = question.tokens, .key_tokens = question.context_tokens});
+  page.report = &report;
+  heed::write_html(path, page);
+}
 
 constexpr const char* kExplainDescription =
     "walk through attention on a sentence, step by step\n"

@@ -10,10 +10,11 @@
 #include "given_tokens.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/model.hpp"
+#include "heed/model/why.hpp"
 #include "help.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -56,10 +57,6 @@ struct GenerateArguments {
   bool json = false;
 };
 
-std::string label_of(const ModelHead& head) {
-  return std::to_string(head.layer) + "." + std::to_string(head.head);
-}
-
 // Escapes whatever could control a terminal; keeps newlines and tabs.
 std::string safe(const std::string& text) {
   std::string all, run;
@@ -92,7 +89,7 @@ ModelHead head_of(const std::string& text, const ModelInfo& info) {
 std::string pair_text(const WatchedPair& pair, bool with_head) {
   std::string text = token_text(pair.token) + " [" + std::to_string(pair.place) + "] ";
   text += fixed(100 * pair.weight, 1) + " %";
-  return with_head ? text + " " + label_of(pair.head) : text;
+  return with_head ? text + " " + to_string(pair.head) : text;
 }
 
 // "or            98.0 %  or [2] 97.1 % 1.3, be [5] 60.0 % 0.1".
@@ -111,7 +108,7 @@ nlohmann::ordered_json watched_json(const GeneratedToken& token) {
     pairs.push_back({{"place", pair.place},
                      {"token", printable(pair.token)},
                      {"weight", pair.weight},
-                     {"head", label_of(pair.head)}});
+                     {"head", to_string(pair.head)}});
   return {{"id", token.id}, {"text", token.text}, {"probability", token.probability}, {"attended", pairs}};
 }
 
@@ -155,7 +152,7 @@ class GeneratePrinter {
       return;
     }
     const std::string whom =
-        arguments_.options.head ? "head " + label_of(*arguments_.options.head) : std::string("heads");
+        arguments_.options.head ? "head " + to_string(*arguments_.options.head) : std::string("heads");
     std::cout << left_aligned("token", kTokenColumns) << "  chance  what " << whom
               << " attended to: [place] weight" << (arguments_.options.head ? "" : " head") << '\n';
   }

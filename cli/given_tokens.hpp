@@ -4,12 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "heed/model/model.hpp"
 #include "output_files.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace heed::cli {
 

@@ -1,5 +1,4 @@
 // heed heads: what the heads of a model do, over many texts or in none.
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,7 +10,7 @@
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {

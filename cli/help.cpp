@@ -108,8 +108,4 @@ std::vector<std::string> names_of(const CLI::Option& option) {
   return split(option.get_name(false, true), ',');
 }
 
-void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples) {
-  finish_help(app, uses, examples, {});
-}
-
 }  // namespace heed::cli

@@ -11,19 +11,17 @@ class Option;
 
 namespace heed::cli {
 
-/// Adds --help (which overrides all other arguments), its layout, and its closing text. Call it after all
-/// options are added. Each of `uses` is one way to call the command, without its name. `examples` are printed
-/// verbatim.
-void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples);
-
 /// A first page for a command with many options.
 struct HelpOverview {
   std::string examples;              ///< by what is asked, printed verbatim
   std::vector<std::string> options;  ///< the most used ones
 };
-/// --help prints the overview, and --help-all what --help prints otherwise.
+/// Adds --help (which overrides all other arguments), its layout, and its closing text. Call it after all
+/// options are added. Each of `uses` is one way to call the command, without its name. `examples` are printed
+/// verbatim.
+/// With an overview, --help prints it, and --help-all what --help prints otherwise.
 void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std::string& examples,
-                 const HelpOverview& overview);
+                 const HelpOverview& overview = {});
 
 /// The ways to call a command after finish_help(), without its name.
 [[nodiscard]] const std::vector<std::string>& uses_of(const CLI::App& app);

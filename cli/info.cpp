@@ -22,12 +22,6 @@ constexpr const char* kInfoExamples =
     "  heed info\n"
     "  heed info --json\n";
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 void print_json(const Info& info) {
   auto all = nlohmann::ordered_json::array();
   for (const Target& target : targets()) {
@@ -64,7 +58,7 @@ void print(const Info& info) {
   line("build", info.build_type + ", " + info.compiler);
   line("flags", printable(info.flags));
   line("processor", printable(info.processor));
-  line("features", info.features.empty() ? "none that heed knows" : joined(info.features));
+  line("features", info.features.empty() ? "none that heed knows" : joined_words(info.features));
   line("kernel", info.kernel + " (" + info.isa + ")");
   line("threads", std::to_string(info.threads));
   line("pictures", picture_libraries().empty() ? "none: built without Cairo and Pango" : picture_libraries());
@@ -82,7 +76,7 @@ void print(const Info& info) {
                                  : "not available: ") +
                  target.why);
     line("", target.description);
-    if (!target.required.empty()) line("", "needs " + joined(target.required));
+    if (!target.required.empty()) line("", "needs " + joined_words(target.required));
   }
 }
 

@@ -1,7 +1,6 @@
 // heed look: attention patterns at any length.
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "command.hpp"
@@ -11,7 +10,7 @@
 #include "options.hpp"
 #include "output_files.hpp"
 #include "rank_options.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 
 namespace heed::cli {
 namespace {

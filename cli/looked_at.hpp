@@ -6,12 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "heed/inspect/document.hpp"
 #include "heed/model/model.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace heed::cli {
 

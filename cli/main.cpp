@@ -3,8 +3,8 @@
 
 #include "command_line.hpp"
 #include "failure.hpp"
-#include "ranks.hpp"
-#include "standard_streams.hpp"
+#include "rank_options.hpp"
+#include "terminal.hpp"
 
 int main(int argc, char** argv) {
   using namespace heed::cli;

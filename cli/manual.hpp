@@ -3,9 +3,7 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "command.hpp"
 
 namespace heed::cli {
 

@@ -6,12 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "command.hpp"
 #include "heed/attention/attention.hpp"
 #include "output_files.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace heed::cli {
 

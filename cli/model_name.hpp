@@ -4,11 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "heed/model/model.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace heed::cli {
 

@@ -3,7 +3,6 @@
 // CLI11 parses the command line. Its headers are slow to compile, so sources include this header instead.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

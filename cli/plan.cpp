@@ -20,7 +20,7 @@
 #include "help.hpp"
 #include "machine.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 #include "text.hpp"
 
 namespace heed::cli {

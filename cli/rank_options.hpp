@@ -3,14 +3,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
+#include "command.hpp"
 #include "heed/attention/sharding.hpp"
 #include "heed/distributed/scheme.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace heed::cli {
 
@@ -34,5 +32,17 @@ void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const 
 [[nodiscard]] Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks);
 /// "zigzag", "striped:192".
 [[nodiscard]] std::string sharding_text(const RankOptions& options, bool causal);
+
+struct StartedRank {
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// Reads the variables that Open MPI and the PMI of other MPIs set. Returns nothing if there are none.
+[[nodiscard]] std::optional<StartedRank> started_by_mpirun();
+
+/// Replaces this process by heed-mpi, which is next to this program. Throws UsageError if it is missing or
+/// cannot be run.
+[[noreturn]] void become_heed_mpi(char** argv, const StartedRank& started);
 
 }  // namespace heed::cli

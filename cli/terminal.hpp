@@ -32,4 +32,15 @@ struct TextOutput {
 /// Standard output, with at least 60 columns.
 [[nodiscard]] TextOutput standard_output();
 
+/// Reserves the descriptors of closed standard streams. Otherwise the next opened file would get such a
+/// descriptor, and printed text would end up in it. Using a reserved stream still fails. Call this function
+/// first.
+void hold_standard_streams();
+
+/// Throws Error (io) if standard output is closed. Long commands call it before their work.
+void require_standard_output();
+
+/// Throws Error (io) if printed text could not be written. Call it last.
+void flush_standard_output();
+
 }  // namespace heed::cli

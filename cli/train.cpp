@@ -17,7 +17,6 @@
 #include "help.hpp"
 #include "options.hpp"
 #include "rank_options.hpp"
-#include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 #include "train/stop_signals.hpp"

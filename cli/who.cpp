@@ -14,7 +14,6 @@
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 #include "who/answer.hpp"

@@ -19,7 +19,6 @@
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
-#include "standard_streams.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 #include "word_places.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../src/distributed/cells.hpp"
+#include "../src/distributed/cost_model.hpp"
 #include "heed/distributed/plan.hpp"
 #include "heed/distributed/scheme.hpp"
 #include "plan_simulation.hpp"

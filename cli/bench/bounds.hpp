@@ -2,7 +2,6 @@
 // matrices that it writes.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 #include <vector>
 

@@ -1,9 +1,7 @@
 #include "bench/cases.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
-#include <utility>
 
 #include "command.hpp"
 #include "heed/parallel.hpp"

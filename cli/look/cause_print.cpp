@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ostream>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "command.hpp"
+#include "core/tensor/lifted.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/print.hpp"
 #include "look/tables.hpp"
@@ -76,21 +77,16 @@ void check_evictions(const Subject& subject, const EvictQuestion& question) {
   }
 }
 
-// Pads a view to [B, H, L, D]. Axes may be missing before there is a report.
-TensorView with_all_axes(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
-
 std::vector<Eviction> evictions_of(const Document& document, const EvictQuestion& question) {
   ProgressBar bar;
   std::vector<Eviction> evictions;
   for (const auto& [text, policy] : question.policies) {
     bar.show(text, static_cast<double>(evictions.size()) / static_cast<double>(question.policies.size()));
     const std::int64_t prompt = prompt_for(policy, question, axis_size(document, 2));
-    evictions.push_back({text, prompt,
-                         trace_eviction(with_all_axes(document.query), with_all_axes(document.key),
-                                        document.options, policy, prompt)});
+    evictions.push_back(
+        {text, prompt,
+         trace_eviction(heed::detail::lifted(document.query), heed::detail::lifted(document.key),
+                        document.options, policy, prompt)});
   }
   return evictions;
 }

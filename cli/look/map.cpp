@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <ostream>
 
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"

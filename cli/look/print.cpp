@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ostream>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/tensor/lifted.hpp"
 #include "distributed/mpi/messages.hpp"
 #include "heed/distributed/attention.hpp"
 #include "heed/error.hpp"
@@ -35,11 +36,6 @@ struct Order {
     return options;
   }
 };
-
-TensorView lifted(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
 
 // Reshapes to [B * H, rows or keys, columns].
 template <class View>
@@ -135,9 +131,9 @@ class SharedCall {
 
   AttentionResult computed(const Order& order) {
     const AttentionOptions options = order.applied_to(inputs_.options);
-    const distributed::Result shard =
-        distributed::attention(session_.comm().get(), lifted(inputs_.query), lifted(inputs_.key),
-                               lifted(inputs_.value), *layout_, options, choice_);
+    const distributed::Result shard = distributed::attention(
+        session_.comm().get(), heed::detail::lifted(inputs_.query), heed::detail::lifted(inputs_.key),
+        heed::detail::lifted(inputs_.value), *layout_, options, choice_);
     AttentionResult whole;
     whole.kernel = shard.kernel;
     whole.isa = shard.isa;

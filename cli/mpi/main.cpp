@@ -1,5 +1,4 @@
 // heed-mpi: the commands of `heed` over the ranks of mpirun.
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,7 +6,7 @@
 #include "failure.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/session.hpp"
-#include "standard_streams.hpp"
+#include "terminal.hpp"
 
 namespace heed::cli {
 namespace {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "distributed/mpi/communicator.hpp"
 #include "failure.hpp"
@@ -38,5 +39,11 @@ class Session {
 
 /// Runs `work` on all ranks. If it throws on one rank, it throws on all.
 void together(const Session& session, const std::function<void()>& work);
+
+/// Registers files to remove when a signal ends this process: SIGTERM (which mpirun sends to ranks), SIGINT
+/// or SIGHUP. An empty list clears the registration.
+void hold_temporaries(std::vector<std::string> paths);
+/// Removes the registered files.
+void remove_temporaries();
 
 }  // namespace heed::cli

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <utility>
 
 #include "picture/atlas_layout.hpp"
 #include "picture/palette.hpp"

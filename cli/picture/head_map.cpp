@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <utility>
 
 #include "draw/lettering.hpp"
 #include "picture/palette.hpp"

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <utility>
 #endif
 
 namespace heed::cli {

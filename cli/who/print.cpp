@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <ostream>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"

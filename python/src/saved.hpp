@@ -4,7 +4,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,17 @@ template <class... Parts>
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   refuse(ErrorCode::invalid_argument, parts...);
+}
+
+/// Converts std::bad_alloc to heed's Error. Checks and kernels need little memory beside the results, but
+/// even that allocation can fail.
+template <class Work>
+auto with_memory_errors(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory, "not enough memory for the workspace of attention");
+  }
 }
 
 }  // namespace heed::detail

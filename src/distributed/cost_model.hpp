@@ -1,13 +1,32 @@
 // The common inputs of all schemes' cost formulas. docs/distributed.md has the formulas that are not here.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "distributed/cells.hpp"
+#include "heed/attention/attention.hpp"
+#include "heed/attention/sharding.hpp"
 #include "heed/distributed/plan.hpp"
 
 namespace heed::distributed {
+
+/// Query i stands at i + offset. If causal, it sees keys j <= i + offset; it sees only keys in its window, of
+/// which a side of -1 is open.
+struct Visibility {
+  bool causal = false;
+  Window window{};
+  std::int64_t offset = 0;
+
+  /// The number of pairs (i, j) in which i sees j. Exact if all positions are at most 2^30 in size.
+  [[nodiscard]] std::int64_t cells(PositionRange queries, PositionRange keys) const;
+  [[nodiscard]] std::int64_t cells(std::span<const PositionRange> queries, PositionRange keys) const;
+
+  /// The range from the first to the last key that any of the queries (at least one) sees, out of `length`
+  /// keys.
+  [[nodiscard]] PositionRange seen(PositionRange queries, std::int64_t length) const;
+};
 
 /// The keys of one span, the kernel's kSpan. Blocks that travel are spans.
 constexpr std::int64_t kSpanKeys = 3072;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numeric>
 
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

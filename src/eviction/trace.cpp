@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "eviction/policy.hpp"
 

@@ -1,9 +1,16 @@
 #include "inspect/describe.hpp"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/message.hpp"
+#include "inspect/rows.hpp"
 
 namespace heed::detail {
+namespace {
 
+// The options that differ from the defaults, named as in `heed attend`, in the order of AttentionOptions.
 std::vector<std::pair<std::string, std::string>> describe_options(const AttentionOptions& options) {
   std::vector<std::pair<std::string, std::string>> words;
   const auto tensor = [&](const char* name, const std::optional<TensorView>& view) {
@@ -38,6 +45,20 @@ std::vector<std::pair<std::string, std::string>> describe_options(const Attentio
   return words;
 }
 
+// Copies the tokens. Keys use the rows' tokens unless they have their own.
+void take_tokens(const ReportOptions& wanted, AttentionReport& report) {
+  report.query_tokens = wanted.query_tokens;
+  report.key_tokens = wanted.key_tokens;
+  report.query_token_ids = wanted.query_token_ids;
+  report.key_token_ids = wanted.key_token_ids;
+  if (report.queries != report.keys) return;
+  if (report.key_tokens.empty()) report.key_tokens = report.query_tokens;
+  if (report.key_token_ids.empty() && report.key_tokens == report.query_tokens)
+    report.key_token_ids = report.query_token_ids;
+}
+
+}  // namespace
+
 void check_tokens(const ReportOptions& wanted, std::int64_t rows, const char* of_rows, std::int64_t columns,
                   const char* of_columns) {
   const auto check = [](const char* name, std::size_t count, std::int64_t expected, const char* of) {
@@ -50,15 +71,19 @@ void check_tokens(const ReportOptions& wanted, std::int64_t rows, const char* of
   check("key_token_ids", wanted.key_token_ids.size(), columns, of_columns);
 }
 
-void take_tokens(const ReportOptions& wanted, AttentionReport& report) {
-  report.query_tokens = wanted.query_tokens;
-  report.key_tokens = wanted.key_tokens;
-  report.query_token_ids = wanted.query_token_ids;
-  report.key_token_ids = wanted.key_token_ids;
-  if (report.queries != report.keys) return;
-  if (report.key_tokens.empty()) report.key_tokens = report.query_tokens;
-  if (report.key_token_ids.empty() && report.key_tokens == report.query_tokens)
-    report.key_token_ids = report.query_token_ids;
+void describe_call(const Problem& problem, const AttentionOptions& options, const ReportOptions& wanted,
+                   AttentionReport& report) {
+  report.batch = problem.batch;
+  report.heads = problem.heads;
+  report.kv_heads = problem.kv_heads;
+  report.queries = problem.query_length;
+  report.keys = problem.key_length;
+  report.head_dim = problem.head_dim;
+  report.value_dim = problem.value_dim;
+  report.dtype = problem.dtype;
+  take_tokens(wanted, report);
+  report.options = describe_options(options);
+  fill_places(problem, report);
 }
 
 }  // namespace heed::detail

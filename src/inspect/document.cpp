@@ -96,7 +96,7 @@ class DocumentReader {
     if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
       fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
            to_string(tensor.shape()) + "; floats with 2 to 4 axes are expected");
-    return lifted(document.tensors.emplace_back(std::move(tensor)));
+    return lifted(document.tensors.emplace_back(std::move(tensor)).view());
   }
 
   Document read_explanation() const {

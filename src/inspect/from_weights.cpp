@@ -130,21 +130,12 @@ class WeightsReader {
 
   void describe() {
     AttentionReport& made = report();
-    made.batch = problem_.batch;
-    made.heads = problem_.heads;
-    made.kv_heads = problem_.kv_heads;
-    made.queries = problem_.query_length;
-    made.keys = problem_.key_length;
-    made.head_dim = made.value_dim = 1;
-    made.dtype = problem_.dtype;
     made.kernel = "given weights";
     made.isa = "none";
-    take_tokens(wanted_, made);
     AttentionOptions said = document_.options;
     said.bias.reset();
     said.scale.reset();
-    made.options = describe_options(said);
-    fill_places(problem_, made);
+    describe_call(problem_, said, wanted_, made);
     document_.has_report = true;
   }
 

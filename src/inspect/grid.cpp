@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <functional>
-#include <string>
 
 #include "core/message.hpp"
+#include "core/tensor/lifted.hpp"
 
 namespace heed {
 namespace {
@@ -54,35 +54,17 @@ Tensor sums_by_column(const TensorView& query, const TensorView& key, const Toke
   options.map = {};
   options.output_dtype.reset();
   const Tensor q = as_floats(query), k = as_floats(key);
-  Tensor values({key.size(-2), columns}, q.dtype());
+  Tensor ones({key.size(-2), columns}, DType::f64);
   for (std::int64_t token = 0; token < tokens; ++token)
     for (const std::int64_t column : columns_of(place_of(grid, token)))
-      if (q.dtype() == DType::f64)
-        values.at<double>(grid.first + token, column) = 1;
-      else
-        values.at<float>(grid.first + token, column) = 1;
+      ones.at<double>(grid.first + token, column) = 1;
+  const Tensor values = Tensor::copy_of(ones, q.dtype());
   Dims shape = key.shape(), strides = key.shape();
   for (int axis = 0; axis < shape.size(); ++axis) strides[axis] = 0;
   shape[shape.size() - 1] = columns;
   strides[shape.size() - 2] = columns;
   strides[shape.size() - 1] = 1;
   return attention(q, k, TensorView(values.view().data(), values.dtype(), shape, strides), options).output;
-}
-
-double number(const TensorView& view, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t c) {
-  return view.dtype() == DType::f64 ? view.at<double>(b, h, i, c) : view.at<float>(b, h, i, c);
-}
-
-void add_to(Tensor& tensor, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t c, double value) {
-  if (tensor.dtype() == DType::f64)
-    tensor.at<double>(b, h, i, c) += value;
-  else
-    tensor.at<float>(b, h, i, c) += static_cast<float>(value);
-}
-
-TensorView of_rank_4(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
 }
 
 }  // namespace
@@ -97,9 +79,9 @@ Tensor grid_distance(const TensorView& query, const TensorView& key, const Token
     for (std::size_t axis = 0; axis < place.size(); ++axis) columns[axis] += first[axis];
     return columns;
   });
-  const TensorView share = of_rank_4(sums);
+  const Tensor share = Tensor::copy_of(detail::lifted(sums.view()), DType::f64);
   const auto axes = static_cast<std::int64_t>(grid.sizes.size());
-  Tensor distance({share.size(0), share.size(1), tokens, axes}, sums.dtype());
+  Tensor distance({share.size(0), share.size(1), tokens, axes}, DType::f64);
   for (std::int64_t b = 0; b < share.size(0); ++b)
     for (std::int64_t h = 0; h < share.size(1); ++h)
       for (std::int64_t token = 0; token < tokens; ++token) {
@@ -107,14 +89,14 @@ Tensor grid_distance(const TensorView& query, const TensorView& key, const Token
         for (std::size_t axis = 0; axis < place.size(); ++axis) {
           double all = 0, far = 0;
           for (std::int64_t x = 0; x < grid.sizes[axis]; ++x) {
-            const double p = number(share, b, h, grid.first + token, first[axis] + x);
+            const double p = share.at<double>(b, h, grid.first + token, first[axis] + x);
             all += p;
             far += p * static_cast<double>(std::abs(x - place[axis]));
           }
-          add_to(distance, b, h, token, static_cast<std::int64_t>(axis), all > 0 ? far / all : 0);
+          distance.at<double>(b, h, token, static_cast<std::int64_t>(axis)) = all > 0 ? far / all : 0;
         }
       }
-  return distance;
+  return Tensor::copy_of(distance, sums.dtype());
 }
 
 Tensor grid_map(const TensorView& query, const TensorView& key, const TokenGrid& grid,
@@ -137,20 +119,16 @@ Tensor grid_map(const TensorView& query, const TensorView& key, const TokenGrid&
   };
   const Tensor sums = sums_by_column(query, key, grid, all, options,
                                      [&](const Places& place) { return Places{cell_of(place)}; });
-  const TensorView share = of_rank_4(sums);
-  Tensor map({share.size(0), share.size(1), all, all}, sums.dtype());
-  std::vector<double> exact(static_cast<std::size_t>(all * all));
+  const Tensor share = Tensor::copy_of(detail::lifted(sums.view()), DType::f64);
+  Tensor map({share.size(0), share.size(1), all, all}, DType::f64);
   for (std::int64_t b = 0; b < share.size(0); ++b)
-    for (std::int64_t h = 0; h < share.size(1); ++h) {
-      std::fill(exact.begin(), exact.end(), 0.0);
+    for (std::int64_t h = 0; h < share.size(1); ++h)
       for (std::int64_t token = 0; token < tokens; ++token) {
-        double* row = exact.data() + cell_of(place_of(grid, token)) * all;
-        for (std::int64_t c = 0; c < all; ++c) row[c] += number(share, b, h, grid.first + token, c);
+        const std::int64_t row = cell_of(place_of(grid, token));
+        for (std::int64_t c = 0; c < all; ++c)
+          map.at<double>(b, h, row, c) += share.at<double>(b, h, grid.first + token, c);
       }
-      for (std::int64_t n = 0; n < all * all; ++n)
-        add_to(map, b, h, n / all, n % all, exact[static_cast<std::size_t>(n)]);
-    }
-  return map;
+  return Tensor::copy_of(map, sums.dtype());
 }
 
 }  // namespace heed

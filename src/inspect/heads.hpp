@@ -1,8 +1,6 @@
 // Head summaries.
 #pragma once
 
-#include <vector>
-
 #include "attention/problem/problem.hpp"
 #include "heed/inspect/reports.hpp"
 #include "inspect/token_sets.hpp"

@@ -80,7 +80,7 @@ class ReportBuilder {
   }
 
   AttentionReport build() {
-    describe();
+    describe_call(problem_, options_, wanted_, report_);
     compute();
     if (!wanted_.rows.empty()) return std::move(report_);
     add_tiles();
@@ -119,20 +119,6 @@ class ReportBuilder {
                " are expected there");
       least = row + 1;
     }
-  }
-
-  void describe() {
-    report_.batch = problem_.batch;
-    report_.heads = problem_.heads;
-    report_.kv_heads = problem_.kv_heads;
-    report_.queries = problem_.query_length;
-    report_.keys = problem_.key_length;
-    report_.head_dim = problem_.head_dim;
-    report_.value_dim = problem_.value_dim;
-    report_.dtype = problem_.dtype;
-    take_tokens(wanted_, report_);
-    report_.options = describe_options(options_);
-    fill_places(problem_, report_);
   }
 
   void compute() {

@@ -1,5 +1,4 @@
 // Coarser levels of a map, each the exact sums of the level before.
-#include <algorithm>
 
 #include "core/message.hpp"
 #include "heed/inspect/reports.hpp"

@@ -1,7 +1,6 @@
 // mask_picture(): the pairs that the masks of a head allow.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <vector>
 

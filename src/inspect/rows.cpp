@@ -1,7 +1,5 @@
 #include "inspect/rows.hpp"
 
-#include <algorithm>
-
 #include "inspect/each_row.hpp"
 
 namespace heed::detail {

@@ -1,7 +1,6 @@
 // Row results that need single weights or only the masks.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "attention/problem/problem.hpp"

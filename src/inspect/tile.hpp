@@ -2,15 +2,10 @@
 #pragma once
 
 #include "attention/problem/problem.hpp"
+#include "core/tensor/lifted.hpp"
 #include "heed/inspect/reports.hpp"
 
 namespace heed::detail {
-
-/// The view as [B, H, L, D], with size 1 for missing axes.
-inline TensorView lifted(TensorView view) {
-  while (view.rank() < 4) view = view.unsqueeze(0);
-  return view;
-}
 
 /// The operand of lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or
 /// dtype.

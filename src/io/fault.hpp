@@ -1,7 +1,6 @@
 // Error messages about files: names of files, and printable excerpts of their content.
 #pragma once
 
-#include <cerrno>
 #include <string>
 #include <string_view>
 #include <system_error>

@@ -1,7 +1,6 @@
 // Reading and checking of JSON files.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <istream>
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -5,11 +5,53 @@
 
 #include "core/message.hpp"
 #include "heed/model/generate.hpp"
+#include "heed/model/tokenizer.hpp"
 #include "model/parts.hpp"
 #include "model/predictions.hpp"
 #include "model/sample.hpp"
-#include "model/text_stream.hpp"
 #include "model/watched.hpp"
+
+namespace heed::detail {
+namespace {
+
+// Number of earlier tokens that are decoded with a new one: spaces and the like depend on the text before.
+constexpr std::size_t kBefore = 6;
+constexpr std::string_view kBroken = "\uFFFD";
+
+// The text of tokens that arrive one by one, as whole letters as soon as they are complete.
+class TextStream {
+ public:
+  /// Continues after these tokens. The tokenizer must outlive it.
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::int64_t>& before) : tokenizer_(tokenizer) {
+    for (std::size_t i = before.size() - std::min(before.size(), kBefore); i < before.size(); ++i)
+      take(before[i]);
+    told_ = ids_.size();
+  }
+  /// Returns the text that one more token adds: nothing while the last letter lacks bytes, unless `last`.
+  [[nodiscard]] std::string add(std::int64_t id, bool last) {
+    take(id);
+    const std::string before = tokenizer_.decode({ids_.data(), told_});
+    const std::string all = tokenizer_.decode(ids_);
+    if (!last && (all.ends_with(kBroken) || !all.starts_with(before))) return "";
+    if (ids_.size() > 2 * kBefore)
+      ids_.erase(ids_.begin(), ids_.end() - static_cast<std::ptrdiff_t>(kBefore));
+    told_ = ids_.size();
+    return all.starts_with(before) ? all.substr(before.size()) : "";
+  }
+
+ private:
+  // The model's vocabulary may be larger than the tokenizer's.
+  void take(std::int64_t id) {
+    if (tokenizer_.token(id)) ids_.push_back(id);
+  }
+
+  const Tokenizer& tokenizer_;
+  std::vector<std::int64_t> ids_;  // a few tokens already returned, and the pending ones
+  std::size_t told_ = 0;
+};
+
+}  // namespace
+}  // namespace heed::detail
 
 namespace heed {
 namespace {

@@ -1,5 +1,4 @@
 // A report of all heads, made while the model runs.
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 // How far the values of each head move the residual stream.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "core/message.hpp"
 #include "heed/parallel.hpp"

@@ -1,6 +1,5 @@
 // The weight that heads give to the tokens of a needle.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/message.hpp"

@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "heed/error.hpp"
 #include "heed/nn/transformer.hpp"
 #include "heed/parallel.hpp"
 #include "nn/attention_layer.hpp"

@@ -1,6 +1,7 @@
 #include "heed/inspect/page.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,7 +12,7 @@
 #include "heed/version.hpp"
 #include "io/atomic_file.hpp"
 #include "page/block.hpp"
-#include "page/proof.hpp"
+#include "page/opening.hpp"
 #include "page/report.hpp"
 #include "page/template.hpp"
 
@@ -19,6 +20,33 @@ namespace heed {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The bytes of all weights if they were stored.
+double matrix_bytes(const AttentionReport& report) {
+  const double cells = static_cast<double>(report.batch) * static_cast<double>(report.heads) *
+                       static_cast<double>(report.queries) * static_cast<double>(report.keys);
+  return cells * (report.dtype == DType::f64 ? 8 : 4);
+}
+
+// Counts, each property with its deviation and its bound, and the size of the whole matrix in bytes. A
+// deviation of NaN is null.
+Json proof_json(const DocumentCheck& check, const AttentionReport& report) {
+  Json lines = Json::array();
+  for (const CheckLine& line : check.lines)
+    lines.push_back({{"what", line.what},
+                     {"deviation", std::isfinite(line.deviation) ? Json(line.deviation) : Json()},
+                     {"allowed", line.allowed},
+                     {"holds", line.holds()}});
+  return {{"holds", check.holds()},
+          {"rows", check.rows},
+          {"keys", check.keys},
+          {"bins", check.bins},
+          {"nan_rows", check.nan_rows},
+          {"lost_rows", check.lost_rows},
+          {"bare_heads", check.bare_heads},
+          {"matrix_bytes", matrix_bytes(report)},
+          {"lines", lines}};
+}
 
 // The type of a picture, by the first bytes of its file.
 std::string_view picture_type(std::string_view bytes) {
@@ -239,7 +267,7 @@ class Writer {
   }
 
   [[nodiscard]] Json proof() const {
-    return page_.proof == nullptr ? Json() : detail::proof_json(*page_.proof, *page_.report);
+    return page_.proof == nullptr ? Json() : proof_json(*page_.proof, *page_.report);
   }
 
   const HtmlPage& page_;

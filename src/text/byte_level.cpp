@@ -3,7 +3,6 @@
 #include <array>
 #include <string>
 
-#include "text/byte_letters.hpp"
 #include "text/shared/unicode.hpp"
 
 namespace heed::detail {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,7 +11,6 @@
 
 #include "text/shared/aligned.hpp"
 #include "text/shared/json_part.hpp"
-#include "text/shared/text_edit.hpp"
 
 namespace heed::detail {
 

@@ -1,7 +1,5 @@
 #include "text/known_patterns.hpp"
 
-#include <array>
-
 #include "core/utf8.hpp"
 
 namespace heed::detail {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "text/known_patterns.hpp"
-#include "text/shared/text_edit.hpp"
+#include "text/shared/aligned.hpp"
 #include "text/shared/unicode.hpp"
 
 namespace heed::detail {

@@ -1,7 +1,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
-#include <vector>
 
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"

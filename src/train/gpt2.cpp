@@ -1,7 +1,6 @@
 #include "train/gpt2.hpp"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>

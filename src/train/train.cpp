@@ -7,6 +7,7 @@
 
 #include "core/message.hpp"
 #include "heed/nn/train.hpp"
+#include "heed/nn/train_ranks.hpp"
 
 namespace heed {
 namespace {
@@ -119,6 +120,20 @@ TrainState resume_training(const std::string& folder, const TrainData& data, con
   ranks.once([&] { make_folder(folder); });
   run_to_the_end(folder, data, options, state.step, state);
   return state;
+}
+
+TrainRanks::~TrainRanks() = default;
+
+void TrainRanks::each(const std::function<void()>& work) const { work(); }
+void TrainRanks::once(const std::function<void()>& work) const { work(); }
+bool TrainRanks::any(bool own) const { return own; }
+void TrainRanks::require_same(TrainState&) const {}
+void TrainRanks::require_same(const TrainOptions&) const {}
+
+double TrainRanks::loss_and_gradients(const nn::LanguageModel& model, const TensorView& tokens,
+                                      const TensorView& targets, nn::LanguageModel& gradients,
+                                      int threads) const {
+  return model.loss_and_gradients(tokens, targets, gradients, threads);
 }
 
 }  // namespace heed

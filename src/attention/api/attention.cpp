@@ -5,7 +5,7 @@
 #include "attention/check/overlap.hpp"
 #include "attention/check/results.hpp"
 #include "attention/execute/run.hpp"
-#include "core/memory_errors.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 

@@ -12,7 +12,6 @@
 #include "attention/masks/sources.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

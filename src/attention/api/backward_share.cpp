@@ -11,7 +11,6 @@
 #include "attention/execute/backward.hpp"
 #include "attention/plan/backward_tasks.hpp"
 #include "attention/problem/operands.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 

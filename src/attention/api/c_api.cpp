@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "attention/api/c_attention.hpp"

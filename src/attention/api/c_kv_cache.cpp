@@ -1,6 +1,5 @@
 // The C functions of KV caches.
 #include <algorithm>
-#include <span>
 #include <vector>
 
 #include "attention/api/c_attention.hpp"
@@ -25,6 +24,7 @@ using heed::detail::c_api::choice;
 using heed::detail::c_api::flag;
 using heed::detail::c_api::guarded;
 using heed::detail::c_api::initialise;
+using heed::detail::c_api::make_handle;
 using heed::detail::c_api::nothing_given;
 using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::optional_view;
@@ -61,16 +61,6 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   options.group = from.group;
   options.values_in_keys = flag("options.values_in_keys", from.values_in_keys);
   return options;
-}
-
-// Sets *to to the result of make(), or to NULL if it fails.
-template <class Make>
-heed_status make_cache(heed_kv_cache** to, Make make) {
-  return guarded([&] {
-    require("cache", to);
-    *to = nullptr;
-    *to = new heed_kv_cache{make()};
-  });
 }
 
 // Calls make(key, value) with mutable views if the memory is writable, and with read-only views otherwise.
@@ -120,7 +110,7 @@ heed_status heed_cache_query_init_sized(heed_cache_query* which, std::size_t str
 }
 
 heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_cache** cache) {
-  return make_cache(cache, [&] {
+  return make_handle("cache", cache, [&] {
     require("options", options);
     return KvCache(options_of(as_known("options", options, default_options())));
   });
@@ -128,7 +118,7 @@ heed_status heed_kv_cache_create(const heed_kv_cache_options* options, heed_kv_c
 
 heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value, const heed_tensor* lengths,
                                std::int32_t writable, heed_kv_cache** cache) {
-  return make_cache(cache, [&] {
+  return make_handle("cache", cache, [&] {
     const TensorView all_lengths = view_of("lengths", lengths);
     return over(writable, view_of("key", key), view_of("value", value),
                 [&](const auto& k, const auto& v) { return KvCache::over(k, v, all_lengths); });
@@ -138,7 +128,7 @@ heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value,
 heed_status heed_kv_cache_over_block_table(const heed_tensor* key_pool, const heed_tensor* value_pool,
                                            const heed_tensor* block_table, const heed_tensor* lengths,
                                            std::int32_t order, std::int32_t writable, heed_kv_cache** cache) {
-  return make_cache(cache, [&] {
+  return make_handle("cache", cache, [&] {
     const PageOrder rows = choice("order", order, PageOrder::nhd);
     const TensorView table = view_of("block_table", block_table), all_lengths = view_of("lengths", lengths);
     return over(writable, view_of("key", key_pool), view_of("value", value_pool),
@@ -152,7 +142,7 @@ heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_pool, const h
                                             const heed_tensor* indptr, const heed_tensor* indices,
                                             const heed_tensor* last_page_len, std::int32_t order,
                                             std::int32_t writable, heed_kv_cache** cache) {
-  return make_cache(cache, [&] {
+  return make_handle("cache", cache, [&] {
     const PageOrder rows = choice("order", order, PageOrder::nhd);
     const TensorView begins = view_of("indptr", indptr), pages = view_of("indices", indices);
     const TensorView last = view_of("last_page_len", last_page_len);

@@ -1,5 +1,4 @@
 // The C functions that make masks and score modifiers.
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,21 +15,12 @@ using heed::SparseMask;
 using heed::TensorView;
 using heed::detail::c_api::flag;
 using heed::detail::c_api::guarded;
+using heed::detail::c_api::make_handle;
 using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::require;
 using heed::detail::c_api::view_of;
 
 static_assert(static_cast<int>(heed::SliceKind::both_causal) == HEED_SLICE_BOTH_CAUSAL);
-
-// Sets *to to the result of make(), or to NULL if it fails.
-template <class Make>
-heed_status make_mask(heed_mask** to, Make make) {
-  return guarded([&] {
-    require("mask", to);
-    *to = nullptr;
-    *to = new heed_mask{make()};
-  });
-}
 
 using Arrays = std::vector<std::pair<std::string, TensorView>>;
 
@@ -49,19 +39,20 @@ Arrays arrays_of(size_t count, const char* const* names, const heed_tensor* cons
 }  // namespace
 
 heed_status heed_mask_row_intervals(const heed_tensor* intervals, std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask,
-                   [&] { return SparseMask::row_intervals(view_of("intervals", intervals), key_length); });
+  return make_handle("mask", mask,
+                     [&] { return SparseMask::row_intervals(view_of("intervals", intervals), key_length); });
 }
 
 heed_status heed_mask_column_intervals(const heed_tensor* intervals, std::int64_t query_length,
                                        heed_mask** mask) {
-  return make_mask(
-      mask, [&] { return SparseMask::column_intervals(view_of("intervals", intervals), query_length); });
+  return make_handle("mask", mask, [&] {
+    return SparseMask::column_intervals(view_of("intervals", intervals), query_length);
+  });
 }
 
 heed_status heed_mask_key_lists(const heed_tensor* indices, const heed_tensor* counts,
                                 std::int64_t key_length, std::int32_t gather, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     std::optional<TensorView> given;
     if (counts != nullptr) given = view_of("counts", counts);
     return SparseMask::key_lists(view_of("indices", indices), key_length, given,
@@ -82,7 +73,7 @@ heed_status heed_lightning_indexer(const heed_tensor* query, const heed_tensor* 
 
 heed_status heed_mask_slices(const heed_mask_slice* slices, std::size_t count, std::int64_t query_length,
                              std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     if (count > 0) require("slices", slices);
     std::vector<heed::MaskSlice> all;
     for (std::size_t n = 0; n < count; ++n)
@@ -95,7 +86,7 @@ heed_status heed_mask_slices(const heed_mask_slice* slices, std::size_t count, s
 heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indices, std::int64_t query_block,
                              std::int64_t key_block, std::int64_t query_length, std::int64_t key_length,
                              heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     return SparseMask::blocks(view_of("offsets", offsets), view_of("indices", indices), query_block,
                               key_block, query_length, key_length);
   });
@@ -103,7 +94,7 @@ heed_status heed_mask_blocks(const heed_tensor* offsets, const heed_tensor* indi
 
 heed_status heed_mask_from_block_mask(const heed_block_mask* from, std::int64_t query_length,
                                       std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     require("block_mask", from);
     heed::BlockMaskView view;
     view.kv_num_blocks = view_of("kv_num_blocks", from->kv_num_blocks);
@@ -121,7 +112,7 @@ heed_status heed_mask_from_block_mask(const heed_block_mask* from, std::int64_t 
 
 heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, std::int32_t causal,
                                       std::int64_t query_length, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     return SparseMask::from_flash_mask(view_of("startend_row_indices", startend_row_indices),
                                        flag("causal", causal), query_length);
   });
@@ -130,7 +121,7 @@ heed_status heed_mask_from_flash_mask(const heed_tensor* startend_row_indices, s
 heed_status heed_mask_expression(const char* text, std::int64_t query_length, std::int64_t key_length,
                                  std::size_t count, const char* const* names,
                                  const heed_tensor* const* arrays, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     require("text", text);
     return SparseMask::expression(text, query_length, key_length, arrays_of(count, names, arrays));
   });
@@ -138,49 +129,52 @@ heed_status heed_mask_expression(const char* text, std::int64_t query_length, st
 
 heed_status heed_mask_prefix_lm(std::int64_t prefix, std::int64_t query_length, std::int64_t key_length,
                                 heed_mask** mask) {
-  return make_mask(mask, [&] { return heed::masks::prefix_lm(prefix, query_length, key_length); });
+  return make_handle("mask", mask, [&] { return heed::masks::prefix_lm(prefix, query_length, key_length); });
 }
 
 heed_status heed_mask_documents(const std::int64_t* lengths, std::size_t count, std::int32_t causal,
                                 heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     return heed::masks::documents(numbers_of("lengths", lengths, count), flag("causal", causal));
   });
 }
 
 heed_status heed_mask_sliding_window(std::int64_t left, std::int64_t right, std::int64_t query_length,
                                      std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] { return heed::masks::sliding_window(left, right, query_length, key_length); });
+  return make_handle("mask", mask,
+                     [&] { return heed::masks::sliding_window(left, right, query_length, key_length); });
 }
 
 heed_status heed_mask_sinks_and_window(std::int64_t sinks, std::int64_t window, std::int64_t query_length,
                                        std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask,
-                   [&] { return heed::masks::sinks_and_window(sinks, window, query_length, key_length); });
+  return make_handle("mask", mask,
+                     [&] { return heed::masks::sinks_and_window(sinks, window, query_length, key_length); });
 }
 
 heed_status heed_mask_dilated(std::int64_t reach, std::int64_t step, std::int64_t query_length,
                               std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] { return heed::masks::dilated(reach, step, query_length, key_length); });
+  return make_handle("mask", mask,
+                     [&] { return heed::masks::dilated(reach, step, query_length, key_length); });
 }
 
 heed_status heed_mask_shared_question(std::int64_t question, const std::int64_t* answers, std::size_t count,
                                       heed_mask** mask) {
-  return make_mask(
-      mask, [&] { return heed::masks::shared_question(question, numbers_of("answers", answers, count)); });
+  return make_handle("mask", mask, [&] {
+    return heed::masks::shared_question(question, numbers_of("answers", answers, count));
+  });
 }
 
 heed_status heed_mask_bigbird(std::int64_t block, std::int64_t global, std::int64_t window,
                               std::int64_t random, std::uint64_t seed, std::int64_t query_length,
                               std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     return heed::masks::bigbird(block, global, window, random, seed, query_length, key_length);
   });
 }
 
 heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, std::size_t count, std::int64_t first_query,
                                     std::int64_t query_length, std::int64_t key_length, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     if (count > 0) require("axes", axes);
     std::vector<heed::GridAxis> all;
     for (std::size_t n = 0; n < count; ++n)
@@ -192,13 +186,13 @@ heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, std::size_t coun
 heed_status heed_mask_axial(const std::int64_t* sizes, std::size_t count, std::int64_t axis,
                             std::int64_t first_query, std::int64_t query_length, std::int64_t key_length,
                             heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     return heed::masks::axial(numbers_of("sizes", sizes, count), axis, first_query, query_length, key_length);
   });
 }
 
 heed_status heed_mask_and(const heed_mask* a, const heed_mask* b, heed_mask** mask) {
-  return make_mask(mask, [&] {
+  return make_handle("mask", mask, [&] {
     require("a", a);
     require("b", b);
     return a->mask & b->mask;
@@ -209,11 +203,9 @@ void heed_mask_free(heed_mask* mask) { delete mask; }
 
 heed_status heed_score_mod_expression(const char* text, std::size_t count, const char* const* names,
                                       const heed_tensor* const* arrays, heed_score_mod** mod) {
-  return guarded([&] {
-    require("mod", mod);
-    *mod = nullptr;
+  return make_handle("mod", mod, [&] {
     require("text", text);
-    *mod = new heed_score_mod{heed::ScoreMod::expression(text, arrays_of(count, names, arrays))};
+    return heed::ScoreMod::expression(text, arrays_of(count, names, arrays));
   });
 }
 

@@ -9,36 +9,27 @@ namespace {
 using heed::Sharding;
 using heed::detail::refuse;
 using heed::detail::c_api::guarded;
+using heed::detail::c_api::make_handle;
 using heed::detail::c_api::require;
-
-// Sets *to to the result of make(), or to NULL if it fails.
-template <class Make>
-heed_status make_sharding(heed_sharding** to, Make make) {
-  return guarded([&] {
-    require("sharding", to);
-    *to = nullptr;
-    *to = new heed_sharding{make()};
-  });
-}
 
 }  // namespace
 
 heed_status heed_sharding_contiguous(std::int64_t length, std::int32_t ranks, heed_sharding** sharding) {
-  return make_sharding(sharding, [&] { return Sharding::contiguous(length, ranks); });
+  return make_handle("sharding", sharding, [&] { return Sharding::contiguous(length, ranks); });
 }
 
 heed_status heed_sharding_zigzag(std::int64_t length, std::int32_t ranks, heed_sharding** sharding) {
-  return make_sharding(sharding, [&] { return Sharding::zigzag(length, ranks); });
+  return make_handle("sharding", sharding, [&] { return Sharding::zigzag(length, ranks); });
 }
 
 heed_status heed_sharding_striped(std::int64_t length, std::int32_t ranks, std::int64_t stripe,
                                   heed_sharding** sharding) {
-  return make_sharding(sharding, [&] { return Sharding::striped(length, ranks, stripe); });
+  return make_handle("sharding", sharding, [&] { return Sharding::striped(length, ranks, stripe); });
 }
 
 heed_status heed_sharding_from_ranges(const heed_sharding_range* ranges, std::size_t count,
                                       std::int32_t ranks, heed_sharding** sharding) {
-  return make_sharding(sharding, [&] {
+  return make_handle("sharding", sharding, [&] {
     if (count > 0) require("ranges", ranges);
     if (ranks < 1) refuse("ranks is ", ranks, "; at least 1 is expected");
     std::vector<std::vector<heed::PositionRange>> all(static_cast<std::size_t>(ranks));

@@ -53,4 +53,14 @@ void require(std::string_view name, const void* pointer);
 [[nodiscard]] std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
                                                        std::size_t count);
 
+/// Sets *to to a new handle of the result of make(), or to NULL if it fails.
+template <class Handle, class Make>
+heed_status make_handle(std::string_view name, Handle** to, Make make) noexcept {
+  return guarded([&] {
+    require(name, to);
+    *to = nullptr;
+    *to = new Handle{make()};
+  });
+}
+
 }  // namespace heed::detail::c_api

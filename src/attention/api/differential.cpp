@@ -4,10 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "core/index.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "heed/attention/backward.hpp"
 

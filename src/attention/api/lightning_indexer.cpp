@@ -11,7 +11,6 @@
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/index.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 

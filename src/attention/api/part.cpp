@@ -6,7 +6,6 @@
 #include "attention/check/overlap.hpp"
 #include "attention/check/results.hpp"
 #include "attention/execute/run.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

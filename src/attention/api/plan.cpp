@@ -5,7 +5,7 @@
 #include "attention/check/checks.hpp"
 #include "attention/check/results.hpp"
 #include "attention/plan/words.hpp"
-#include "core/memory_errors.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 

@@ -2,14 +2,12 @@
 #include "heed/attention/streamed.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/check/results.hpp"
 #include "attention/execute/key_stream.hpp"
 #include "attention/problem/operands.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

@@ -2,7 +2,9 @@
 // what is wrong.
 #pragma once
 
-#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
+#include "heed/attention/backward.hpp"
+#include "heed/attention/part.hpp"
 
 namespace heed::detail {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "attention/problem/backward_problem.hpp"
 #include "attention/problem/problem.hpp"
 
 namespace heed::detail {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "attention/plan/backward_plan.hpp"
-#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

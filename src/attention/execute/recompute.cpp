@@ -8,17 +8,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "attention/execute/f64_products.hpp"
 #include "attention/execute/path_record.hpp"
 #include "attention/execute/recompute.hpp"
-#include "attention/kv_cache/gather.hpp"
+#include "attention/kv_cache/read_row.hpp"
 #include "attention/problem/elements.hpp"
-#include "attention/reference/forward_row.hpp"
+#include "attention/reference/reference.hpp"
 #include "core/index.hpp"
 #include "heed/parallel.hpp"
 

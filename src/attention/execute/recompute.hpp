@@ -4,7 +4,6 @@
 #include <span>
 
 #include "attention/kernels/shared/arguments.hpp"
-#include "attention/problem/backward_problem.hpp"
 #include "attention/problem/problem.hpp"
 
 namespace heed::detail {

@@ -7,9 +7,7 @@
 //
 // Every sum belongs to one thread, so its bits do not depend on the number of threads.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <span>
 #include <vector>

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/problem/backward_problem.hpp"
 #include "attention/problem/elements.hpp"
+#include "attention/problem/problem.hpp"
 #include "attention/problem/score_rules.hpp"
 
 namespace heed::detail {

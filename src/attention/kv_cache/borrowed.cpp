@@ -1,10 +1,8 @@
 // Caches over the caller's memory. Tables are checked once, here, and trusted afterwards.
 #include <algorithm>
-#include <utility>
 
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/problem/operands.hpp"
-#include "core/memory_errors.hpp"
 #include "core/message.hpp"
 
 namespace heed {

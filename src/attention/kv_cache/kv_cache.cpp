@@ -9,7 +9,7 @@
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
-#include "core/memory_errors.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 

@@ -18,7 +18,7 @@ namespace {
 // Indices into the tensor "cache".
 enum SavedNumber : std::size_t {
   kVersion,
-  kVersionat,
+  kFormat,
   kLayout,
   kOrder,
   kKvHeads,
@@ -175,7 +175,7 @@ std::unique_ptr<CacheState> empty_cache(const std::vector<std::int64_t>& numbers
     refuse("the saved cache has version ", numbers[kVersion], "; 1 or 2 is expected");
   KvCacheOptions o;
   o.sequences = 0;
-  o.format = saved_choice<CacheFormat>(numbers[kVersionat], 5, "format");
+  o.format = saved_choice<CacheFormat>(numbers[kFormat], 5, "format");
   o.layout = saved_choice<CacheLayout>(numbers[kLayout], 2, "layout");
   o.order = saved_choice<PageOrder>(numbers[kOrder], 1, "order");
   o.kv_heads = numbers[kKvHeads];
@@ -379,7 +379,7 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   const auto scales = static_cast<std::int64_t>(state.scale_holders.size());
   std::vector<std::int64_t> numbers(kSavedNumbers), lengths, tail_begins;
   numbers[kVersion] = o.values_in_keys ? kValuesInKeys : kTwoTensors;
-  numbers[kVersionat] = static_cast<std::int64_t>(o.format);
+  numbers[kFormat] = static_cast<std::int64_t>(o.format);
   numbers[kLayout] = static_cast<std::int64_t>(o.layout);
   numbers[kOrder] = static_cast<std::int64_t>(o.order);
   numbers[kKvHeads] = o.kv_heads;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "attention/masks/expression_nodes.hpp"
 #include "attention/masks/expression_words.hpp"

@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::int64_t kRowsAtOnce = 64;  // of a piece of work
 
-void check_whole(const char* name, const TensorView& view) {
-  if (view.dtype() != DType::i64 && view.dtype() != DType::i32)
-    refuse(name, " has dtype ", view.dtype(), "; i64 or i32 is expected");
-  check_memory(name, view);
-}
-
 // Reads the lists of key_lists(). Rows are counted over all planes.
 class KeyListReader {
  public:
@@ -31,7 +25,7 @@ class KeyListReader {
       : indices_(indices), counts_(counts) {
     if (key_length < 0 || key_length > INT32_MAX)
       refuse("key_length is ", key_length, "; 0 to 2^31 - 1 is expected");
-    check_whole("indices", indices);
+    check_whole_numbers("indices", indices);
     if (indices.rank() < 2 || indices.rank() > 4)
       refuse("indices has shape ", indices.shape(), "; [Lq, n], optionally after [B, H] or [H], is expected");
     tensor_ = tensor_of("indices", indices);
@@ -43,7 +37,7 @@ class KeyListReader {
         __builtin_mul_overflow(rows, shape_.query_length, &rows))
       refuse("indices has shape ", indices.shape(), "; fewer than 2^63 rows are expected");
     if (!counts) return;
-    check_whole("counts", *counts);
+    check_whole_numbers("counts", *counts);
     const Dims expected(std::span(indices.shape().begin(), indices.shape().end() - 1));
     if (counts->shape() != expected)
       refuse("counts has shape ", counts->shape(), "; ", expected, " is expected for indices of shape ",

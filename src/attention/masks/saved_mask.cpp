@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "attention/masks/interval_lists.hpp"
-#include "attention/masks/whole_numbers.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 
 namespace heed::detail {

@@ -2,10 +2,6 @@
 // its form; the ScoreMod as its text.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "heed/attention/attention.hpp"
 
 namespace heed::detail {

@@ -11,7 +11,7 @@
 #include "attention/masks/key_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
 #include "attention/masks/saved_mask.hpp"
-#include "attention/masks/whole_numbers.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 
 namespace heed::detail {

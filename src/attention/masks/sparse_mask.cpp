@@ -2,14 +2,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/masks/column_intervals.hpp"
 #include "attention/masks/interval_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
-#include "attention/masks/whole_numbers.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 #include "heed/attention/masks.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attention/kernels/shared/backward_arguments.hpp"
-#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/problem/backward_problem.hpp"
+#include "attention/problem/problem.hpp"
 #include "heed/attention/attention.hpp"
 
 namespace heed::detail {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "attention/problem/backward_problem.hpp"
 #include "attention/problem/elements.hpp"
+#include "attention/problem/problem.hpp"
 
 namespace heed::detail {
 

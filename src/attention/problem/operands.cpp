@@ -98,11 +98,19 @@ Output target_of(std::string_view name, const MutableTensorView& view, const Dim
   return target;
 }
 
-std::vector<std::int64_t> integers_of(std::string_view name, const TensorView& view) {
-  if (view.rank() != 1) refuse(name, " has shape ", view.shape(), "; one axis is expected");
+void check_whole_numbers(std::string_view name, const TensorView& view) {
   if (view.dtype() != DType::i64 && view.dtype() != DType::i32)
     refuse(name, " has dtype ", view.dtype(), "; i64 or i32 is expected");
   check_memory(name, view);
+}
+
+std::vector<std::int64_t> integers_of(std::string_view name, const TensorView& view) {
+  if (view.rank() != 1) refuse(name, " has shape ", view.shape(), "; one axis is expected");
+  return whole_numbers_of(name, view);
+}
+
+std::vector<std::int64_t> whole_numbers_of(std::string_view name, const TensorView& view) {
+  check_whole_numbers(name, view);
   const Tensor copy = Tensor::copy_of(view, DType::i64);
   return {copy.values<std::int64_t>().begin(), copy.values<std::int64_t>().end()};
 }

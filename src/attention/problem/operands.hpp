@@ -35,7 +35,11 @@ Operand broadcast(std::string_view name, const TensorView& view, const Dims& sha
 Output target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                  int missing_axes);
 
-/// Returns the numbers of a rank-1 view of i64 or i32. Throws for any other rank or dtype.
+/// Throws unless the view is i64 or i32.
+void check_whole_numbers(std::string_view name, const TensorView& view);
+/// Returns the numbers of a view of i64 or i32 in row-major order. Throws for any other dtype.
+std::vector<std::int64_t> whole_numbers_of(std::string_view name, const TensorView& view);
+/// The same for rank 1. Throws for any other rank.
 std::vector<std::int64_t> integers_of(std::string_view name, const TensorView& view);
 
 }  // namespace heed::detail

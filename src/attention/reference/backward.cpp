@@ -14,7 +14,6 @@
 // no digit would be left. sum_j p_j dP_j uses the same weights, so the row's dS sum to 0 as exactly as f64
 // can.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "attention/problem/decay_sums.hpp"

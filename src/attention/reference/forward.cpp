@@ -12,9 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "attention/kv_cache/gather.hpp"
+#include "attention/kv_cache/read_row.hpp"
 #include "attention/problem/elements.hpp"
-#include "attention/reference/forward_row.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
 

@@ -19,9 +19,9 @@
 #include <span>
 #include <vector>
 
-#include "attention/problem/backward_problem.hpp"
 #include "attention/problem/dropout.hpp"
 #include "attention/problem/elements.hpp"
+#include "attention/problem/problem.hpp"
 #include "attention/problem/score_rules.hpp"
 #include "attention/reference/softmax.hpp"
 

@@ -1,6 +1,5 @@
 #include "distributed/mpi/agreement.hpp"
 
-#include <algorithm>
 #include <new>
 #include <optional>
 #include <string>

@@ -1,5 +1,4 @@
 // options -> checks -> scheme -> results.
-#include <array>
 #include <string>
 
 #include "distributed/mpi/agreement.hpp"

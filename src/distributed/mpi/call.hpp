@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/tensor/lifted.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/communicator.hpp"
 #include "heed/attention/part.hpp"
@@ -72,12 +73,7 @@ void check_shards(const Communicator& comm, const Given& given);
 /// If `one_target` is set, throws on all ranks unless they have the same instruction set.
 void check_targets(const Communicator& comm, const Call& call, bool one_target);
 
-/// Prepends axes of size 1 to a view, up to `rank` axes.
-template <class View>
-[[nodiscard]] View lifted(View view, int rank) {
-  while (view.rank() < rank) view = view.unsqueeze(0);
-  return view;
-}
+using heed::detail::lifted;
 
 /// The heads of a unit, [each, rows, columns], of a view [B, each * Hkv, rows, columns]; axes of size 1
 /// broadcast.

@@ -1,8 +1,6 @@
 // Rows that f32 cannot hold, left out by a scheme in which no rank has all keys.
 #pragma once
 
-#include <vector>
-
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "heed/attention/streamed.hpp"

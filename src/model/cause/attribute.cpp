@@ -7,7 +7,6 @@
 // If a norm follows W_O, its product sees g through that norm.
 #include <algorithm>
 #include <span>
-#include <vector>
 
 #include "core/message.hpp"
 #include "heed/parallel.hpp"

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "model/cause/directions.hpp"
 #include "model/cause/stream_parts.hpp"
 #include "model/parts.hpp"
 
@@ -49,5 +51,25 @@ class CircuitState {
   std::map<std::pair<std::int64_t, std::int64_t>, StreamParts> parts_;  // by position and layer
   std::map<std::int64_t, LayerState> layers_;
 };
+
+/// The members of CircuitOptions of the same names.
+struct TargetChoice {
+  std::optional<std::int64_t> row{}, token{}, than{};
+};
+
+struct CircuitTarget {
+  std::int64_t row = 0;
+  std::int64_t token = 0;
+  LogitDirection direction;  ///< of the logit, or of the difference of two
+  double logit = 0;          ///< before a last softcap
+  /// The same for another hidden state [1, D] of the row.
+  [[nodiscard]] double logit_of(const Tensor& hidden) const;
+};
+
+/// Throws Error (invalid_argument) for a token out of range, and for a model whose logits are not a sum of
+/// the layers' outputs.
+void check_target(const Model& model, const TargetChoice& choice);
+/// Throws Error (invalid_argument) for a row out of range, and for two equal tokens.
+[[nodiscard]] CircuitTarget find_target(const CircuitState& state, const TargetChoice& choice);
 
 }  // namespace heed::detail

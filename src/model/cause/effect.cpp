@@ -1,7 +1,6 @@
 // Ablated and patched heads: two runs, and their differences.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "core/message.hpp"

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "model/cause/circuit_reads.hpp"
-#include "model/cause/circuit_target.hpp"
+#include "model/cause/circuit_state.hpp"
 #include "model/look_support.hpp"
 
 namespace heed {

@@ -13,21 +13,13 @@ std::unique_ptr<const Family> make_bert(const ModelConfig& config, Weights& weig
   const std::string root = root_of(weights, "bert.");
   EncoderWeights made =
       read_bert_weights(config, weights, info, root, config.integer("hidden_size", 1, kMaxWidth));
-  if (weights.contains("cls.predictions.transform.dense.weight"))
-    made.head = read_prediction_head(config, weights, made.tokens, "LayerNorm");
+  made.head = read_prediction_head(config, weights, made.tokens, "LayerNorm");
   leave_heads(weights, root, {"pooler.dense", "cls.seq_relationship", "classifier", "qa_outputs"});
   return make_encoder(std::move(made), info);
 }
 
 }  // namespace
 
-const FamilyEntry kBert = {
-    .model_type = "bert",
-    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
-                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
-                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-                 "tie_word_embeddings": true})",
-             .only = kBertOnly},
-    .make = make_bert};
+const FamilyEntry kBert = {.model_type = "bert", .keys = {.shared = &kBertKeys}, .make = make_bert};
 
 }  // namespace heed::detail

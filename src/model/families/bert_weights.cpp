@@ -3,25 +3,18 @@
 namespace heed::detail {
 namespace {
 
-EncoderBlock read_block(Weights& weights, const std::string& at, std::int64_t dim, std::int64_t inner,
-                        double epsilon, Activation activation) {
-  EncoderBlock block;
-  block.query = linear_weights(weights, at + "attention.self.query", dim, dim, true);
-  block.key = linear_weights(weights, at + "attention.self.key", dim, dim, true);
-  block.value = linear_weights(weights, at + "attention.self.value", dim, dim, true);
-  block.output = linear_weights(weights, at + "attention.output.dense", dim, dim, true);
-  block.attention_norm = layer_norm_weights(weights, at + "attention.output.LayerNorm", dim, epsilon);
-  block.feed_forward.up = linear_weights(weights, at + "intermediate.dense", inner, dim, true);
-  block.feed_forward.down = linear_weights(weights, at + "output.dense", dim, inner, true);
-  block.feed_forward.activation = activation;
-  block.mlp_norm = layer_norm_weights(weights, at + "output.LayerNorm", dim, epsilon);
-  return block;
-}
+constexpr EncoderBlockNames kBertBlock = {
+    "attention.self.query",       "attention.self.key", "attention.self.value", "attention.output.dense",
+    "attention.output.LayerNorm", "intermediate.dense", "output.dense",         "output.LayerNorm"};
 
 }  // namespace
 
-const char* const kBertOnly = R"({"is_causal": false, "is_decoder": false, "add_cross_attention": false,
-                 "position_embedding_type": "absolute"})";
+const SharedKeys kBertKeys = {
+    .read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                 "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2,
+                 "hidden_act": "gelu", "layer_norm_eps": 1e-12, "tie_word_embeddings": true})",
+    .only = R"({"is_causal": false, "is_decoder": false, "add_cross_attention": false,
+                 "position_embedding_type": "absolute"})"};
 
 std::string root_of(const Weights& weights, const std::string& root) {
   return weights.contains(root + "embeddings.word_embeddings.weight") ? root : "";
@@ -49,43 +42,68 @@ EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, Mo
   made.types = weights.matrix(at + "token_type_embeddings.weight",
                               config.integer("type_vocab_size", 1, kMaxVocabulary), embedding_dim);
   made.norm = layer_norm_weights(weights, at + "LayerNorm", embedding_dim, epsilon);
-  for (std::int64_t n = 0; n < info.layers; ++n)
-    made.blocks.push_back(read_block(weights, root + "encoder.layer." + std::to_string(n) + ".",
-                                     info.model_dim, inner, epsilon, activation));
+  made.blocks =
+      read_encoder_blocks(weights, root + "encoder.layer.", kBertBlock, info, inner, epsilon, activation);
   weights.leave(at + "position_ids");
   weights.leave(at + "token_type_ids");
   return made;
 }
 
-EncoderHead read_prediction_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens,
-                                 const std::string& norm) {
-  const std::string at = "cls.predictions.";
-  const std::int64_t dim = tokens.columns;
+std::vector<EncoderBlock> read_encoder_blocks(Weights& weights, const std::string& at,
+                                              const EncoderBlockNames& names, const ModelInfo& info,
+                                              std::int64_t inner, double epsilon, Activation activation) {
+  const std::int64_t dim = info.model_dim;
+  std::vector<EncoderBlock> blocks;
+  for (std::int64_t n = 0; n < info.layers; ++n) {
+    const std::string own = at + std::to_string(n) + ".";
+    const auto linear_named = [&](const char* name, std::int64_t outputs, std::int64_t inputs) {
+      return linear_weights(weights, own + name, outputs, inputs, true);
+    };
+    EncoderBlock& block = blocks.emplace_back();
+    block.query = linear_named(names.query, dim, dim);
+    block.key = linear_named(names.key, dim, dim);
+    block.value = linear_named(names.value, dim, dim);
+    block.output = linear_named(names.output, dim, dim);
+    block.attention_norm = layer_norm_weights(weights, own + names.attention_norm, dim, epsilon);
+    block.feed_forward.up = linear_named(names.up, inner, dim);
+    block.feed_forward.down = linear_named(names.down, dim, inner);
+    block.feed_forward.activation = activation;
+    block.mlp_norm = layer_norm_weights(weights, own + names.mlp_norm, dim, epsilon);
+  }
+  return blocks;
+}
+
+EncoderHead read_encoder_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens,
+                              const EncoderHeadNames& names, std::int64_t dim, double epsilon,
+                              Activation activation) {
   EncoderHead head;
-  head.transform = linear_weights(weights, at + "transform.dense", dim, dim, true);
-  head.activation = activation_of(config, "hidden_act");
-  head.norm =
-      layer_norm_weights(weights, at + "transform." + norm, dim, epsilon_of(config, "layer_norm_eps"));
-  head.unembedding.weight = unembedding_weight(config, weights, at + "decoder.weight", tokens);
-  // One bias under two names.
-  const bool own = weights.contains(at + "decoder.bias");
-  head.unembedding.bias = weights.vector(at + (own ? "decoder.bias" : "bias"), tokens.rows);
-  weights.leave(at + "bias");
+  head.transform = linear_weights(weights, names.transform, tokens.columns, dim, true);
+  head.activation = activation;
+  head.norm = layer_norm_weights(weights, names.norm, tokens.columns, epsilon);
+  head.unembedding.weight = unembedding_weight(config, weights, names.decoder + ".weight", tokens);
+  const std::string own = names.decoder + ".bias";
+  const bool is_own = names.bias.empty() || weights.contains(own);
+  head.unembedding.bias = weights.vector(is_own ? own : names.bias, tokens.rows);
+  if (!names.bias.empty()) weights.leave(names.bias);
   return head;
 }
 
-EncoderHead read_lm_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens) {
-  const std::int64_t dim = tokens.columns;
-  EncoderHead head;
-  head.transform = linear_weights(weights, "lm_head.dense", dim, dim, true);
-  head.activation = Activation::gelu;
-  head.norm = layer_norm_weights(weights, "lm_head.layer_norm", dim, epsilon_of(config, "layer_norm_eps"));
-  head.unembedding.weight = unembedding_weight(config, weights, "lm_head.decoder.weight", tokens);
-  // One bias under two names.
-  const bool own = weights.contains("lm_head.decoder.bias");
-  head.unembedding.bias = weights.vector(own ? "lm_head.decoder.bias" : "lm_head.bias", tokens.rows);
-  weights.leave("lm_head.bias");
-  return head;
+std::optional<EncoderHead> read_prediction_head(const ModelConfig& config, Weights& weights,
+                                                const WeightMatrix& tokens, const std::string& norm) {
+  const std::string at = "cls.predictions.";
+  if (!weights.contains(at + "transform.dense.weight")) return std::nullopt;
+  return read_encoder_head(config, weights, tokens,
+                           {at + "transform.dense", at + "transform." + norm, at + "decoder", at + "bias"},
+                           tokens.columns, epsilon_of(config, "layer_norm_eps"),
+                           activation_of(config, "hidden_act"));
+}
+
+std::optional<EncoderHead> read_lm_head(const ModelConfig& config, Weights& weights,
+                                        const WeightMatrix& tokens) {
+  if (!weights.contains("lm_head.dense.weight")) return std::nullopt;
+  return read_encoder_head(config, weights, tokens,
+                           {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"},
+                           tokens.columns, epsilon_of(config, "layer_norm_eps"), Activation::gelu);
 }
 
 void leave_heads(Weights& weights, const std::string& root, const std::vector<std::string>& parts) {

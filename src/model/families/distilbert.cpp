@@ -3,27 +3,16 @@
 // families/encoder.hpp has the formulas; this file has the names. Heads for whole texts are ignored.
 #include <utility>
 
-#include "model/families/encoder.hpp"
+#include "model/families/bert_weights.hpp"
 
 namespace heed::detail {
 namespace {
 
 constexpr double kDistilBertEpsilon = 1e-12;
 
-EncoderBlock read_distilbert_block(Weights& weights, const std::string& at, std::int64_t dim,
-                                   std::int64_t inner, Activation activation) {
-  EncoderBlock block;
-  block.query = linear_weights(weights, at + "attention.q_lin", dim, dim, true);
-  block.key = linear_weights(weights, at + "attention.k_lin", dim, dim, true);
-  block.value = linear_weights(weights, at + "attention.v_lin", dim, dim, true);
-  block.output = linear_weights(weights, at + "attention.out_lin", dim, dim, true);
-  block.attention_norm = layer_norm_weights(weights, at + "sa_layer_norm", dim, kDistilBertEpsilon);
-  block.feed_forward.up = linear_weights(weights, at + "ffn.lin1", inner, dim, true);
-  block.feed_forward.down = linear_weights(weights, at + "ffn.lin2", dim, inner, true);
-  block.feed_forward.activation = activation;
-  block.mlp_norm = layer_norm_weights(weights, at + "output_layer_norm", dim, kDistilBertEpsilon);
-  return block;
-}
+constexpr EncoderBlockNames kDistilBertBlock = {"attention.q_lin",   "attention.k_lin",  "attention.v_lin",
+                                                "attention.out_lin", "sa_layer_norm",    "ffn.lin1",
+                                                "ffn.lin2",          "output_layer_norm"};
 
 std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   info.layers = config.integer("n_layers", 1, kMaxLayers);
@@ -35,27 +24,19 @@ std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights
   const std::int64_t inner = config.integer("hidden_dim", 1, kMaxWidth), dim = info.model_dim;
   const Activation activation = activation_of(config, "activation");
 
-  const std::string root =
-      weights.contains("distilbert.embeddings.word_embeddings.weight") ? "distilbert." : "";
+  const std::string root = root_of(weights, "distilbert.");
   const std::string at = root + "embeddings.";
   EncoderWeights made;
   made.tokens = weights.matrix(at + "word_embeddings.weight", info.vocabulary, dim);
   made.positions = weights.matrix(at + "position_embeddings.weight", info.context, dim);
   made.norm = layer_norm_weights(weights, at + "LayerNorm", dim, kDistilBertEpsilon);
-  for (std::int64_t n = 0; n < info.layers; ++n)
-    made.blocks.push_back(read_distilbert_block(
-        weights, root + "transformer.layer." + std::to_string(n) + ".", dim, inner, activation));
-  if (weights.contains("vocab_transform.weight")) {
-    EncoderHead head;
-    head.transform = linear_weights(weights, "vocab_transform", dim, dim, true);
-    head.activation = activation;
-    head.norm = layer_norm_weights(weights, "vocab_layer_norm", dim, kDistilBertEpsilon);
-    head.unembedding = {unembedding_weight(config, weights, "vocab_projector.weight", made.tokens),
-                        weights.vector("vocab_projector.bias", info.vocabulary), false};
-    made.head = std::move(head);
-  }
-  for (const char* part : {"pre_classifier", "classifier", "qa_outputs"})
-    for (const char* kind : {".weight", ".bias"}) weights.leave(part + std::string(kind));
+  made.blocks = read_encoder_blocks(weights, root + "transformer.layer.", kDistilBertBlock, info, inner,
+                                    kDistilBertEpsilon, activation);
+  if (weights.contains("vocab_transform.weight"))
+    made.head = read_encoder_head(config, weights, made.tokens,
+                                  {"vocab_transform", "vocab_layer_norm", "vocab_projector"}, dim,
+                                  kDistilBertEpsilon, activation);
+  leave_heads(weights, "", {"pre_classifier", "classifier", "qa_outputs"});
   weights.leave(at + "position_ids");
   return make_encoder(std::move(made), info);
 }

@@ -13,18 +13,6 @@
 namespace heed::detail {
 namespace {
 
-EncoderHead read_electra_head(const ModelConfig& config, Weights& weights, const WeightMatrix& tokens,
-                              std::int64_t dim) {
-  EncoderHead head;
-  head.transform = linear_weights(weights, "generator_predictions.dense", tokens.columns, dim, true);
-  head.activation = Activation::gelu;
-  head.norm = layer_norm_weights(weights, "generator_predictions.LayerNorm", tokens.columns,
-                                 epsilon_of(config, "layer_norm_eps"));
-  head.unembedding = {unembedding_weight(config, weights, "generator_lm_head.weight", tokens),
-                      weights.vector("generator_lm_head.bias", tokens.rows), false};
-  return head;
-}
-
 std::unique_ptr<const Family> make_electra(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   const std::string root = root_of(weights, "electra.");
   const std::int64_t embedding_dim = config.integer("embedding_size", 1, kMaxWidth);
@@ -33,7 +21,10 @@ std::unique_ptr<const Family> make_electra(const ModelConfig& config, Weights& w
     made.projection =
         linear_weights(weights, root + "embeddings_project", info.model_dim, embedding_dim, true);
   if (weights.contains("generator_predictions.dense.weight"))
-    made.head = read_electra_head(config, weights, made.tokens, info.model_dim);
+    made.head = read_encoder_head(
+        config, weights, made.tokens,
+        {"generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"},
+        info.model_dim, epsilon_of(config, "layer_norm_eps"), Activation::gelu);
   leave_heads(weights, root,
               {"discriminator_predictions.dense", "discriminator_predictions.dense_prediction",
                "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});
@@ -45,12 +36,9 @@ std::unique_ptr<const Family> make_electra(const ModelConfig& config, Weights& w
 // The summary_ settings belong to heads for whole texts.
 const FamilyEntry kElectra = {
     .model_type = "electra",
-    .keys = {.read =
-                 R"({"vocab_size": 30522, "embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12,
-                 "num_attention_heads": 4, "intermediate_size": 1024, "max_position_embeddings": 512,
-                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-                 "tie_word_embeddings": true})",
-             .only = kBertOnly,
+    .keys = {.shared = &kBertKeys,
+             .read = R"({"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4,
+                 "intermediate_size": 1024})",
              .unused = "summary_type summary_use_proj summary_activation summary_last_dropout"},
     .make = make_electra};
 

@@ -102,6 +102,11 @@ class Family {
 using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, Weights& weights,
                                                      ModelInfo& info);
 
+template <class T>
+std::unique_ptr<const Family> make_family(const ModelConfig& config, Weights& weights, ModelInfo& info) {
+  return std::make_unique<T>(config, weights, info);
+}
+
 /// Each family's file ends with its entry.
 struct FamilyEntry {
   std::string_view model_type;

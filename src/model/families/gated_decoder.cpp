@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "model/layers/linear.hpp"
-#include "model/layers/mixture.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/norms.hpp"
 
@@ -266,6 +265,12 @@ class GatedDecoder final : public Family {
 };
 
 }  // namespace
+
+const SharedKeys kDecoderKeys = {
+    .read = R"({"num_key_value_heads": null, "head_dim": null, "hidden_act": "silu",
+                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null, "rope_scaling": null,
+                 "rope_theta": 10000.0, "original_max_position_embeddings": null})",
+    .only = R"({"partial_rotary_factor": 1})"};
 
 GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info, const char* activation,
                                      const char* epsilon) {

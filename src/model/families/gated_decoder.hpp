@@ -70,6 +70,8 @@ struct GatedDecoderRules {
   std::vector<bool> rotates;          ///< whether a layer has rotary positions; empty: all have
 };
 
+extern const SharedKeys kDecoderKeys;
+
 /// Reads num_hidden_layers, num_attention_heads, … into `info`, and the rules that all families name as Llama
 /// does: intermediate_size, the epsilon, rope, scale 1 / sqrt(head_dim), no windows. `activation` and
 /// `epsilon` are keys.

@@ -87,13 +87,12 @@ std::unique_ptr<const Family> make_gemma3(const ModelConfig& config, Weights& we
 
 const FamilyEntry kGemma = {
     .model_type = "gemma",
-    .keys = {.read = R"({"vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576,
                  "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
                  "head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 8192,
-                 "rms_norm_eps": 1e-6, "attention_bias": false, "tie_word_embeddings": true,
-                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1, "use_bidirectional_attention": false})",
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "tie_word_embeddings": true})",
+             .only = R"({"use_bidirectional_attention": false})",
              .unused = "hidden_activation"},
     .make = make_gemma};
 

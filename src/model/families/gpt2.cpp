@@ -162,10 +162,6 @@ class Gpt2 final : public Family {
   LinearWeights unembedding_;
 };
 
-std::unique_ptr<const Family> make_gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  return std::make_unique<Gpt2>(config, weights, info);
-}
-
 }  // namespace
 
 // In f32 reorder_and_upcast_attn does not change the numbers. Old files have n_ctx beside n_positions.
@@ -174,6 +170,6 @@ const FamilyEntry kGpt2 = {.model_type = "gpt2",
                                     .only = kGpt2OnlyKeys,
                                     .unused = "reorder_and_upcast_attn n_ctx",
                                     .renamed = kGpt2Renamed},
-                           .make = make_gpt2};
+                           .make = make_family<Gpt2>};
 
 }  // namespace heed::detail

@@ -5,7 +5,6 @@
 //   x = x + attention(norm_1(x)) W_O + mlp(norm_2(x))                              parallel residual
 //   y = x + attention(norm_1(x)) W_O,   x = y + mlp(norm_2(y))                     otherwise
 //   logits = norm(x) W_U^T
-#include <cmath>
 #include <utility>
 
 #include "model/families/family.hpp"
@@ -147,10 +146,6 @@ class GptNeox final : public Family {
   LinearWeights unembedding_;
 };
 
-std::unique_ptr<const Family> make_gpt_neox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  return std::make_unique<GptNeox>(config, weights, info);
-}
-
 }  // namespace
 
 // rope_parameters renames rotary_emb_base to rope_theta, and rotary_pct to partial_rotary_factor.
@@ -163,6 +158,6 @@ const FamilyEntry kGptNeox = {
                  "rope_parameters": null, "rope_scaling": null, "rotary_emb_base": 10000.0, "rotary_pct": 0.25,
                  "original_max_position_embeddings": null, "rope_theta": null,
                  "partial_rotary_factor": null, "head_dim": null})"},
-    .make = make_gpt_neox};
+    .make = make_family<GptNeox>};
 
 }  // namespace heed::detail

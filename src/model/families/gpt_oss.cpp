@@ -5,13 +5,13 @@
 //   expert(x) = W_2 ((clamp(u, -l, l) + 1) g sigmoid(alpha g)) + b_2,   g = min(gate, l),   (gate, u) = W_1 x
 //   + b_1
 //
-// families/gated_decoder.hpp has the block, layers/mixture.hpp the mixture. Experts are stored in bf16, [E,
+// families/gated_decoder.hpp has the block, layers/mlp.hpp the mixture. Experts are stored in bf16, [E,
 // K, N], or in MXFP4, [E, N, K / 32, 16] and a scale of each 32 numbers; the rows N of W_1 are gates and ups
 // in turns.
 #include <memory>
 
 #include "model/families/gated_decoder.hpp"
-#include "model/files/block_formats.hpp"
+#include "model/files/weight_format.hpp"
 
 namespace heed::detail {
 namespace {
@@ -126,15 +126,13 @@ std::unique_ptr<const Family> make_gpt_oss(const ModelConfig& config, Weights& w
 
 const FamilyEntry kGptOss = {
     .model_type = "gpt_oss",
-    .keys = {.read = R"({"vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
                  "num_hidden_layers": 36, "num_attention_heads": 64, "num_key_value_heads": 8,
-                 "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 131072,
-                 "rms_norm_eps": 1e-5, "sliding_window": 128, "layer_types": null, "attention_bias": true,
+                 "head_dim": 64, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                 "sliding_window": 128, "layer_types": null, "attention_bias": true,
                  "num_local_experts": 128, "num_experts_per_tok": 4, "swiglu_alpha": 1.702,
-                 "swiglu_limit": 7.0, "tie_word_embeddings": false, "is_causal": true,
-                 "quantization_config": null, "rope_scaling": null, "rope_theta": 150000.0,
-                 "original_max_position_embeddings": null, "rope_parameters": null})",
-             .only = R"({"partial_rotary_factor": 1})",
+                 "swiglu_limit": 7.0, "quantization_config": null, "rope_theta": 150000.0})",
              .unused = "output_router_logits router_aux_loss_coef initial_context_length experts_per_token",
              .renamed = R"({"num_experts": "num_local_experts"})"},
     .quantised = true,

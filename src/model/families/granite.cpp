@@ -28,15 +28,12 @@ std::unique_ptr<const Family> make_granite(const ModelConfig& config, Weights& w
 
 const FamilyEntry kGranite = {
     .model_type = "granite",
-    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
-                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 2048,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048,
                  "rms_norm_eps": 1e-6, "attention_bias": false, "mlp_bias": false,
                  "embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0,
-                 "attention_multiplier": 1.0, "tie_word_embeddings": false, "is_causal": true,
-                 "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})"},
+                 "attention_multiplier": 1.0})"},
     .make = make_granite};
 
 }  // namespace heed::detail

@@ -31,25 +31,19 @@ std::unique_ptr<const Family> make_mistral(const ModelConfig& config, Weights& w
 // pretraining_tp split the products into parts; the sum is the same.
 const FamilyEntry kLlama = {
     .model_type = "llama",
-    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
-                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 2048,
-                 "rms_norm_eps": 1e-6, "attention_bias": false, "mlp_bias": false,
-                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
-                 "rope_scaling": null, "rope_theta": 10000.0, "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})",
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048,
+                 "rms_norm_eps": 1e-6, "attention_bias": false, "mlp_bias": false})",
              .unused = "pretraining_tp is_llama_config rope_interleaved"},
     .make = make_llama};
 
 const FamilyEntry kMistral = {
     .model_type = "mistral",
-    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 131072,
-                 "rms_norm_eps": 1e-6, "sliding_window": 4096, "tie_word_embeddings": false,
-                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})"},
+                 "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "sliding_window": 4096})"},
     .make = make_mistral};
 
 }  // namespace heed::detail

@@ -1,6 +1,6 @@
 // Mixtral (Jiang et al. 2024): Mistral's blocks, whose MLPs are mixtures of experts.
 //
-// families/gated_decoder.hpp has the block, layers/mixture.hpp the mixture.
+// families/gated_decoder.hpp has the block, layers/mlp.hpp the mixture.
 #include "model/families/gated_decoder.hpp"
 
 namespace heed::detail {
@@ -24,14 +24,11 @@ std::unique_ptr<const Family> make_mixtral(const ModelConfig& config, Weights& w
 
 const FamilyEntry kMixtral = {
     .model_type = "mixtral",
-    .keys = {.read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 131072,
-                 "rms_norm_eps": 1e-5, "sliding_window": null, "num_local_experts": 8,
-                 "num_experts_per_tok": 2, "tie_word_embeddings": false, "is_causal": true,
-                 "rope_parameters": null, "rope_scaling": null, "rope_theta": 1000000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})",
+                 "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "sliding_window": null,
+                 "num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1000000.0})",
              .unused = "output_router_logits router_aux_loss_coef router_jitter_noise",
              .renamed = R"({"num_experts": "num_local_experts"})"},
     .make = make_mixtral};

@@ -5,8 +5,6 @@
 //   x = x + attention(rope(q), rope(k), v) W_O,   q, k, v = W_QKV norm(x), where layer 0 has no norm
 //   x = x + W_2 (act(a) * b),   a, b = W_1 norm(x)
 //   logits = norm(act(norm(x) W_T)) W_U^T + b
-#include <cmath>
-#include <utility>
 
 #include "model/families/family.hpp"
 #include "model/families/gated_decoder.hpp"
@@ -182,10 +180,6 @@ class ModernBert final : public Family {
   Activation transform_activation_ = Activation::gelu;
 };
 
-std::unique_ptr<const Family> make_modernbert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  return std::make_unique<ModernBert>(config, weights, info);
-}
-
 }  // namespace
 
 const FamilyEntry kModernBert = {
@@ -203,6 +197,6 @@ const FamilyEntry kModernBert = {
              "rope_theta layer_norm_eps position_embedding_type initializer_cutoff_factor embedding_dropout "
              "mlp_dropout classifier_pooling deterministic_flash_attn sparse_prediction "
              "sparse_pred_ignore_index cls_token_id reference_compile repad_logits_with_grad"},
-    .make = make_modernbert};
+    .make = make_family<ModernBert>};
 
 }  // namespace heed::detail

@@ -6,9 +6,6 @@
 // Buckets are those of T5 (Raffel et al. 2020): 8 exact distances on each side, then 8 that grow by a
 // constant factor up to 128. Positions count from the padding token, whose id is 1, as in RoBERTa.
 // families/encoder.hpp has the rest.
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <utility>
 
 #include "model/families/bert_weights.hpp"
@@ -18,20 +15,9 @@ namespace {
 
 constexpr std::int64_t kPadding = 1;
 
-EncoderBlock read_mpnet_block(Weights& weights, const std::string& at, std::int64_t dim, std::int64_t inner,
-                              double epsilon, Activation activation) {
-  EncoderBlock block;
-  block.query = linear_weights(weights, at + "attention.attn.q", dim, dim, true);
-  block.key = linear_weights(weights, at + "attention.attn.k", dim, dim, true);
-  block.value = linear_weights(weights, at + "attention.attn.v", dim, dim, true);
-  block.output = linear_weights(weights, at + "attention.attn.o", dim, dim, true);
-  block.attention_norm = layer_norm_weights(weights, at + "attention.LayerNorm", dim, epsilon);
-  block.feed_forward.up = linear_weights(weights, at + "intermediate.dense", inner, dim, true);
-  block.feed_forward.down = linear_weights(weights, at + "output.dense", dim, inner, true);
-  block.feed_forward.activation = activation;
-  block.mlp_norm = layer_norm_weights(weights, at + "output.LayerNorm", dim, epsilon);
-  return block;
-}
+constexpr EncoderBlockNames kMpnetBlock = {"attention.attn.q", "attention.attn.k",    "attention.attn.v",
+                                           "attention.attn.o", "attention.LayerNorm", "intermediate.dense",
+                                           "output.dense",     "output.LayerNorm"};
 
 std::unique_ptr<const Family> make_mpnet(const ModelConfig& config, Weights& weights, ModelInfo& info) {
   const std::int64_t inner = read_encoder_sizes(config, info), dim = info.model_dim;
@@ -46,10 +32,9 @@ std::unique_ptr<const Family> make_mpnet(const ModelConfig& config, Weights& wei
   made.norm = layer_norm_weights(weights, at + "LayerNorm", dim, epsilon);
   made.distance_bias =
       weights.matrix(root + "encoder.relative_attention_bias.weight", kDistanceBuckets, info.heads);
-  for (std::int64_t n = 0; n < info.layers; ++n)
-    made.blocks.push_back(read_mpnet_block(weights, root + "encoder.layer." + std::to_string(n) + ".", dim,
-                                           inner, epsilon, activation_of(config, "hidden_act")));
-  if (weights.contains("lm_head.dense.weight")) made.head = read_lm_head(config, weights, made.tokens);
+  made.blocks = read_encoder_blocks(weights, root + "encoder.layer.", kMpnetBlock, info, inner, epsilon,
+                                    activation_of(config, "hidden_act"));
+  made.head = read_lm_head(config, weights, made.tokens);
   weights.leave(at + "position_ids");
   leave_heads(weights, root,
               {"pooler.dense", "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});

@@ -44,8 +44,7 @@ std::unique_ptr<const Family> make_nomic_bert(const ModelConfig& config, Weights
   for (std::int64_t n = 0; n < info.layers; ++n)
     made.blocks.push_back(read_nomic_block(weights, root + "encoder.layers." + std::to_string(n) + ".", dim,
                                            inner, epsilon, activation_of(config, "hidden_act")));
-  if (weights.contains("cls.predictions.transform.dense.weight"))
-    made.head = read_prediction_head(config, weights, made.tokens, "layer_norm");
+  made.head = read_prediction_head(config, weights, made.tokens, "layer_norm");
   leave_heads(weights, root, {"pooler.dense", "classifier"});
   auto family = make_encoder(std::move(made), info);
   info.fixed_context = false;

@@ -22,13 +22,10 @@ std::unique_ptr<const Family> make_olmo2(const ModelConfig& config, Weights& wei
 
 const FamilyEntry kOlmo2 = {
     .model_type = "olmo2",
-    .keys = {.read = R"({"vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008,
-                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 2048,
-                 "rms_norm_eps": 1e-5, "attention_bias": false, "tie_word_embeddings": false,
-                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})"},
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048,
+                 "rms_norm_eps": 1e-5, "attention_bias": false})"},
     .make = make_olmo2};
 
 }  // namespace heed::detail

@@ -23,12 +23,11 @@ std::unique_ptr<const Family> make_phi3(const ModelConfig& config, Weights& weig
 
 const FamilyEntry kPhi3 = {
     .model_type = "phi3",
-    .keys = {.read = R"({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192,
-                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": null,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 4096,
-                 "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "sliding_window": null,
-                 "tie_word_embeddings": false, "is_causal": true, "rope_parameters": null,
-                 "rope_scaling": null, "rope_theta": 10000.0, "partial_rotary_factor": 1.0})"},
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 4096,
+                 "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+                 "sliding_window": null, "partial_rotary_factor": 1.0})"},
     .make = make_phi3};
 
 }  // namespace heed::detail

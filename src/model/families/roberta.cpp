@@ -20,7 +20,7 @@ std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& w
     config.fail("has max_position_embeddings " + std::to_string(info.context) +
                 "; more than pad_token_id + 1, " + std::to_string(*made.padding + 1) + ", is expected");
   info.context -= *made.padding + 1;
-  if (weights.contains("lm_head.dense.weight")) made.head = read_lm_head(config, weights, made.tokens);
+  made.head = read_lm_head(config, weights, made.tokens);
   leave_heads(weights, root,
               {"pooler.dense", "classifier.dense", "classifier.out_proj", "classifier", "qa_outputs"});
   return make_encoder(std::move(made), info);
@@ -30,29 +30,15 @@ std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& w
 
 const FamilyEntry kRoberta = {
     .model_type = "roberta",
-    .keys = {.read = R"({"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12,
-                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
-                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
-                 "tie_word_embeddings": true})",
-             .only = kBertOnly},
+    .keys = {.shared = &kBertKeys, .read = R"({"vocab_size": 50265, "pad_token_id": 1})"},
     .make = make_roberta};
 
-const FamilyEntry kXlmRoberta = {
-    .model_type = "xlm-roberta",
-    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
-                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
-                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
-                 "tie_word_embeddings": true})",
-             .only = kBertOnly},
-    .make = make_roberta};
+const FamilyEntry kXlmRoberta = {.model_type = "xlm-roberta",
+                                 .keys = {.shared = &kBertKeys, .read = R"({"pad_token_id": 1})"},
+                                 .make = make_roberta};
 
-const FamilyEntry kCamembert = {
-    .model_type = "camembert",
-    .keys = {.read = R"({"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
-                 "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
-                 "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "pad_token_id": 1,
-                 "tie_word_embeddings": true})",
-             .only = kBertOnly},
-    .make = make_roberta};
+const FamilyEntry kCamembert = {.model_type = "camembert",
+                                .keys = {.shared = &kBertKeys, .read = R"({"pad_token_id": 1})"},
+                                .make = make_roberta};
 
 }  // namespace heed::detail

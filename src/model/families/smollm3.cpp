@@ -41,15 +41,13 @@ std::unique_ptr<const Family> make_smollm3(const ModelConfig& config, Weights& w
 
 const FamilyEntry kSmolLm3 = {
     .model_type = "smollm3",
-    .keys = {.read = R"({"vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
                  "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
-                 "head_dim": null, "hidden_act": "silu", "max_position_embeddings": 32768,
-                 "rms_norm_eps": 1e-6, "attention_bias": false, "mlp_bias": false,
-                 "no_rope_layers": null, "no_rope_layer_interval": 4, "use_sliding_window": false,
-                 "sliding_window": null, "layer_types": null, "tie_word_embeddings": true,
-                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 2000000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})"},
+                 "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "attention_bias": false,
+                 "mlp_bias": false, "no_rope_layers": null, "no_rope_layer_interval": 4,
+                 "use_sliding_window": false, "sliding_window": null, "layer_types": null,
+                 "tie_word_embeddings": true, "rope_theta": 2000000.0})"},
     .make = make_smollm3};
 
 }  // namespace heed::detail

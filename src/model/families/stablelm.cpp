@@ -25,12 +25,11 @@ std::unique_ptr<const Family> make_stablelm(const ModelConfig& config, Weights& 
 
 const FamilyEntry kStableLm = {
     .model_type = "stablelm",
-    .keys = {.read = R"({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
-                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": null,
-                 "hidden_act": "silu", "max_position_embeddings": 4096, "layer_norm_eps": 1e-5,
-                 "use_qkv_bias": false, "use_parallel_residual": false, "tie_word_embeddings": false,
-                 "is_causal": true, "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "partial_rotary_factor": 0.25, "original_max_position_embeddings": null})",
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 50304, "hidden_size": 2560, "intermediate_size": 6912,
+                 "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+                 "max_position_embeddings": 4096, "layer_norm_eps": 1e-5, "use_qkv_bias": false,
+                 "use_parallel_residual": false, "partial_rotary_factor": 0.25})",
              .only = R"({"qk_layernorm": false})"},
     .make = make_stablelm};
 

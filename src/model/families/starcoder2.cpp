@@ -25,13 +25,12 @@ std::unique_ptr<const Family> make_starcoder2(const ModelConfig& config, Weights
 
 const FamilyEntry kStarcoder2 = {
     .model_type = "starcoder2",
-    .keys = {.read = R"({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
-                 "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": null,
-                 "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 4096, "norm_epsilon": 1e-5,
-                 "sliding_window": null, "use_bias": true, "tie_word_embeddings": true, "is_causal": true,
-                 "rope_parameters": null, "rope_scaling": null, "rope_theta": 10000.0,
-                 "original_max_position_embeddings": null})",
-             .only = R"({"partial_rotary_factor": 1})",
+    .keys = {.shared = &kDecoderKeys,
+             .read = R"({"vocab_size": 49152, "hidden_size": 3072, "intermediate_size": 12288,
+                 "num_hidden_layers": 30, "num_attention_heads": 24, "num_key_value_heads": 2,
+                 "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 4096,
+                 "norm_epsilon": 1e-5, "sliding_window": null, "use_bias": true,
+                 "tie_word_embeddings": true})",
              .unused = "embedding_dropout residual_dropout"},
     .make = make_starcoder2};
 

@@ -87,10 +87,12 @@ void add_unknown_of_rope(const std::string& at, const Json& rope, std::vector<st
 
 ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
                           std::vector<std::string>& unknown) {
-  Json made = Json::parse(keys.read), only = Json::parse(kOnly);
+  const SharedKeys shared = keys.shared == nullptr ? SharedKeys() : *keys.shared;
+  Json made = Json::parse(shared.read), only = Json::parse(kOnly);
+  made.update(Json::parse(keys.read));
   const Json renamed = Json::parse(keys.renamed);
   made["model_type"] = nullptr;
-  only.update(Json::parse(keys.only));
+  for (const char* values : {shared.only, keys.only}) only.update(Json::parse(values));
   for (const auto& [name, value] : config.json().items()) {
     if (made.contains(name))
       made[name] = value;

@@ -8,9 +8,15 @@
 
 namespace heed::detail {
 
+/// Keys that related families share, as in ConfigKeys. What a family says itself takes precedence.
+struct SharedKeys {
+  const char *read = "{}", *only = "{}";
+};
+
 /// The keys of one family. JSON is written as in config.json; lists of names are separated by spaces.
 struct ConfigKeys {
-  const char* read;            ///< JSON: keys that the family reads, each with its default value
+  const SharedKeys* shared = nullptr;
+  const char* read = "{}";     ///< JSON: keys that the family reads, each with its default value
   const char* only = "{}";     ///< JSON: keys with a single supported value; others except null are refused
   const char* unused = "";     ///< names of keys without effect on inference
   const char* renamed = "{}";  ///< JSON: other names of keys that are read

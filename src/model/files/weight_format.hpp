@@ -1,7 +1,6 @@
 // Storage formats of weights, and their conversion to f32.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -38,5 +37,14 @@ void read_numbers(const WeightFormat& format, const void* from, std::int64_t cou
 [[nodiscard]] inline std::int64_t bytes_of(const WeightFormat& format, std::int64_t count) {
   return count / format.values * format.bytes;
 }
+
+/// Blocks of 32 numbers: x = d q, or x = d q + m with a least value m (Q4_1, Q5_1). IQ4_NL and MXFP4 look
+/// 4-bit codes up in a table; MXFP4's scale is a power of two (Open Compute Project, Microscaling
+/// Formats 1.0, 2023).
+extern const WeightFormat kStoredQ4_0, kStoredQ4_1, kStoredQ5_0, kStoredQ5_1, kStoredQ8_0, kStoredIq4Nl,
+    kStoredMxfp4;
+/// Blocks of 256 numbers, in runs of 16 or 32 with small scales s of their own: x = d s q - m l with least
+/// values l (Q2_K, Q4_K, Q5_K), or x = d s q (Q3_K, Q6_K, IQ4_XS).
+extern const WeightFormat kStoredQ2K, kStoredQ3K, kStoredQ4K, kStoredQ5K, kStoredQ6K, kStoredIq4Xs;
 
 }  // namespace heed::detail

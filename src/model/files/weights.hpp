@@ -1,7 +1,6 @@
 // The weights of a model's folder, read in place from their files.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>

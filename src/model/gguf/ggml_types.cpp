@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "model/files/block_formats.hpp"
+#include "model/files/weight_format.hpp"
 
 namespace heed::detail {
 namespace {

@@ -2,9 +2,7 @@
 #include <iterator>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "io/fault.hpp"
 #include "model/files/config.hpp"
