@@ -49,11 +49,6 @@ constexpr const heed_tensor* heed_attention_outputs::*kOutputs[] = {
     &heed_attention_outputs::map};
 static_assert(std::size(kOutputs) == kResultCount, "a result has no member in heed_attention_outputs");
 
-AttentionOptions options_or_defaults(const heed_attention_options* options) {
-  const heed_attention_options defaults = default_attention_options();
-  return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
-}
-
 AttentionOutputs outputs_of(const heed_attention_outputs& from) {
   AttentionOutputs outputs;
   for (std::size_t i = 0; i < std::size(kOutputs); ++i)
@@ -112,6 +107,11 @@ heed_attention_options default_attention_options() {
   options.window_right = -1;
   options.scores_stage = HEED_SCORES_BIAS;
   return options;
+}
+
+AttentionOptions options_or_defaults(const heed_attention_options* options) {
+  const heed_attention_options defaults = default_attention_options();
+  return options_of(options == nullptr ? defaults : as_known("options", options, defaults));
 }
 
 void Report::tell(const AttentionRun& took) const {

@@ -29,6 +29,7 @@ Enum choice(std::string_view name, std::int32_t value, Enum last) {
 }
 
 [[nodiscard]] heed_attention_options default_attention_options();
+[[nodiscard]] AttentionOptions options_or_defaults(const heed_attention_options* options);
 
 /// Copies as much of the text as fits, and fills the rest with zeros.
 template <std::size_t kSize>

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/api/c_attention.hpp"
+#include "attention/api/c_differential.hpp"
 #include "attention/problem/operands.hpp"
 #include "heed/attention/kv_cache.hpp"
 
@@ -61,6 +61,19 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   options.group = from.group;
   options.values_in_keys = flag("options.values_in_keys", from.values_in_keys);
   return options;
+}
+
+heed::CacheQuery cache_query(const heed_cache_query* which) {
+  const auto nothing = nothing_given<heed_cache_query>();
+  const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
+  if (known.sequence_count < 0)
+    refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
+  heed::CacheQuery from;
+  from.sequences =
+      numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
+  from.tree_parents = optional_view("tree_parents", known.tree_parents);
+  from.tree_mask = optional_view("tree_mask", known.tree_mask);
+  return from;
 }
 
 // Sets *to to the result of make(), or to NULL if it fails.
@@ -275,16 +288,21 @@ heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cach
                                     const heed_attention_outputs* outputs) {
   return with_cache(cache, [&](const KvCache& c) {
     const TensorView q = view_of("query", query);
-    const auto nothing = nothing_given<heed_cache_query>();
-    const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
-    if (known.sequence_count < 0)
-      refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
-    heed::CacheQuery from;
-    from.sequences =
-        numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
-    from.tree_parents = optional_view("tree_parents", known.tree_parents);
-    from.tree_mask = optional_view("tree_mask", known.tree_mask);
+    const heed::CacheQuery from = cache_query(which);
     const auto call = heed::detail::c_api::forward_call(options, outputs);
     call.report.tell(heed::attention_into(q, c, call.options, call.outputs, from));
+  });
+}
+
+heed_status heed_kv_cache_differential_attention(const heed_tensor* query, const heed_kv_cache* cache,
+                                                 const heed_tensor* lambda,
+                                                 const heed_attention_options* options,
+                                                 const heed_cache_query* which,
+                                                 const heed_attention_outputs* outputs,
+                                                 const heed_attention_outputs* halves) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const auto call = heed::detail::c_api::differential_call(query, lambda, options, outputs, halves);
+    call.deliver(
+        heed::differential_attention(call.query, c, call.lambda, call.whole.options, cache_query(which)));
   });
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "attention/api/halves.hpp"
 #include "core/index.hpp"
 #include "core/memory_errors.hpp"
 #include "core/message.hpp"
@@ -14,17 +15,9 @@
 namespace heed {
 namespace {
 
+using detail::heads_of;
 using detail::index;
 using detail::refuse;
-
-// Heads `half`, half + 2, … of [B, 2 H, L, D].
-template <class View>
-View heads_of(const View& all, std::int64_t half) {
-  Dims shape = all.shape(), strides = all.strides();
-  shape[1] /= 2;
-  strides[1] *= 2;
-  return {all.narrow(1, half, 1).data(), all.dtype(), shape, strides};
-}
 
 void check_query(const TensorView& query) {
   if (query.rank() != 4 || query.size(1) < 2 || query.size(1) % 2 != 0)
