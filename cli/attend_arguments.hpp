@@ -5,9 +5,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/inspect/grid.hpp"
 #include "mask_arguments.hpp"
 #include "rank_options.hpp"
 
@@ -34,11 +36,22 @@ inline constexpr Along kAlongQueries{.sequence = Along::queries, .by_layout = tr
 inline constexpr Along kAlongKeys{.sequence = Along::keys, .by_layout = true};
 inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true};
 
+/// Forms of attention (attend_forms.hpp).
+struct FormArguments {
+  TokenGrid grid;  ///< no axes: no grid
+  std::vector<std::int64_t> cells;
+  std::string grad_lambda, grid_distance, grid_map;  ///< files to write; empty if not requested
+};
+
 struct AttendArguments {
   // Tensor arguments to read; empty if not given.
   std::string query, key, value;
   std::string mask, bias, alibi_slopes, decay, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
+  std::string lambda;                         ///< of differential attention, or the number `factor`
+  std::optional<double> factor;
+
+  FormArguments forms;
 
   MaskArguments masks;
   RankOptions over_ranks;
