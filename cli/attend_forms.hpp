@@ -17,7 +17,8 @@ void check_form_options(const CLI::App& app, const AttendArguments& arguments);
 /// Throws UsageError if a form is given, because heed does not compute them over ranks.
 void refuse_forms_over_ranks(const AttendArguments& arguments);
 
-/// The signed results [B, H, …], and those of both softmaxes [B, 2 H, …] in the order of the query's heads.
+/// The signed results [B, H, …], and the results of both softmaxes [B, 2 H, …] in the order of the query's
+/// heads.
 [[nodiscard]] AttentionResult joined_result(const DifferentialResult& result);
 
 /// Distances and maps on the grid, if asked for, and their files.

@@ -350,7 +350,7 @@ HEED_C_API heed_status heed_differential_attention(const heed_tensor* query, con
                                                    const heed_attention_outputs* halves);
 
 /// Its gradients. `inputs` has the output and lse of `halves`, and grad_output [B, H, Lq, Dv]. `gradients`
-/// may request those of query, key and value; grad_lambda, like lambda, may be NULL.
+/// may request query, key and value; grad_lambda has the shape of lambda and may be NULL.
 HEED_C_API heed_status heed_differential_attention_backward(const heed_attention_backward_inputs* inputs,
                                                             const heed_tensor* lambda,
                                                             const heed_attention_options* options,
