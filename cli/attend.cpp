@@ -14,11 +14,11 @@
 
 #include "attend_arguments.hpp"
 #include "attend_backend.hpp"
-#include "attend_forms.hpp"
 #include "attend_inputs.hpp"
 #include "attend_plan.hpp"
 #include "command.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/differential.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
 #include "machine.hpp"
@@ -155,7 +155,7 @@ Run run_differential(const AttendArguments& arguments, const AttendInputs& input
     result = differential_attention(inputs.query, inputs.key, inputs.value, *inputs.lambda, inputs.options);
   };
   run.seconds = median_seconds(arguments.repeat, attend, attend);
-  run.result = joined_result(result);
+  run.result = joined(result);
   if (!inputs.by_output) return run;
   DifferentialGradients by;
   const auto differentiate = [&] {

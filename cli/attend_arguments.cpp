@@ -4,7 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "attend_forms.hpp"
 #include "command.hpp"
 #include "options.hpp"
 #include "rank_options.hpp"

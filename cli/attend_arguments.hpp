@@ -11,6 +11,7 @@
 #include "heed/attention/backward.hpp"
 #include "heed/inspect/grid.hpp"
 #include "mask_arguments.hpp"
+#include "output_files.hpp"
 #include "rank_options.hpp"
 
 namespace CLI {
@@ -95,6 +96,12 @@ void add_call_options(CLI::App& app, AttendArguments& arguments);
 void add_kernel_options(CLI::App& app, AttendArguments& arguments);
 /// Throws UsageError if query, key or value is missing, or if segments are given for one side only.
 void require_call_options(const CLI::App& app);
+
+/// Options of differential attention and of tokens on a grid, and checks of those that do not go together.
+void add_form_options(CLI::App& app, AttendArguments& arguments);
+void check_form_options(const CLI::App& app, const AttendArguments& arguments);
+/// The files of forms to write.
+[[nodiscard]] std::vector<NamedFile> form_files(const AttendArguments& arguments);
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments);
 

@@ -1,8 +1,9 @@
-#include "attend_forms.hpp"
-
+// Forms of attention in `heed attend`: the difference of two softmaxes, and tokens on a grid.
 #include <utility>
 
-#include "attention/api/halves.hpp"
+#include "attend_inputs.hpp"
+#include "command.hpp"
+#include "heed/inspect/grid.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -67,37 +68,6 @@ void check_form_options(const CLI::App& app, const AttendArguments& arguments) {
        {"--grid", "--plan", "--grad-lse", "--grad-weights", "--grad-bias", "--grad-sinks", "--grad-decay"})
     if (given(app, option))
       throw UsageError(std::string(option) + " is given with --differential; one of them is expected");
-}
-
-void refuse_forms_over_ranks(const AttendArguments& arguments) {
-  const bool differential = arguments.factor || !arguments.lambda.empty();
-  if (differential || !arguments.forms.grid.sizes.empty())
-    throw UsageError(std::string(differential ? "--differential" : "--grid") +
-                     " is given over ranks; a single process is expected");
-}
-
-AttentionResult joined_result(const DifferentialResult& from) {
-  AttentionResult all;
-  all.output = from.output;
-  all.weights = from.weights;
-  all.received = from.received;
-  all.received_last = from.received_last;
-  all.map = from.map;
-  for (std::size_t i = 0; i < kResultCount; ++i) {
-    Tensor& both = result<Tensor>(all, i);
-    const Tensor& first = result<Tensor>(from.first, i);
-    if (both.rank() > 1 || first.rank() == 1) continue;  // signed, or not requested
-    Dims shape = first.shape();
-    shape[1] *= 2;
-    both = Tensor::uninitialized(shape, first.dtype());
-    copy(first, detail::heads_of(both.mutable_view(), 0));
-    copy(result<Tensor>(from.second, i), detail::heads_of(both.mutable_view(), 1));
-  }
-  all.kernel = from.first.kernel;
-  all.isa = from.first.isa;
-  all.threads = from.first.threads;
-  all.recomputed_rows = from.first.recomputed_rows + from.second.recomputed_rows;
-  return all;
 }
 
 std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& arguments,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attend_arguments.hpp"
@@ -41,6 +42,10 @@ struct AttendInputs {
 /// for an unreadable file, UsageError for a dtype that does not fit.
 [[nodiscard]] AttendInputs read_attend_inputs(const AttendArguments& arguments,
                                               const TensorReading& read = {});
+
+/// Distances and maps on the grid, if requested, and their files.
+[[nodiscard]] std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& arguments,
+                                                                       const AttendInputs& inputs);
 
 /// Swaps the head and length axes: [B, H, L, D] to [B, L, H, D] or back. Views of rank below 3 stay as they
 /// are.

@@ -647,7 +647,7 @@ typedef struct differential {
   double lambda_data[1], output_data[kQueries * kDim], halves_data[2 * kQueries * kDim];
   double weights_data[kQueries * kKeys], lse_data[2 * kQueries];
   heed_tensor query, key, value, lambda, output, weights, halves_output, lse;
-  heed_attention_outputs outputs, halves;
+  heed_attention_outputs outputs;
 } differential;
 
 static void make_differential(differential* c) {
@@ -668,16 +668,14 @@ static void make_differential(differential* c) {
   EXPECT(heed_tensor_init(&c->halves_output, c->halves_data, HEED_F64, 4, query_shape) == HEED_OK);
   EXPECT(heed_tensor_init(&c->lse, c->lse_data, HEED_F64, 3, lse_shape) == HEED_OK);
   EXPECT(heed_attention_outputs_init(&c->outputs) == HEED_OK);
-  EXPECT(heed_attention_outputs_init(&c->halves) == HEED_OK);
   c->outputs.output = &c->output;
   c->outputs.weights = &c->weights;
-  c->halves.output = &c->halves_output;
-  c->halves.lse = &c->lse;
+  c->outputs.lse = &c->lse;
 }
 
 static heed_status subtract_halves(differential* c) {
   return heed_differential_attention(&c->query, &c->key, &c->value, &c->lambda, NULL, &c->outputs,
-                                     &c->halves);
+                                     &c->halves_output);
 }
 
 /* The weight of key j in row i of a half, and the row's lse, from the formula. */
@@ -795,16 +793,16 @@ static void differential_gradients_are_slopes(void) {
 static void what_is_wrong_with_a_differential_call_is_said(void) {
   differential c;
   make_differential(&c);
-  c.outputs.lse = &c.lse;
-  EXPECT_FAILURE(subtract_halves(&c), "outputs.lse is given; a result of a softmax is expected in halves");
-  c.outputs.lse = NULL;
-  c.halves.received_last = &c.lse;
+  c.outputs.received_last = &c.lse;
   EXPECT_FAILURE(subtract_halves(&c),
                  "received_last is 0 while outputs.received_last is given; 1 or more is expected");
-  c.halves.received_last = NULL;
-  c.halves.entropy = &c.output;
+  c.outputs.received_last = NULL;
+  c.outputs.entropy = &c.output;
   c.output_data[0] = -7;
-  EXPECT_FAILURE(subtract_halves(&c), "halves.entropy has shape [1, 1, 3, 2]; [1, 2, 3] is expected");
+  EXPECT_FAILURE(subtract_halves(&c), "outputs.entropy has shape [1, 1, 3, 2]; [1, 2, 3] is expected");
+  c.outputs.entropy = NULL;
+  EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, &c.lse),
+                 "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
   EXPECT(c.output_data[0] == -7);
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, NULL, NULL, &c.outputs, NULL),
                  "lambda is NULL");

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "attend_backend.hpp"
-#include "attend_forms.hpp"
 #include "heed/io/shards.hpp"
 #include "json.hpp"
 #include "machine.hpp"
@@ -25,7 +24,8 @@ class OverRanks : public AttendBackend {
   void check(const CLI::App& /*app*/, const AttendArguments& arguments) override {
     if (arguments.plan)
       throw UsageError("--plan is given over ranks; heed plan tells what each scheme would do there");
-    refuse_forms_over_ranks(arguments);
+    if (arguments.factor || !arguments.lambda.empty() || !arguments.forms.grid.sizes.empty())
+      throw UsageError("--differential or --grid is given over ranks; a single process is expected");
     require_files(arguments);
     machines_ = distributed::assumed_machines(session_.ranks_on_machine());
     choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};

@@ -338,19 +338,19 @@ HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inp
 
 /// Differential attention, out_i = sum_j (p_ij - lambda p'_ij) v_j (heed/attention/differential.hpp). query
 /// [B, 2 H, Lq, D], whose heads 2h and 2h + 1 are the halves of head h; key [B, 2 Hkv, Lk, D] likewise, or
-/// [B, Hkv, Lk, D] for both; value [B, Hkv, Lk, Dv]; lambda [H] or [B, H, Lq]. `outputs` takes the signed
-/// results: output, weights, received, received_last and map, [B, H, …]. `halves` takes any results of both
-/// softmaxes, [B, 2 H, …] in the order of the query's heads, and may be NULL; its output is HEED_F32 for
-/// 16-bit inputs. The results are computed in memory of their own and then copied, so they must not overlap
-/// each other.
+/// [B, Hkv, Lk, D] for both; value [B, Hkv, Lk, Dv]; lambda [H] or [B, H, Lq]. Output, weights, received,
+/// received_last and map are signed and have H heads. The other results belong to a softmax and have the 2 H
+/// heads of the query. `halves` takes the outputs of both softmaxes [B, 2 H, Lq, Dv], HEED_F32 for 16-bit
+/// inputs, and may be NULL. Results are computed in memory of their own and then copied, so they must not
+/// overlap each other.
 HEED_C_API heed_status heed_differential_attention(const heed_tensor* query, const heed_tensor* key,
                                                    const heed_tensor* value, const heed_tensor* lambda,
                                                    const heed_attention_options* options,
                                                    const heed_attention_outputs* outputs,
-                                                   const heed_attention_outputs* halves);
+                                                   const heed_tensor* halves);
 
-/// Its gradients. `inputs` has the output and lse of `halves`, and grad_output [B, H, Lq, Dv]. `gradients`
-/// may request query, key and value; grad_lambda has the shape of lambda and may be NULL.
+/// Its gradients. `inputs` has `halves` as output, the lse [B, 2 H, Lq], and grad_output [B, H, Lq, Dv].
+/// `gradients` may request query, key and value; grad_lambda has the shape of lambda and may be NULL.
 HEED_C_API heed_status heed_differential_attention_backward(const heed_attention_backward_inputs* inputs,
                                                             const heed_tensor* lambda,
                                                             const heed_attention_options* options,
@@ -529,7 +529,7 @@ HEED_C_API heed_status heed_kv_cache_attention(const heed_tensor* query, const h
 HEED_C_API heed_status heed_kv_cache_differential_attention(
     const heed_tensor* query, const heed_kv_cache* cache, const heed_tensor* lambda,
     const heed_attention_options* options, const heed_cache_query* which,
-    const heed_attention_outputs* outputs, const heed_attention_outputs* halves);
+    const heed_attention_outputs* outputs, const heed_tensor* halves);
 
 /// *count receives the number of targets of this build.
 HEED_C_API heed_status heed_target_count(size_t* count);

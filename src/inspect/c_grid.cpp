@@ -1,17 +1,9 @@
 // The C functions of tokens on a grid.
 #include "attention/api/c_attention.hpp"
-#include "attention/problem/operands.hpp"
 #include "heed/inspect/grid.hpp"
 
+namespace heed::detail::c_api {
 namespace {
-
-using heed::Tensor;
-using heed::TensorView;
-using heed::TokenGrid;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::numbers_of;
-using heed::detail::c_api::options_or_defaults;
-using heed::detail::c_api::view_of;
 
 // Copies the tensor that `compute` returns to the caller's memory.
 template <class Compute>
@@ -21,21 +13,25 @@ heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const std:
   return guarded([&] {
     const TensorView q = view_of("query", query), k = view_of("key", key);
     const auto axes = numbers_of("sizes", sizes, count);
-    const heed::MutableTensorView view = view_of(name, to);
+    const MutableTensorView view = view_of(name, to);
     const Tensor result = compute(q, k, TokenGrid{{axes.begin(), axes.end()}, first});
-    (void)heed::detail::target_of(name, view, result.shape(), result.dtype(), 0);
-    heed::copy(result, view);
+    deliver({{name, result, view}});
   });
 }
 
 }  // namespace
+}  // namespace heed::detail::c_api
+
+using heed::TensorView;
+using heed::TokenGrid;
+using heed::detail::c_api::on_grid;
 
 heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                                std::size_t count, std::int64_t first, const heed_attention_options* options,
                                const heed_tensor* distance) {
   return on_grid(query, key, sizes, count, first, "distance", distance,
                  [&](const TensorView& q, const TensorView& k, const TokenGrid& grid) {
-                   return heed::grid_distance(q, k, grid, options_or_defaults(options));
+                   return heed::grid_distance(q, k, grid, heed::detail::c_api::options_or_defaults(options));
                  });
 }
 
@@ -44,7 +40,7 @@ heed_status heed_grid_map(const heed_tensor* query, const heed_tensor* key, cons
                           const heed_attention_options* options, const heed_tensor* map) {
   return on_grid(query, key, sizes, count, first, "map", map,
                  [&](const TensorView& q, const TensorView& k, const TokenGrid& grid) {
-                   return heed::grid_map(q, k, grid, numbers_of("cells", cells, count),
-                                         options_or_defaults(options));
+                   return heed::grid_map(q, k, grid, heed::detail::c_api::numbers_of("cells", cells, count),
+                                         heed::detail::c_api::options_or_defaults(options));
                  });
 }

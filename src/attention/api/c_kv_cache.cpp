@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/api/c_differential.hpp"
+#include "attention/api/c_attention.hpp"
 #include "attention/problem/operands.hpp"
 #include "heed/attention/kv_cache.hpp"
 
@@ -299,10 +299,13 @@ heed_status heed_kv_cache_differential_attention(const heed_tensor* query, const
                                                  const heed_attention_options* options,
                                                  const heed_cache_query* which,
                                                  const heed_attention_outputs* outputs,
-                                                 const heed_attention_outputs* halves) {
+                                                 const heed_tensor* halves) {
   return with_cache(cache, [&](const KvCache& c) {
-    const auto call = heed::detail::c_api::differential_call(query, lambda, options, outputs, halves);
-    call.deliver(
-        heed::differential_attention(call.query, c, call.lambda, call.whole.options, cache_query(which)));
+    const TensorView q = view_of("query", query), factors = view_of("lambda", lambda);
+    const auto call = heed::detail::c_api::forward_call(options, outputs);
+    heed::detail::c_api::deliver(
+        heed::differential_attention(q, c, factors, heed::detail::c_api::requests_of(call),
+                                     cache_query(which)),
+        call, halves);
   });
 }

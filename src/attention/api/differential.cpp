@@ -154,6 +154,26 @@ DifferentialResult differential_attention(const TensorView& query, const KvCache
   });
 }
 
+AttentionResult joined(const DifferentialResult& from) {
+  AttentionResult all;
+  all.output = from.output;
+  all.weights = from.weights;
+  all.received = from.received;
+  all.received_last = from.received_last;
+  all.map = from.map;
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const Tensor& first = result<Tensor>(from.first, i);
+    Tensor& both = result<Tensor>(all, i);
+    const bool is_signed = both.rank() > 1, is_requested = first.rank() > 1;
+    if (!is_signed && is_requested) both = detail::joined_heads(first, result<Tensor>(from.second, i));
+  }
+  all.kernel = from.first.kernel;
+  all.isa = from.first.isa;
+  all.threads = from.first.threads;
+  all.recomputed_rows = from.first.recomputed_rows + from.second.recomputed_rows;
+  return all;
+}
+
 DifferentialGradients differential_attention_backward(const TensorView& query, const TensorView& key,
                                                       const TensorView& value, const TensorView& lambda,
                                                       const DifferentialResult& result,
