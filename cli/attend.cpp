@@ -19,6 +19,7 @@
 #include "attend_inputs.hpp"
 #include "command.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/differential.hpp"
 #include "heed/attention/plan.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
@@ -130,6 +131,8 @@ constexpr const char* kAttendExamples =
     "      --top-k 5 --top-k-out keys.npy,weights.npy --json\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --grad-output do.npy --grad-query dq.npy --grad-key dk.npy\n"
+    "  heed attend --query q.npy --key k.npy --value v.npy --differential 0.8 \\\n"
+    "      --out o.npy --weights w.npy\n"
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
 
@@ -141,6 +144,8 @@ struct Run {
   double seconds = 0;  // median of all repetitions
   std::optional<AttentionGradients> gradients;
   double backward_seconds = 0;
+  Tensor grad_lambda;
+  std::vector<std::pair<std::string, Tensor>> grids;
 };
 
 double median(std::vector<double> values) {
@@ -224,6 +229,32 @@ void run_backward(AttendBackend& backend, const AttendArguments& arguments, cons
       [&] { backend.backward_into(from, inputs.options, views); });
 }
 
+Run run_differential(const AttendArguments& arguments, const AttendInputs& inputs) {
+  Run run;
+  DifferentialResult result;
+  const auto attend = [&] {
+    result = differential_attention(inputs.query, inputs.key, inputs.value, *inputs.lambda, inputs.options);
+  };
+  run.seconds = median_seconds(arguments.repeat, attend, attend);
+  run.result = joined(result);
+  if (!inputs.by_output) return run;
+  DifferentialGradients by;
+  const auto differentiate = [&] {
+    by = differential_attention_backward(inputs.query, inputs.key, inputs.value, *inputs.lambda, result,
+                                         *inputs.by_output, inputs.options);
+  };
+  run.backward_seconds = median_seconds(arguments.repeat, differentiate, differentiate);
+  AttentionGradients& gradients = run.gradients.emplace();
+  gradients.query = std::move(by.query);
+  gradients.key = std::move(by.key);
+  gradients.value = std::move(by.value);
+  gradients.kernel = run.result.kernel;
+  gradients.isa = run.result.isa;
+  gradients.threads = run.result.threads;
+  run.grad_lambda = std::move(by.lambda);
+  return run;
+}
+
 Need needs_of(const AttendArguments& arguments) {
   Need need = Need::none;
   for (const auto& [entry, path] : kResults<std::string>)
@@ -233,7 +264,7 @@ Need needs_of(const AttendArguments& arguments) {
 }
 
 std::vector<NamedFile> output_files(const AttendArguments& arguments) {
-  std::vector<NamedFile> files;
+  std::vector<NamedFile> files = form_files(arguments);
   for (const auto& [entry, path] : kResults<std::string>)
     if (!(arguments.results.*path).empty()) files.push_back({result_option(entry), arguments.results.*path});
   for (const GradientFile& file : gradient_files()) {
@@ -270,6 +301,8 @@ std::vector<ResultFile> result_files(const AttendArguments& arguments, const Run
       add(path, result<Tensor>(run.result, i), along_of(result_entry(i).shape));
   for (const GradientFile& file : gradient_files())
     if (!(arguments.*file.path).empty()) add(arguments.*file.path, *run.gradients.*file.tensor, file.along);
+  if (const std::string& path = arguments.forms.grad_lambda; !path.empty()) add(path, run.grad_lambda, {});
+  for (const auto& [path, tensor] : run.grids) add(path, tensor, {});
   return files;
 }
 
@@ -348,8 +381,10 @@ void attend(const CLI::App& app, AttendBackend& backend, AttendArguments& argume
   const double bytes = matrix_bytes(inputs);
   check_memory(bytes, backend.memory());
   say_size(arguments, bytes);
-  Run run = run_attention(backend, inputs, arguments.repeat);
-  if (inputs.by_output) run_backward(backend, arguments, inputs, run);
+  Run run =
+      inputs.lambda ? run_differential(arguments, inputs) : run_attention(backend, inputs, arguments.repeat);
+  if (inputs.by_output && !inputs.lambda) run_backward(backend, arguments, inputs, run);
+  run.grids = grid_results(arguments, inputs);
   backend.write(result_files(arguments, run));
   if (arguments.json) print_json(backend, inputs, run);
 }

@@ -200,7 +200,7 @@ void check_file_names(const Arguments& arguments) {
 }
 
 void check_gradients(const CLI::App& app) {
-  bool any = false;
+  bool any = given(app, "--grad-lambda");
   for (const GradientFile& file : gradient_files()) {
     require_beside(app, file.option, file.of, kTensor);
     require_beside(app, file.option, "--grad-output", kTensor);
@@ -211,7 +211,7 @@ void check_gradients(const CLI::App& app) {
   if (given(app, "--grad-output") && !any)
     throw UsageError(
         "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
-        "--grad-bias, --grad-sinks or --grad-decay FILE.npy is expected");
+        "--grad-bias, --grad-sinks, --grad-decay or --grad-lambda FILE.npy is expected");
 }
 
 }  // namespace
@@ -286,6 +286,7 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_row_results(app, arguments);
   add_summaries(app, arguments);
   add_gradients(app, arguments);
+  add_form_options(app, arguments);
   add_kernel_options(app, arguments);
   add_timing(app, arguments);
   add_rank_options(app, arguments.over_ranks);
@@ -303,10 +304,11 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
     require_beside(app, "--received-last", "--received", "FILE.npy");
     if (given(app, "--received-last")) arguments.results.received_last.swap(arguments.results.received);
   }
+  check_form_options(app, arguments);
   check_gradients(app);
   check_file_names(arguments);
   const bool any_file =
-      given(app, "--grad-output") ||
+      given(app, "--grad-output") || given(app, "--grid") ||
       std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
                   [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
   if (!any_file && !arguments.json && !arguments.plan) {

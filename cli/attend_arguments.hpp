@@ -5,10 +5,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/inspect/grid.hpp"
 #include "mask_arguments.hpp"
+#include "output_files.hpp"
 #include "rank_options.hpp"
 
 namespace heed::cli {
@@ -30,11 +33,22 @@ inline constexpr Along kAlongQueries{.sequence = Along::queries, .by_layout = tr
 inline constexpr Along kAlongKeys{.sequence = Along::keys, .by_layout = true};
 inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true};
 
+/// Forms of attention (attend_forms.hpp).
+struct FormArguments {
+  TokenGrid grid;  ///< no axes: no grid
+  std::vector<std::int64_t> cells;
+  std::string grad_lambda, grid_distance, grid_map;  ///< files to write; empty if not requested
+};
+
 struct AttendArguments {
   // Tensor arguments to read; empty if not given.
   std::string query, key, value;
   std::string mask, bias, alibi_slopes, decay, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
+  std::string lambda;                         ///< of differential attention, or the number `factor`
+  std::optional<double> factor;
+
+  FormArguments forms;
 
   MaskArguments masks;
   RankOptions over_ranks;
@@ -78,6 +92,12 @@ void add_call_options(CLI::App& app, AttendArguments& arguments);
 void add_kernel_options(CLI::App& app, AttendArguments& arguments);
 /// Throws UsageError if query, key or value is missing, or if segments are given for one side only.
 void require_call_options(const CLI::App& app);
+
+/// Options of differential attention and of tokens on a grid, and checks of those that do not go together.
+void add_form_options(CLI::App& app, AttendArguments& arguments);
+void check_form_options(const CLI::App& app, const AttendArguments& arguments);
+/// The files of forms to write.
+[[nodiscard]] std::vector<NamedFile> form_files(const AttendArguments& arguments);
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments);
 

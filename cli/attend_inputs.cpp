@@ -17,7 +17,7 @@ struct InputFile {
   Along along{};
 };
 
-constexpr std::array<InputFile, 14> kInputFiles = {{
+constexpr std::array<InputFile, 15> kInputFiles = {{
     {"--query", &AttendArguments::query, nullptr},
     {"--key", &AttendArguments::key, nullptr},
     {"--value", &AttendArguments::value, nullptr},
@@ -29,6 +29,7 @@ constexpr std::array<InputFile, 14> kInputFiles = {{
     {"--kv-lengths", &AttendArguments::kv_lengths, &AttentionOptions::kv_lengths},
     {"--query-segments", &AttendArguments::query_segments, &AttentionOptions::query_segments},
     {"--key-segments", &AttendArguments::key_segments, &AttentionOptions::key_segments},
+    {"--differential", &AttendArguments::lambda, nullptr},
     {"--grad-output", &AttendArguments::by_output, nullptr},
     {"--grad-lse", &AttendArguments::by_lse, nullptr},
     {"--grad-weights", &AttendArguments::by_weights, nullptr},
@@ -72,6 +73,16 @@ class Reader {
                        "; bool is expected (numbers to add to the scores are a --bias)");
     }
     return keep_as(is_mask && stored == DType::u8 ? DType::boolean : stored, std::move(found));
+  }
+
+  // A number becomes a factor for each head.
+  std::optional<TensorView> read_lambda() {
+    if (!arguments_.lambda.empty()) return read_beside("--differential", arguments_.lambda, {});
+    if (!arguments_.factor) return std::nullopt;
+    const TensorView& query = inputs_.query;
+    Tensor factors({query.rank() == 4 ? query.size(1) / 2 : 1}, DType::f64);
+    for (double& factor : factors.values<double>()) factor = *arguments_.factor;
+    return keep(std::move(factors));
   }
 
  private:
@@ -120,6 +131,7 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
   inputs.query = reader.read_main("--query", arguments.query, kAlongQueries, inputs.query_shape);
   inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
   inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
+  inputs.lambda = reader.read_lambda();
   if (Dims shape; !arguments.by_output.empty())
     inputs.by_output = reader.read_main("--grad-output", arguments.by_output, kAlongQueries, shape);
   inputs.by_lse =

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attend_arguments.hpp"
@@ -27,6 +28,7 @@ using TensorReading =
 struct AttendInputs {
   TensorView query, key, value;  ///< [B, H, L, D] or fewer axes, whatever the layout of the files
   std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, if given
+  std::optional<TensorView> lambda;                         ///< of differential attention
   AttentionOptions options;
   std::vector<Tensor> tensors;
   Dims query_shape, key_shape, value_shape;  ///< of the whole call, over all ranks
@@ -39,6 +41,10 @@ struct AttendInputs {
 /// for an unreadable file, UsageError for a dtype that does not fit.
 [[nodiscard]] AttendInputs read_attend_inputs(const AttendArguments& arguments,
                                               const TensorReading& read = {});
+
+/// Distances and maps on the grid, if requested, and their files.
+[[nodiscard]] std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& arguments,
+                                                                       const AttendInputs& inputs);
 
 /// Swaps the head and length axes: [B, H, L, D] to [B, L, H, D] or back. Views of rank below 3 stay as they
 /// are.

@@ -76,6 +76,11 @@ std::vector<std::string> words_of(const CLI::Option& option) {
 
 std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
 
+std::optional<double> finite_number(std::string_view text) {
+  const std::optional<double> number = number_in<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
+}
+
 std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, const std::string& text,
                                                    char separator, std::int64_t least,
                                                    const std::string& expected) {
@@ -101,8 +106,8 @@ AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange ran
 AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
                      const std::string& help) {
   const auto parse = [name, store = std::move(store)](const std::string& text) {
-    const std::optional<double> number = number_in<double>(text);
-    if (!number || !std::isfinite(*number)) refuse_value(name, text, "a finite number");
+    const std::optional<double> number = finite_number(text);
+    if (!number) refuse_value(name, text, "a finite number");
     store(*number);
   };
   return add_text_option(app, name, "X", parse, help);

@@ -22,6 +22,8 @@ namespace heed::cli {
 
 /// A whole number, or nothing if the text is anything else.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text);
+/// A finite number, or nothing if the text is anything else.
+[[nodiscard]] std::optional<double> finite_number(std::string_view text);
 
 /// Parses two whole numbers of at least `least`, separated by `separator`. Throws UsageError otherwise,
 /// naming the option, the text and what is `expected`.

@@ -641,7 +641,206 @@ static void the_indexer_lists_the_best_keys(void) {
                  "causal is 2; 0 or 1 is expected");
 }
 
+/* Differential attention of one head: two halves of three queries, and of four keys. */
+typedef struct differential {
+  double query_data[2 * kQueries * kDim], key_data[2 * kKeys * kDim], value_data[kKeys * kDim];
+  double lambda_data[1], output_data[kQueries * kDim], halves_data[2 * kQueries * kDim];
+  double weights_data[kQueries * kKeys], lse_data[2 * kQueries];
+  heed_tensor query, key, value, lambda, output, weights, halves_output, lse;
+  heed_attention_outputs outputs;
+} differential;
+
+static void make_differential(differential* c) {
+  const int64_t query_shape[] = {1, 2, kQueries, kDim}, key_shape[] = {1, 2, kKeys, kDim};
+  const int64_t value_shape[] = {1, 1, kKeys, kDim}, output_shape[] = {1, 1, kQueries, kDim};
+  const int64_t weights_shape[] = {1, 1, kQueries, kKeys}, lse_shape[] = {1, 2, kQueries}, one[] = {1};
+  int n;
+  for (n = 0; n < 2 * kQueries * kDim; ++n) c->query_data[n] = sin(n + 1.0);
+  for (n = 0; n < 2 * kKeys * kDim; ++n) c->key_data[n] = cos(2.0 * n);
+  for (n = 0; n < kKeys * kDim; ++n) c->value_data[n] = n;
+  c->lambda_data[0] = 0.6;
+  EXPECT(heed_tensor_init(&c->query, c->query_data, HEED_F64, 4, query_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->key, c->key_data, HEED_F64, 4, key_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->value, c->value_data, HEED_F64, 4, value_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->lambda, c->lambda_data, HEED_F64, 1, one) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->output, c->output_data, HEED_F64, 4, output_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->weights, c->weights_data, HEED_F64, 4, weights_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->halves_output, c->halves_data, HEED_F64, 4, query_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&c->lse, c->lse_data, HEED_F64, 3, lse_shape) == HEED_OK);
+  EXPECT(heed_attention_outputs_init(&c->outputs) == HEED_OK);
+  c->outputs.output = &c->output;
+  c->outputs.weights = &c->weights;
+  c->outputs.lse = &c->lse;
+}
+
+static heed_status subtract_halves(differential* c) {
+  return heed_differential_attention(&c->query, &c->key, &c->value, &c->lambda, NULL, &c->outputs,
+                                     &c->halves_output);
+}
+
+/* The weight of key j in row i of a half, and the row's lse, from the formula. */
+static double weight_of_half(const differential* c, int half, int i, int j, double* lse) {
+  const double* q = c->query_data + (half * kQueries + i) * kDim;
+  double sum = 0, at = 0;
+  int key;
+  for (key = 0; key < kKeys; ++key) {
+    const double* k = c->key_data + (half * kKeys + key) * kDim;
+    const double e = exp((q[0] * k[0] + q[1] * k[1]) / sqrt(2.0));
+    sum += e;
+    if (key == j) at = e;
+  }
+  *lse = log(sum);
+  return at / sum;
+}
+
+static void differential_attention_subtracts_the_second_half(void) {
+  differential c;
+  double lse[2];
+  int i, j, d, half;
+  make_differential(&c);
+  EXPECT(subtract_halves(&c) == HEED_OK);
+  for (i = 0; i < kQueries; ++i) {
+    double output[kDim] = {0}, halves[2][kDim] = {{0}};
+    for (j = 0; j < kKeys; ++j) {
+      double p[2];
+      for (half = 0; half < 2; ++half) {
+        p[half] = weight_of_half(&c, half, i, j, &lse[half]);
+        for (d = 0; d < kDim; ++d) halves[half][d] += p[half] * c.value_data[j * kDim + d];
+      }
+      EXPECT(fabs(c.weights_data[i * kKeys + j] - (p[0] - 0.6 * p[1])) <= 1e-14);
+      for (d = 0; d < kDim; ++d) output[d] += (p[0] - 0.6 * p[1]) * c.value_data[j * kDim + d];
+    }
+    for (half = 0; half < 2; ++half) EXPECT(fabs(c.lse_data[half * kQueries + i] - lse[half]) <= 1e-14);
+    for (d = 0; d < kDim; ++d) {
+      EXPECT(fabs(c.output_data[i * kDim + d] - output[d]) <= 2e-14);
+      for (half = 0; half < 2; ++half)
+        EXPECT(fabs(c.halves_data[(half * kQueries + i) * kDim + d] - halves[half][d]) <= 2e-14);
+    }
+  }
+}
+
+/* The loss: sum of output element n times n + 1. */
+static double differential_loss(differential* c, double* moved, double by) {
+  double loss = 0;
+  int n;
+  *moved += by;
+  EXPECT(subtract_halves(c) == HEED_OK);
+  *moved -= by;
+  for (n = 0; n < kQueries * kDim; ++n) loss += (n + 1) * c->output_data[n];
+  return loss;
+}
+
+static int slopes_are(differential* c, double* data, const double* gradient, int count) {
+  const double h = 1e-5;
+  int n, right = 1;
+  for (n = 0; n < count; ++n) {
+    const double slope = (differential_loss(c, data + n, h) - differential_loss(c, data + n, -h)) / (2 * h);
+    if (!(fabs(slope - gradient[n]) <= 1e-7)) right = 0; /* h^2 times third derivatives of some 100 */
+  }
+  return right;
+}
+
+static void differential_gradients_are_slopes(void) {
+  double by_query[2 * kQueries * kDim], by_key[2 * kKeys * kDim], by_value[kKeys * kDim], by_lambda[1];
+  double by_output_data[kQueries * kDim];
+  heed_tensor dq, dk, dv, dl, by_output;
+  heed_attention_backward_inputs inputs;
+  heed_attention_gradients gradients;
+  differential c;
+  int n;
+  make_differential(&c);
+  EXPECT(subtract_halves(&c) == HEED_OK);
+  for (n = 0; n < kQueries * kDim; ++n) by_output_data[n] = n + 1;
+  EXPECT(heed_tensor_init(&by_output, by_output_data, HEED_F64, 4, c.output.shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&dq, by_query, HEED_F64, 4, c.query.shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&dk, by_key, HEED_F64, 4, c.key.shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&dv, by_value, HEED_F64, 4, c.value.shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&dl, by_lambda, HEED_F64, 1, c.lambda.shape) == HEED_OK);
+  EXPECT(heed_attention_backward_inputs_init(&inputs) == HEED_OK);
+  EXPECT(heed_attention_gradients_init(&gradients) == HEED_OK);
+  inputs.query = &c.query;
+  inputs.key = &c.key;
+  inputs.value = &c.value;
+  inputs.output = &c.halves_output;
+  inputs.lse = &c.lse;
+  inputs.grad_output = &by_output;
+  gradients.query = &dq;
+  gradients.key = &dk;
+  gradients.value = &dv;
+  EXPECT(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl) == HEED_OK);
+  EXPECT(slopes_are(&c, c.query_data, by_query, 2 * kQueries * kDim));
+  EXPECT(slopes_are(&c, c.key_data, by_key, 2 * kKeys * kDim));
+  EXPECT(slopes_are(&c, c.value_data, by_value, kKeys * kDim));
+  EXPECT(slopes_are(&c, c.lambda_data, by_lambda, 1));
+  EXPECT(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, NULL) == HEED_OK);
+  gradients.bias = &dl;
+  EXPECT_FAILURE(
+      heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, NULL),
+      "more than query, key, value and their gradients is given; NULL is expected for other members "
+      "in differential attention");
+  gradients.bias = NULL;
+  inputs.output = &c.output;
+  EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, NULL),
+                 "inputs.output has shape [1, 1, 3, 2]; [1, 2, 3, 2] is expected");
+  inputs.output = &c.halves_output;
+  gradients.key = &dq;
+  by_lambda[0] = -7;
+  EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
+                 "gradients.key has shape [1, 2, 3, 2]; [1, 2, 4, 2] is expected");
+  EXPECT(by_lambda[0] == -7);
+}
+
+static void what_is_wrong_with_a_differential_call_is_said(void) {
+  differential c;
+  make_differential(&c);
+  c.outputs.received_last = &c.lse;
+  EXPECT_FAILURE(subtract_halves(&c),
+                 "received_last is 0 while outputs.received_last is given; 1 or more is expected");
+  c.outputs.received_last = NULL;
+  c.outputs.entropy = &c.output;
+  c.output_data[0] = -7;
+  EXPECT_FAILURE(subtract_halves(&c), "outputs.entropy has shape [1, 1, 3, 2]; [1, 2, 3] is expected");
+  c.outputs.entropy = NULL;
+  EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, &c.lse),
+                 "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
+  EXPECT(c.output_data[0] == -7);
+  EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, NULL, NULL, &c.outputs, NULL),
+                 "lambda is NULL");
+  EXPECT(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, NULL) ==
+         HEED_OK);
+}
+
+/* Four queries and keys on a grid of 2 x 2, with equal weights. */
+static void grids_have_distances_and_maps(void) {
+  double zeros[4 * kDim] = {0}, distance_data[4 * 2], map_data[4];
+  const int64_t shape[] = {1, 1, 4, kDim}, distance_shape[] = {1, 1, 4, 2}, map_shape[] = {1, 1, 2, 2};
+  const int64_t sizes[] = {2, 2}, cells[] = {2, 1};
+  heed_tensor query, distance, map;
+  heed_attention_options options;
+  int n;
+  EXPECT(heed_tensor_init(&query, zeros, HEED_F64, 4, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&distance, distance_data, HEED_F64, 4, distance_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&map, map_data, HEED_F64, 4, map_shape) == HEED_OK);
+  EXPECT(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &distance) == HEED_OK);
+  for (n = 0; n < 8; ++n) EXPECT(fabs(distance_data[n] - 0.5) <= 1e-15);
+  EXPECT(heed_attention_options_init(&options) == HEED_OK);
+  options.causal = 1; /* rows of 1, 2, 3 and 4 keys */
+  EXPECT(heed_grid_map(&query, &query, sizes, 2, 0, cells, &options, &map) == HEED_OK);
+  EXPECT(fabs(map_data[0] - 2) <= 1e-15 && map_data[1] == 0);
+  EXPECT(fabs(map_data[2] - (2.0 / 3 + 0.5)) <= 1e-15 && fabs(map_data[3] - (1.0 / 3 + 0.5)) <= 1e-15);
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &map),
+                 "distance has shape [1, 1, 2, 2]; [1, 1, 4, 2] is expected");
+  EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 1, cells, NULL, &map),
+                 "the grid has 4 tokens from 1 on, but query has 4 rows");
+  EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 0, NULL, NULL, &map), "cells is NULL");
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, NULL, 2, 0, NULL, &distance), "sizes is NULL");
+}
+
 int main(void) {
+  differential_attention_subtracts_the_second_half();
+  differential_gradients_are_slopes();
+  what_is_wrong_with_a_differential_call_is_said();
+  grids_have_distances_and_maps();
   the_indexer_lists_the_best_keys();
   masks_are_made_and_obeyed();
   gradients_are_the_slopes_of_the_output();

@@ -591,7 +591,43 @@ static void what_is_wrong_is_said(void) {
   heed_kv_cache_free(NULL);
 }
 
+/* Heads 2h and 2h + 1 of the query are the halves of head h, and read the same keys. */
+static void differential_attention_decodes_over_a_cache(void) {
+  static results r;
+  heed_kv_cache* cache = make_cache(HEED_CACHE_PAGED, HEED_CACHE_F32, 1);
+  const int64_t shape[] = {1, kHeads / 2, 1, kValueDim}, one[] = {kHeads / 2}, held[] = {0, 1, 2, 3, 4, 5, 6};
+  float output_data[kHeads / 2 * kValueDim], factors[kHeads / 2] = {0.5f, 0.25f};
+  heed_tensor output, lambda;
+  expected e;
+  int h, c;
+  append_to(cache, 0, 0, 7);
+  make_results(&r, 1, 7);
+  expect_rows(&e, 0, 0, held, 7);
+  EXPECT(heed_tensor_init(&output, output_data, HEED_F32, 4, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&lambda, factors, HEED_F32, 1, one) == HEED_OK);
+  r.outputs.weights = r.outputs.received = NULL;
+  r.outputs.output = &output;
+  EXPECT(heed_kv_cache_differential_attention(&r.query.tensor, cache, &lambda, NULL, NULL, &r.outputs,
+                                              &r.output) == HEED_OK);
+  for (h = 0; h < kHeads; ++h) {
+    const double top = (double)r.top_weight_data[h * 3];
+    EXPECT(fabs(top - e.weights[h][r.top_index_data[h * 3]]) <= 2e-6);
+    for (c = 0; c < kValueDim; ++c) {
+      const double factor = (double)factors[h / 2];
+      EXPECT(fabs((double)r.output_data[h * kValueDim + c] - e.output[h][c]) <= 2e-6);
+      if (h % 2 == 0)
+        EXPECT(fabs((double)output_data[h / 2 * kValueDim + c] -
+                    (e.output[h][c] - factor * e.output[h + 1][c])) <= 4e-6);
+    }
+  }
+  EXPECT_FAILURE(
+      heed_kv_cache_differential_attention(&r.query.tensor, NULL, &lambda, NULL, NULL, &r.outputs, NULL),
+      "cache is NULL");
+  heed_kv_cache_free(cache);
+}
+
 int main(void) {
+  differential_attention_decodes_over_a_cache();
   decoding_over_every_layout_is_the_formula();
   every_format_keeps_rows_within_its_steps();
   operations_do_what_they_say();

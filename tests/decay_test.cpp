@@ -378,7 +378,7 @@ void compare(const Call& call, Expected& x, Kernel kernel) {
 
 TEST(Decay, IsWhatTheFormulasSayInEveryResultAndGradient) {
   EachTarget targets;
-  for (std::uint64_t index = 0; index < share_of(200); ++index) {
+  for (std::uint64_t index = 0; index < share_of(1000); ++index) {
     const Call call = draw_call(index);
     Expected x = expect(call);
     SCOPED_TRACE("call " + std::to_string(index));

@@ -152,7 +152,7 @@ double tolerance_of(DType dtype) {
 }
 
 TEST(DifferentialAttention, HasSignedResultsOfTheFormula) {
-  for (std::uint64_t index = 0; index < heed::test::share_of(400); ++index) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(500); ++index) {
     const DType dtype = index % 4 == 0   ? DType::f64
                         : index % 4 == 1 ? DType::f32
                         : index % 4 == 2 ? DType::bf16

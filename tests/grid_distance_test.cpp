@@ -1,6 +1,7 @@
 // grid_distance() and grid_map(), against sums over weights that are computed here from the formula.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -8,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "attention_support.hpp"
 #include "heed/attention/masks.hpp"
 #include "heed/error.hpp"
 #include "heed/inspect/grid.hpp"
+#include "random_call.hpp"
 #include "support.hpp"
 
 namespace {
@@ -116,6 +119,103 @@ TEST_F(OnGrid, ErrorsNameWhatIsWrong) {
   EXPECT_EQ(message_of(kGrid, {4, 1}), "cells[0] is 4; 1 to 3, and at most 1024 cells in all, are expected");
   options_.dropout.probability = 0.5;
   EXPECT_EQ(message_of(kGrid, {1, 1}), "dropout is 0.5; 0 is expected with a grid");
+}
+
+// A random call on a grid, and the definitions in f64.
+struct GridCall {
+  std::int64_t batch, heads, kv_heads, tokens, dim;
+  Sizes sizes, cells;
+  std::int64_t first = 0, places = 1, cell_count = 1;
+  AttentionOptions options{};
+  Tensor query, key;
+
+  explicit GridCall(std::uint64_t index) {
+    heed::test::Draw draw(20261129, index);
+    batch = draw.between(1, 2);
+    kv_heads = draw.between(1, 2);
+    heads = kv_heads * draw.between(1, 2);
+    dim = draw.pick<std::int64_t>({1, 4, 16, 24});
+    for (std::int64_t axes = draw.between(1, 3); axes > 0; --axes) {
+      sizes.push_back(draw.between(1, 6));
+      cells.push_back(draw.between(1, sizes.back()));
+      places *= sizes.back();
+      cell_count *= cells.back();
+    }
+    first = draw.between(0, 3);
+    tokens = first + places + draw.between(0, 3);
+    options.causal = draw.chance(0.4);
+    if (draw.chance(0.4)) options.window = {draw.between(0, 9), draw.between(-1, 9)};
+    if (draw.chance(0.3)) options.softcap = 2;
+    const DType dtype = draw.chance(0.5) ? DType::f64 : DType::f32;
+    query = heed::test::normal_tensor({batch, heads, tokens, dim}, 2 * index, dtype);
+    key = heed::test::normal_tensor({batch, kv_heads, tokens, dim}, 2 * index + 1, dtype);
+  }
+
+  bool sees(std::int64_t i, std::int64_t j) const {
+    const heed::Window& w = options.window;
+    return (!options.causal || j <= i) && (w.left < 0 || j >= i - w.left) &&
+           (w.right < 0 || j <= i + w.right);
+  }
+  // The weights of row `first` + i on the tokens of the grid.
+  std::vector<double> row(const Tensor& q, const Tensor& k, std::int64_t b, std::int64_t h,
+                          std::int64_t i) const {
+    std::vector<double> p(static_cast<std::size_t>(tokens), 0);
+    double sum = 0;
+    for (std::int64_t j = 0; j < tokens; ++j) {
+      double score = 0;
+      for (std::int64_t d = 0; d < dim; ++d)
+        score += q.at<double>(b, h, first + i, d) * k.at<double>(b, h / (heads / kv_heads), j, d);
+      score /= std::sqrt(static_cast<double>(dim));
+      if (options.softcap > 0) score = options.softcap * std::tanh(score / options.softcap);
+      if (sees(first + i, j)) sum += p[static_cast<std::size_t>(j)] = std::exp(score);
+    }
+    for (double& one : p) one /= sum;
+    return {p.begin() + first, p.begin() + first + places};
+  }
+  // A token's coordinate along an axis, and its cell.
+  std::int64_t place(std::int64_t token, std::size_t axis) const {
+    for (std::size_t n = sizes.size(); --n > axis;) token /= sizes[n];
+    return token % sizes[axis];
+  }
+  std::int64_t cell(std::int64_t token) const {
+    std::int64_t cell = 0;
+    for (std::size_t n = 0; n < sizes.size(); ++n)
+      cell = cell * cells[n] + place(token, n) * cells[n] / sizes[n];
+    return cell;
+  }
+};
+
+TEST(RandomGrids, HaveTheDistancesAndMapsOfTheDefinitions) {
+  for (std::uint64_t index = 0; index < heed::test::share_of(500); ++index) {
+    SCOPED_TRACE(index);
+    const GridCall c(index);
+    const TokenGrid grid{c.sizes, c.first};
+    const Tensor distance = Tensor::copy_of(heed::grid_distance(c.query, c.key, grid, c.options), DType::f64);
+    const Tensor map = Tensor::copy_of(heed::grid_map(c.query, c.key, grid, c.cells, c.options), DType::f64);
+    const Tensor q = Tensor::copy_of(c.query, DType::f64), k = Tensor::copy_of(c.key, DType::f64);
+    // In f32, the error of a weight is below 2e-6; a distance is at most 5, and a cell sums up to 216 rows.
+    const double exact = c.query.dtype() == DType::f64 ? 1e-13 : 2e-6;
+    Tensor cells(map.shape(), DType::f64);
+    for (std::int64_t b = 0; b < c.batch; ++b)
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        for (std::int64_t i = 0; i < c.places; ++i) {
+          const std::vector<double> p = c.row(q, k, b, h, i);
+          for (std::size_t axis = 0; axis < c.sizes.size(); ++axis) {
+            double all = 0, far = 0;
+            for (std::int64_t j = 0; j < c.places; ++j) {
+              all += p[static_cast<std::size_t>(j)];
+              far += p[static_cast<std::size_t>(j)] *
+                     static_cast<double>(std::abs(c.place(i, axis) - c.place(j, axis)));
+            }
+            ASSERT_NEAR(distance.at<double>(b, h, i, static_cast<std::int64_t>(axis)),
+                        all > 0 ? far / all : 0, 10 * exact / std::max(all, 1e-3));
+          }
+          for (std::int64_t j = 0; j < c.places; ++j)
+            cells.at<double>(b, h, c.cell(i), c.cell(j)) += p[static_cast<std::size_t>(j)];
+        }
+      }
+    ASSERT_LE(heed::test::largest_difference(map, cells), 100 * exact);
+  }
 }
 
 }  // namespace

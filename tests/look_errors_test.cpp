@@ -97,6 +97,8 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
        "--row and --html are both given; one question at a time is expected"},
       {{"--head", "1", "--html", "x.html"},
        "--head is given together with --html, whose page holds all heads"},
+      {{"--html", "x.html", "--png", "x.png", "--picture", "cat.png", "--grid", "2x2"},
+       "--picture is given together with --png, which draws maps of tokens; a page draws the picture"},
       {{"--tile-at", "0,0"}, "--tile-at is given without --html FILE.html, whose page would show it"},
       {{"--html", "x.html", "--tile-at", "0"}, "--tile-at is '0'; ROW,KEY, counted from 0, is expected"},
       {{"--html", "x.html", "--tile-at", "0,0", "--tile-at", "5,0"},

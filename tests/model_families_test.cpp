@@ -280,14 +280,17 @@ TEST(ModelFamilies, NameTheKeysThatNobodyKnows) {
                            "transformers.js_config"})
     folder.config[name] = 0;
   EXPECT_TRUE(folder.load().info().notes.empty());
+  folder.config["layer_types"] = nullptr;
+  EXPECT_TRUE(folder.load().info().notes.empty());
   folder.config["rope_scaling"] = {{"type", "linear"}, {"factor", 1}, {"section", 2}};
   folder.config["torch"] = 1;  // part of a known name
   folder.config["dtype torch_dtype"] = 1;
   for (const char* name : {"", "b", "c", "d", "e", "f", "h\n"}) folder.config[name] = nullptr;
+  folder.config["attention_type"] = "softmax";
   EXPECT_EQ(folder.load().info().notes,
             std::vector<std::string>{
                 "'" + (folder.files / "config.json") +
-                "' has 'torch', 'dtype torch_dtype', '', 'b', 'c', 'd', 'e', 'f' and 2 more, which heed "
+                "' has 'torch', 'dtype torch_dtype', '', 'b', 'c', 'd', 'e', 'f' and 3 more, which heed "
                 "does not know and ignores"});
 }
 
@@ -433,6 +436,18 @@ TEST(ModelFamilies, RefuseConfigurationsThatTheyDoNotUnderstand) {
       {"mistral", R"({"sliding_window": 0})", "has sliding_window 0; 1 to 4294967296 is expected"},
       {"mistral", R"({"layer_types": ["full_attention", "full_attention"]})",
        R"(has layer_types ["full_attention","full_attention"]; heed's mistral expects null)"},
+      {"llama", R"({"attention_type": "sigmoid"})",
+       R"(has attention_type "sigmoid"; heed's llama expects softmax attention, such as "full_attention")"},
+      {"llama", R"({"layers_block_type": ["attention", "mamba"]})",
+       R"(has layers_block_type "mamba"; heed's llama expects softmax attention, such as "full_attention")"},
+      {"llama", R"({"attn_type_list": [1, 0]})",
+       R"(has attn_type_list 1; heed's llama expects softmax attention, such as "full_attention")"},
+      {"mistral", R"({"layer_types": ["full_attention", "linear_attention"]})",
+       R"(has layer_types "linear_attention"; heed's mistral expects softmax attention, such as "full_attention")"},
+      {"gpt2", R"({"attention_types": [[["global", "stick_breaking"], 2]]})",
+       R"(has attention_types "stick_breaking"; heed's gpt2 expects softmax attention, such as "full_attention")"},
+      {"bert", R"({"mixer_type": {"first": "forgetting"}})",
+       R"(has mixer_type "forgetting"; heed's bert expects softmax attention, such as "full_attention")"},
       {"qwen2", R"({"layer_types": ["full_attention"]})", "has 1 layer_types for 2 layers"},
       {"qwen2", R"({"layer_types": ["full_attention", "chunked_attention"]})",
        "has a layer of type 'chunked_attention'; full_attention or sliding_attention is expected"},

@@ -45,6 +45,18 @@ inline bool sees_on_grid(const std::vector<GridAxis>& axes, std::int64_t i, std:
   return true;
 }
 
+/// Whether two tokens differ in one coordinate at most: that of axis `along`, or any if it is -1.
+inline bool is_on_line(const std::vector<std::int64_t>& sizes, std::int64_t along, std::int64_t i,
+                       std::int64_t j) {
+  int differing = 0;
+  for (std::size_t n = sizes.size(); n-- > 0; i /= sizes[n], j /= sizes[n])
+    if (i % sizes[n] != j % sizes[n]) {
+      if (along >= 0 && static_cast<std::int64_t>(n) != along) return false;
+      ++differing;
+    }
+  return differing <= 1;
+}
+
 struct RandomMask {
   std::string kind;
   SparseMask mask;
@@ -58,27 +70,26 @@ class MaskMaker {
             std::int64_t keys)
       : draw_(draw), batch_(batch), heads_(heads), kv_heads_(kv_heads), queries_(queries), keys_(keys) {}
 
-  RandomMask make() {
-    made_.dense = Tensor({batch_, heads_, queries_, keys_}, DType::boolean);
-    std::fill(bytes(), bytes() + made_.dense.count(), std::uint8_t{1});
-    add();
-    if (draw_.chance(0.25)) add();
-    return std::move(made_);
-  }
+  RandomMask make() { return make_by(&MaskMaker::add); }
 
-  /// Makes lists of keys, and sometimes another mask too.
+  /// These make one mask of the named kind, and sometimes another mask too.
   RandomMask make_key_lists(Gather gather) {
     gather_ = gather;
-    made_.dense = Tensor({batch_, heads_, queries_, keys_}, DType::boolean);
-    std::fill(bytes(), bytes() + made_.dense.count(), std::uint8_t{1});
-    add_key_lists();
-    if (draw_.chance(0.25)) add();
-    return std::move(made_);
+    return make_by(&MaskMaker::add_key_lists);
   }
+  RandomMask make_grid() { return make_by(&MaskMaker::add_grid); }
 
  private:
   using Allows = std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;
   using Numbers = std::vector<std::int64_t>;
+
+  RandomMask make_by(void (MaskMaker::*add_first)()) {
+    made_.dense = Tensor({batch_, heads_, queries_, keys_}, DType::boolean);
+    std::fill(bytes(), bytes() + made_.dense.count(), std::uint8_t{1});
+    (this->*add_first)();
+    if (draw_.chance(0.25)) add();
+    return std::move(made_);
+  }
 
   std::uint8_t* bytes() { return static_cast<std::uint8_t*>(made_.dense.mutable_view().data()); }
 
@@ -353,8 +364,14 @@ class MaskMaker {
       axis.window = draw_.chance(0.2) ? -1 : draw_.between(1, axis.size / axis.dilation);
       axis.causal = draw_.chance(0.3);
     }
-    join("neighbourhood", masks::neighbourhood(axes, first, queries_, keys_),
-         [=](auto, auto, auto i, auto j) { return sees_on_grid(axes, first + i, j); });
+    if (draw_.chance(0.7))
+      return join("neighbourhood", masks::neighbourhood(axes, first, queries_, keys_),
+                  [=](auto, auto, auto i, auto j) { return sees_on_grid(axes, first + i, j); });
+    const std::int64_t along = draw_.between(-1, static_cast<std::int64_t>(axes.size()) - 1);
+    Numbers sizes;
+    for (const GridAxis& axis : axes) sizes.push_back(axis.size);
+    join("axial", masks::axial(sizes, along, first, queries_, keys_),
+         [=](auto, auto, auto i, auto j) { return is_on_line(sizes, along, first + i, j); });
   }
 
   void add_pattern() {

@@ -33,9 +33,12 @@ using heed::test::RandomCall;
 
 constexpr std::uint64_t kSeed = 20261123;
 
+enum class Masks { any, lists, gathered, grids };
+
 struct Kind {
   heed::test::CallLimits limits;
   std::uint64_t count;
+  Masks masks = Masks::any;
 };
 
 struct Outcome {
@@ -63,15 +66,21 @@ void make_gatherable(AttentionOptions& options) {
   options.dropout = {};
 }
 
-MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits, bool gathered = false) {
+heed::test::RandomMask random_mask(heed::test::MaskMaker& maker, Masks masks) {
+  if (masks == Masks::any) return maker.make();
+  if (masks == Masks::grids) return maker.make_grid();
+  return maker.make_key_lists(masks == Masks::gathered ? heed::Gather::always : heed::Gather::automatic);
+}
+
+MaskedCall masked_call(std::uint64_t index, const heed::test::CallLimits& limits, Masks masks = Masks::any) {
   RandomCall call = heed::test::random_call(kSeed, index, limits);
-  if (gathered && index % 8 != 0) make_gatherable(call.options);
+  if (masks == Masks::gathered && index % 8 != 0) make_gatherable(call.options);
   heed::test::Draw draw(kSeed ^ 0x3a5c, index);
   const int rank = call.query.rank();
   const std::int64_t batch = rank > 3 ? call.query.size(0) : 1;
   const std::int64_t heads = rank > 2 ? call.query.size(-3) : 1, kv_heads = rank > 2 ? call.key.size(-3) : 1;
   heed::test::MaskMaker maker(draw, batch, heads, kv_heads, call.query.size(-2), call.key.size(-2));
-  heed::test::RandomMask mask = gathered ? maker.make_key_lists(heed::Gather::always) : maker.make();
+  heed::test::RandomMask mask = random_mask(maker, masks);
   MaskedCall made;
   made.kind = mask.kind;
   made.sparse = call.options;
@@ -110,9 +119,10 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
        {Kind{heed::test::small_calls(), 2400}, Kind{heed::test::tile_calls(), 300},
         Kind{heed::test::decoding_calls(), 250}, Kind{heed::test::poisoned_decoding_calls(), 50},
         Kind{heed::test::span_calls(), 60}, Kind{heed::test::document_calls(), 60},
-        Kind{heed::test::long_calls(), 8}, Kind{heed::test::uncached_calls(), 10}})
+        Kind{heed::test::long_calls(), 8}, Kind{heed::test::uncached_calls(), 10},
+        Kind{heed::test::small_calls(), 700, Masks::grids}})
     for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
-      MaskedCall made = masked_call(index, kind.limits);
+      MaskedCall made = masked_call(index, kind.limits, kind.masks);
       SCOPED_TRACE(made.kind);
       made.sparse.kernel = made.checked.call.options.kernel = Kernel::fused;
       for (const std::string& target : targets.available()) {
@@ -139,7 +149,7 @@ TEST(SparseMaskCalls, OfGatheredKeysAgreeWithTheDefinitionsForAnyThreads) {
         Kind{heed::test::decoding_calls(), 200}, Kind{heed::test::poisoned_decoding_calls(), 50},
         Kind{heed::test::span_calls(), 30}, Kind{heed::test::document_calls(), 60}})
     for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
-      MaskedCall made = masked_call(index, kind.limits, true);
+      MaskedCall made = masked_call(index, kind.limits, Masks::gathered);
       const RandomCall& call = made.checked.call;
       SCOPED_TRACE(made.kind);
       made.sparse.kernel = Kernel::fused;
@@ -195,9 +205,10 @@ TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
        {Kind{heed::test::small_calls(), 2500}, Kind{heed::test::tile_calls(), 60},
         Kind{heed::test::long_gradient_calls(), 8}, Kind{heed::test::matrix_gradient_calls(), 60},
         Kind{heed::test::bare_gradient_calls(), 60}, Kind{heed::test::threshold_calls(), 100},
-        Kind{heed::test::document_calls(), 250}})
+        Kind{heed::test::document_calls(), 250}, Kind{heed::test::small_calls(), 600, Masks::grids},
+        Kind{heed::test::small_calls(), 600, Masks::lists}})
     for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
-      MaskedCall masked = masked_call(index, kind.limits);
+      MaskedCall masked = masked_call(index, kind.limits, kind.masks);
       SCOPED_TRACE(masked.kind);
       BackwardCall made = heed::test::BackwardCallMaker(std::move(masked.checked)).make();
       made.inputs.grad_weights.reset();

@@ -72,6 +72,7 @@ const std::vector<Rule>& rules() {
       {"--proof", Rule::needs, {"--html", "--serve"}, " FILE.html or --serve, whose page would show it"},
       {"--title", Rule::needs, {"--html", "--png", "--serve"}, " FILE.html, whose title it would be"},
       {"--picture", Rule::needs, {"--html", "--serve"}, " FILE.html, whose page would show it"},
+      {"--picture", Rule::excludes, {"--png"}, ", which draws maps of tokens; a page draws the picture"},
       {"--picture", Rule::needs, {"--grid"}, " ROWSxCOLUMNS, its patches"},
       {"--grid", Rule::needs, {"--picture"}, " FILE, whose patches it counts"},
       {"--first-patch", Rule::needs, {"--picture"}, " FILE, whose patches it begins"},

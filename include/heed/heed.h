@@ -336,6 +336,40 @@ HEED_C_API heed_status heed_attention_backward(const heed_attention_backward_inp
                                                const heed_attention_options* options,
                                                const heed_attention_gradients* gradients);
 
+/// Differential attention, out_i = sum_j (p_ij - lambda p'_ij) v_j (heed/attention/differential.hpp). query
+/// [B, 2 H, Lq, D], whose heads 2h and 2h + 1 are the halves of head h; key [B, 2 Hkv, Lk, D] likewise, or
+/// [B, Hkv, Lk, D] for both; value [B, Hkv, Lk, Dv]; lambda [H] or [B, H, Lq]. Output, weights, received,
+/// received_last and map are signed and have H heads. The other results belong to a softmax and have the 2 H
+/// heads of the query. `halves` takes the outputs of both softmaxes [B, 2 H, Lq, Dv], HEED_F32 for 16-bit
+/// inputs, and may be NULL. Results are computed in memory of their own and then copied, so they must not
+/// overlap each other.
+HEED_C_API heed_status heed_differential_attention(const heed_tensor* query, const heed_tensor* key,
+                                                   const heed_tensor* value, const heed_tensor* lambda,
+                                                   const heed_attention_options* options,
+                                                   const heed_attention_outputs* outputs,
+                                                   const heed_tensor* halves);
+
+/// Its gradients. `inputs` has `halves` as output, the lse [B, 2 H, Lq], and grad_output [B, H, Lq, Dv].
+/// `gradients` may request query, key and value; grad_lambda has the shape of lambda and may be NULL.
+HEED_C_API heed_status heed_differential_attention_backward(const heed_attention_backward_inputs* inputs,
+                                                            const heed_tensor* lambda,
+                                                            const heed_attention_options* options,
+                                                            const heed_attention_gradients* gradients,
+                                                            const heed_tensor* grad_lambda);
+
+/// Distances and maps of tokens first … first + N - 1 of queries and keys, which lie on a grid of `count`
+/// axes with N places, the last axis fastest (heed/inspect/grid.hpp). Results are HEED_F64 for HEED_F64
+/// inputs, otherwise HEED_F32.
+///
+/// distance [B, H, N, count]: the mean distance along each axis.
+HEED_C_API heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key,
+                                          const int64_t* sizes, size_t count, int64_t first,
+                                          const heed_attention_options* options, const heed_tensor* distance);
+/// map [B, H, C, C]: the weights between the C cells of a coarser grid, `cells` along each axis.
+HEED_C_API heed_status heed_grid_map(const heed_tensor* query, const heed_tensor* key, const int64_t* sizes,
+                                     size_t count, int64_t first, const int64_t* cells,
+                                     const heed_attention_options* options, const heed_tensor* map);
+
 /// Create masks in O(L) memory. *mask receives the mask, to be freed by heed_mask_free, or NULL if the call
 /// fails. Tensors are HEED_I64 or HEED_I32, and are copied. heed/attention/masks.hpp explains each mask.
 HEED_C_API heed_status heed_mask_row_intervals(const heed_tensor* intervals, int64_t key_length,
@@ -489,6 +523,13 @@ HEED_C_API heed_status heed_kv_cache_attention(const heed_tensor* query, const h
                                                const heed_attention_options* options,
                                                const heed_cache_query* which,
                                                const heed_attention_outputs* outputs);
+
+/// heed_differential_attention over a cache with Hkv key heads, whose keys have D channels for both halves,
+/// or 2 D: the first half's and then the second's.
+HEED_C_API heed_status heed_kv_cache_differential_attention(
+    const heed_tensor* query, const heed_kv_cache* cache, const heed_tensor* lambda,
+    const heed_attention_options* options, const heed_cache_query* which,
+    const heed_attention_outputs* outputs, const heed_tensor* halves);
 
 /// *count receives the number of targets of this build.
 HEED_C_API heed_status heed_target_count(size_t* count);

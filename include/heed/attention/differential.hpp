@@ -48,6 +48,10 @@ struct DifferentialResult {
                                                                  const AttentionOptions& options = {},
                                                                  const CacheQuery& which = {});
 
+/// The signed results [B, H, …], and the other results of both softmaxes, [B, 2 H, …] in the order of the
+/// query's heads.
+[[nodiscard]] HEED_API AttentionResult joined(const DifferentialResult& result);
+
 /// Gradients in the shape and dtype of their tensors.
 struct DifferentialGradients {
   Tensor query, key, value, lambda;

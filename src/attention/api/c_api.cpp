@@ -9,6 +9,8 @@
 #include "attention/api/c_attention.hpp"
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
+#include "attention/api/halves.hpp"
+#include "attention/check/results.hpp"
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
@@ -21,17 +23,23 @@ namespace {
 
 using heed::Dims;
 using heed::DType;
+using heed::Tensor;
 using heed::TensorView;
+using heed::detail::heads_of;
+using heed::detail::is_given;
+using heed::detail::refuse;
 using heed::detail::c_api::backward_call;
 using heed::detail::c_api::BackwardCall;
 using heed::detail::c_api::copy_text;
 using heed::detail::c_api::default_attention_options;
+using heed::detail::c_api::deliver;
 using heed::detail::c_api::dtype_of;
 using heed::detail::c_api::forward_call;
 using heed::detail::c_api::ForwardCall;
 using heed::detail::c_api::guarded;
 using heed::detail::c_api::initialise;
 using heed::detail::c_api::nothing_given;
+using heed::detail::c_api::requests_of;
 using heed::detail::c_api::require;
 using heed::detail::c_api::shape_of;
 using heed::detail::c_api::view_of;
@@ -42,6 +50,10 @@ static_assert(static_cast<int>(heed::ErrorCode::io) == HEED_IO);
 static_assert(static_cast<int>(heed::ErrorCode::out_of_memory) == HEED_OUT_OF_MEMORY);
 static_assert(static_cast<int>(DType::f64) == HEED_F64 && static_cast<int>(DType::boolean) == HEED_BOOL);
 static_assert(heed::kMaxRank == HEED_MAX_RANK);
+
+void require_shape(const char* name, const TensorView& view, const Dims& shape) {
+  if (view.shape() != shape) refuse(name, " has shape ", view.shape(), "; ", shape, " is expected");
+}
 
 // A buffer of fixed size, because reporting a failed allocation must not need another one.
 thread_local char last_error[1024] = "";
@@ -103,6 +115,55 @@ heed_status heed_attention_backward(const heed_attention_backward_inputs* inputs
   return guarded([&] {
     const BackwardCall call = backward_call(inputs, options, gradients);
     call.report.tell(heed::attention_backward_into(call.inputs, call.options, call.gradients));
+  });
+}
+
+heed_status heed_differential_attention(const heed_tensor* query, const heed_tensor* key,
+                                        const heed_tensor* value, const heed_tensor* lambda,
+                                        const heed_attention_options* options,
+                                        const heed_attention_outputs* outputs, const heed_tensor* halves) {
+  return guarded([&] {
+    const TensorView q = view_of("query", query), k = view_of("key", key), v = view_of("value", value);
+    const TensorView factors = view_of("lambda", lambda);
+    const ForwardCall call = forward_call(options, outputs);
+    deliver(heed::differential_attention(q, k, v, factors, requests_of(call)), call, halves);
+  });
+}
+
+heed_status heed_differential_attention_backward(const heed_attention_backward_inputs* inputs,
+                                                 const heed_tensor* lambda,
+                                                 const heed_attention_options* options,
+                                                 const heed_attention_gradients* gradients,
+                                                 const heed_tensor* grad_lambda) {
+  return guarded([&] {
+    const BackwardCall call = backward_call(inputs, options, gradients);
+    const TensorView factors = view_of("lambda", lambda);
+    const heed::AttentionBackwardInputs& from = call.inputs;
+    const heed::AttentionGradientViews& to = call.gradients;
+    if (from.grad_lse || from.grad_weights || is_given(to.bias) || is_given(to.sinks) || is_given(to.decay) ||
+        call.report.run != nullptr || call.report.recomputed_rows != nullptr)
+      refuse(
+          "more than query, key, value and their gradients is given; NULL is expected for other members in "
+          "differential attention");
+    heed::DifferentialResult result;
+    if (from.query.rank() == 4 && from.value.rank() == 4) {  // the call below refuses other ranks
+      const heed::Dims rows{from.query.size(0), from.query.size(1), from.query.size(2)};
+      require_shape("inputs.lse", from.lse, rows);
+      require_shape("inputs.output", from.output, {rows[0], rows[1], rows[2], from.value.size(3)});
+      for (const std::int64_t half : {0, 1}) {
+        heed::AttentionResult& softmax = half == 0 ? result.first : result.second;
+        softmax.output = Tensor::copy_of(heads_of(from.output, half));
+        softmax.lse = Tensor::copy_of(heads_of(from.lse, half));
+      }
+    }
+    const heed::DifferentialGradients found = heed::differential_attention_backward(
+        from.query, from.key, from.value, factors, result, from.grad_output, call.options);
+    heed::MutableTensorView by_lambda;
+    heed::detail::c_api::set(by_lambda, "grad_lambda", grad_lambda);
+    deliver({{"gradients.query", found.query, to.query},
+             {"gradients.key", found.key, to.key},
+             {"gradients.value", found.value, to.value},
+             {"grad_lambda", found.lambda, by_lambda}});
   });
 }
 

@@ -6,12 +6,14 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/differential.hpp"
 
 namespace heed::detail::c_api {
 
@@ -29,6 +31,7 @@ Enum choice(std::string_view name, std::int32_t value, Enum last) {
 }
 
 [[nodiscard]] heed_attention_options default_attention_options();
+[[nodiscard]] AttentionOptions options_or_defaults(const heed_attention_options* options);
 
 /// Copies as much of the text as fits, and fills the rest with zeros.
 template <std::size_t kSize>
@@ -58,6 +61,17 @@ struct BackwardCall {
 };
 [[nodiscard]] ForwardCall forward_call(const heed_attention_options* options,
                                        const heed_attention_outputs* outputs);
+/// Requests the results that differential attention allocates for `call`.
+[[nodiscard]] AttentionOptions requests_of(const ForwardCall& call);
+/// Copies results to the caller's memory, and the outputs of both halves to `halves`, unless it is NULL.
+void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves);
+/// Copies tensors to the memory that is given, once all of it is checked.
+struct Delivery {
+  const char* name;
+  const Tensor& from;
+  MutableTensorView to;
+};
+void deliver(const std::vector<Delivery>& all);
 [[nodiscard]] BackwardCall backward_call(const heed_attention_backward_inputs* inputs,
                                          const heed_attention_options* options,
                                          const heed_attention_gradients* gradients);

@@ -63,6 +63,19 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   return options;
 }
 
+heed::CacheQuery cache_query(const heed_cache_query* which) {
+  const auto nothing = nothing_given<heed_cache_query>();
+  const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
+  if (known.sequence_count < 0)
+    refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
+  heed::CacheQuery from;
+  from.sequences =
+      numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
+  from.tree_parents = optional_view("tree_parents", known.tree_parents);
+  from.tree_mask = optional_view("tree_mask", known.tree_mask);
+  return from;
+}
+
 // Calls make(key, value) with mutable views if the memory is writable, and with read-only views otherwise.
 template <class Make>
 KvCache over(std::int32_t writable, const MutableTensorView& key, const MutableTensorView& value, Make make) {
@@ -265,16 +278,24 @@ heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cach
                                     const heed_attention_outputs* outputs) {
   return with_cache(cache, [&](const KvCache& c) {
     const TensorView q = view_of("query", query);
-    const auto nothing = nothing_given<heed_cache_query>();
-    const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
-    if (known.sequence_count < 0)
-      refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
-    heed::CacheQuery from;
-    from.sequences =
-        numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
-    from.tree_parents = optional_view("tree_parents", known.tree_parents);
-    from.tree_mask = optional_view("tree_mask", known.tree_mask);
+    const heed::CacheQuery from = cache_query(which);
     const auto call = heed::detail::c_api::forward_call(options, outputs);
     call.report.tell(heed::attention_into(q, c, call.options, call.outputs, from));
+  });
+}
+
+heed_status heed_kv_cache_differential_attention(const heed_tensor* query, const heed_kv_cache* cache,
+                                                 const heed_tensor* lambda,
+                                                 const heed_attention_options* options,
+                                                 const heed_cache_query* which,
+                                                 const heed_attention_outputs* outputs,
+                                                 const heed_tensor* halves) {
+  return with_cache(cache, [&](const KvCache& c) {
+    const TensorView q = view_of("query", query), factors = view_of("lambda", lambda);
+    const auto call = heed::detail::c_api::forward_call(options, outputs);
+    heed::detail::c_api::deliver(
+        heed::differential_attention(q, c, factors, heed::detail::c_api::requests_of(call),
+                                     cache_query(which)),
+        call, halves);
   });
 }

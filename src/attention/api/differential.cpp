@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "attention/api/halves.hpp"
 #include "core/index.hpp"
 #include "core/message.hpp"
 #include "heed/attention/backward.hpp"
@@ -12,17 +13,9 @@
 namespace heed {
 namespace {
 
+using detail::heads_of;
 using detail::index;
 using detail::refuse;
-
-// Heads `half`, half + 2, … of [B, 2 H, L, D].
-template <class View>
-View heads_of(const View& all, std::int64_t half) {
-  Dims shape = all.shape(), strides = all.strides();
-  shape[1] /= 2;
-  strides[1] *= 2;
-  return {all.narrow(1, half, 1).data(), all.dtype(), shape, strides};
-}
 
 void check_query(const TensorView& query) {
   if (query.rank() != 4 || query.size(1) < 2 || query.size(1) % 2 != 0)
@@ -157,6 +150,26 @@ DifferentialResult differential_attention(const TensorView& query, const KvCache
       return attention(padded, cache, each, which);
     });
   });
+}
+
+AttentionResult joined(const DifferentialResult& from) {
+  AttentionResult all;
+  all.output = from.output;
+  all.weights = from.weights;
+  all.received = from.received;
+  all.received_last = from.received_last;
+  all.map = from.map;
+  for (std::size_t i = 0; i < kResultCount; ++i) {
+    const Tensor& first = result<Tensor>(from.first, i);
+    Tensor& both = result<Tensor>(all, i);
+    const bool is_signed = both.rank() > 1, is_requested = first.rank() > 1;
+    if (!is_signed && is_requested) both = detail::joined_heads(first, result<Tensor>(from.second, i));
+  }
+  all.kernel = from.first.kernel;
+  all.isa = from.first.isa;
+  all.threads = from.first.threads;
+  all.recomputed_rows = from.first.recomputed_rows + from.second.recomputed_rows;
+  return all;
 }
 
 DifferentialGradients differential_attention_backward(const TensorView& query, const TensorView& key,

@@ -14,6 +14,13 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kOnly = R"({"per_layer_config": {}, "layer_types": null, "sliding_window": null,
     "attention_chunk_size": null, "kv_sharing_modes": null, "pruned_heads": {}})";
 
+// Keys that name the form of attention or the type of layers, and the names of forms with a softmax over
+// keys.
+constexpr const char* kFormKeys = R"(attention_type attention_types attn_type attn_types attn_type_list
+    layer_type layer_types layers_block_type block_type block_types mixer_type mixer_types token_mixer)";
+constexpr const char* kSoftmaxForms = R"(full_attention sliding_attention chunked_attention attention full
+    softmax self_attention global local causal standard default sdpa eager flash_attention_2)";
+
 // These keys do not affect inference in any family.
 constexpr std::array<const char*, 7> kUnused = {
     // Training: initial weights, dropout, memory.
@@ -75,6 +82,16 @@ bool is_unused(const ConfigKeys& keys, std::string_view name) {
          std::any_of(kUnused.begin(), kUnused.end(), [&](const char* names) { return lists(names, name); });
 }
 
+// Refuses layers without a softmax over keys, such as sigmoid attention or Mamba.
+void check_form(const ModelConfig& config, const std::string& name, const Json& value) {
+  if (!lists(kFormKeys, name)) return;
+  const Json forms = value.flatten();
+  for (const auto& [at, form] : forms.items())
+    if (!form.is_null() && !(form.is_string() && lists(kSoftmaxForms, form.get<std::string>())))
+      config.fail("has " + name + " " + shown(form) + "; heed's " + config.text("model_type") +
+                  " expects softmax attention, such as \"full_attention\"");
+}
+
 void add_unknown_of_rope(const std::string& at, const Json& rope, std::vector<std::string>& unknown) {
   if (!rope.is_object()) return;
   for (const auto& [name, value] : rope.items()) {
@@ -94,9 +111,12 @@ ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
   made["model_type"] = nullptr;
   for (const char* values : {shared.only, keys.only}) only.update(Json::parse(values));
   for (const auto& [name, value] : config.json().items()) {
-    if (made.contains(name))
+    if (made.contains(name)) {
       made[name] = value;
-    else if (only.contains(name) && !value.is_null() && value != only[name])
+      continue;
+    }
+    check_form(config, name, value);
+    if (only.contains(name) && !value.is_null() && value != only[name])
       config.fail("has " + name + " " + shown(value) + "; heed's " + config.text("model_type") + " expects " +
                   only[name].dump());
     else if (!only.contains(name) && !renamed.contains(name) && !is_unused(keys, name))

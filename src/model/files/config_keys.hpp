@@ -24,7 +24,8 @@ struct ConfigKeys {
 
 /// Returns the file's values of all keys that are read, and the defaults of missing ones. config_keys.cpp has
 /// the keys of all families. Adds the names of unknown keys to `unknown`. Throws Error (io):
-/// "'DIR/config.json' has is_decoder true; heed's bert expects false".
+/// "'DIR/config.json' has is_decoder true; heed's bert expects false". A key that names a form of attention
+/// without a softmax is refused, even if it is unknown.
 [[nodiscard]] ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
                                         std::vector<std::string>& unknown);
 

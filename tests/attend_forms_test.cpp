@@ -1,0 +1,128 @@
+// heed attend --differential and --grid: the files that it writes equal the library's results.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attend_support.hpp"
+#include "heed/attention/differential.hpp"
+#include "heed/inspect/grid.hpp"
+
+namespace {
+
+using heed::AttentionOptions;
+using heed::DifferentialResult;
+using heed::Dims;
+using heed::DType;
+using heed::Need;
+using heed::Tensor;
+using heed::TensorView;
+using heed::test::Attend;
+using heed::test::random_tensor;
+using heed::test::same;
+using heed::test::Words;
+
+// Four heads of the fixture's query are the halves of two; both halves read the two key heads.
+class AttendForms : public Attend {
+ protected:
+  // Both halves of each head, one after the other.
+  static Tensor halves(const TensorView& first, const TensorView& second) {
+    Dims shape = first.shape(), one = first.shape();
+    shape[1] *= 2;
+    one[1] = 1;
+    Tensor both(shape, first.dtype());
+    for (std::int64_t h = 0; h < first.size(1); ++h) {
+      heed::copy(first.narrow(1, h, 1), both.mutable_view().narrow(1, 2 * h, 1));
+      heed::copy(second.narrow(1, h, 1), both.mutable_view().narrow(1, 2 * h + 1, 1));
+    }
+    return both;
+  }
+};
+
+TEST_F(AttendForms, ADifferentialCallHasSignedResultsAndThoseOfItsHalves) {
+  run_well({"--differential", "0.75",       "--causal", "--out", "o.npy",   "--weights", "w.npy",
+            "--entropy",      "e.npy",      "--lse",    "l.npy", "--top-k", "2",         "--top-k-out",
+            "i.npy,p.npy",    "--received", "r.npy",    "--map", "2x3",     "--map-out", "m.npy",
+            "--repeat",       "2"});
+  AttentionOptions options{.causal = true, .need = Need::weights | Need::entropy | Need::received};
+  options.top_k = 2;
+  options.map = {2, 3};
+  const Tensor lambda = Tensor::from<double>({0.75, 0.75}, {2});
+  const DifferentialResult want = heed::differential_attention(query, key, value, lambda, options);
+  EXPECT_TRUE(same(read("o.npy"), want.output));
+  EXPECT_TRUE(same(read("w.npy"), want.weights));
+  EXPECT_TRUE(same(read("r.npy"), want.received));
+  EXPECT_TRUE(same(read("m.npy"), want.map));
+  EXPECT_TRUE(same(read("e.npy"), halves(want.first.entropy, want.second.entropy)));
+  EXPECT_TRUE(same(read("l.npy"), halves(want.first.lse, want.second.lse)));
+  EXPECT_TRUE(same(read("i.npy"), halves(want.first.top_k_index, want.second.top_k_index)));
+  EXPECT_TRUE(same(read("p.npy"), halves(want.first.top_k_weight, want.second.top_k_weight)));
+}
+
+TEST_F(AttendForms, ADifferentialCallHasGradients) {
+  const Tensor lambda = random_tensor({2, 2, 5}, 4), by_output = random_tensor({2, 2, 5, 6}, 5);
+  write("lambda.npy", lambda);
+  write("do.npy", by_output);
+  run_well({"--differential", "lambda.npy", "--grad-output", "do.npy", "--grad-query", "dq.npy", "--grad-key",
+            "dk.npy", "--grad-value", "dv.npy", "--grad-lambda", "dl.npy"});
+  const DifferentialResult forward = heed::differential_attention(query, key, value, lambda);
+  const auto want = heed::differential_attention_backward(query, key, value, lambda, forward, by_output);
+  EXPECT_TRUE(same(read("dq.npy"), want.query));
+  EXPECT_TRUE(same(read("dk.npy"), want.key));
+  EXPECT_TRUE(same(read("dv.npy"), want.value));
+  EXPECT_TRUE(same(read("dl.npy"), want.lambda));
+}
+
+TEST_F(AttendForms, TokensOnAGridHaveDistancesAndMaps) {
+  for (const int rank : {4, 2}) {
+    Tensor tokens = random_tensor({1, 1, 8, 4}, 6);
+    if (rank == 2) tokens = Tensor::copy_of(tokens.view().reshape({8, 4}));
+    write("q.npy", tokens);
+    write("k.npy", tokens);
+    write("v.npy", tokens);
+    run_well({"--window", "3,1", "--grid", "2x3", "--grid-first", "1", "--grid-distance", "g.npy",
+              "--grid-map", "m.npy", "--grid-cells", "2x2"});
+    const AttentionOptions options{.window = {3, 1}};
+    const Tensor far = heed::grid_distance(tokens, tokens, {{2, 3}, 1}, options);
+    const Tensor map = heed::grid_map(tokens, tokens, {{2, 3}, 1}, std::vector<std::int64_t>{2, 2}, options);
+    const auto shape = [&](std::int64_t a, std::int64_t b) {
+      return rank == 4 ? Dims{1, 1, a, b} : Dims{a, b};
+    };
+    EXPECT_TRUE(same(read("g.npy"), Tensor::copy_of(far.view().reshape(shape(6, 2)))));
+    EXPECT_TRUE(same(read("m.npy"), Tensor::copy_of(map.view().reshape(shape(4, 4)))));
+  }
+}
+
+TEST_F(AttendForms, SayWhatIsWrong) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--differential", "big", "--out", "o.npy"},
+       "--differential is 'big'; a number, FILE.npy or FILE.safetensors:NAME is expected"},
+      {{"--differential", "q.npy", "--out", "o.npy"},
+       "lambda has dtype f32 and shape [2, 4, 5, 8]; f64 or f32 of [2] or [2, 2, 5] is expected"},
+      {{"--differential", "1", "--plan"}, "--plan is given with --differential; one of them is expected"},
+      {{"--differential", "1", "--grid", "1x5", "--grid-distance", "g.npy"},
+       "--grid is given with --differential; one of them is expected"},
+      {{"--differential", "1", "--grad-output", "q.npy", "--grad-sinks", "s.npy", "--sinks", "q.npy"},
+       "--grad-sinks is given with --differential; one of them is expected"},
+      {{"--grad-lambda", "l.npy"}, "--grad-lambda is given without --differential LAMBDA"},
+      {{"--differential", "1", "--grad-lambda", "l.npy"},
+       "--grad-lambda is given without --grad-output TENSOR"},
+      {{"--differential", "1", "--grad-lambda", "l.txt", "--grad-output", "q.npy"},
+       "--grad-lambda is 'l.txt'; a file whose name ends in .npy is expected"},
+      {{"--differential", "1", "--out", "o.npy", "--grad-lambda", "o.npy", "--grad-output", "q.npy"},
+       "--out 'o.npy' is the file that --grad-lambda goes to; each result needs its own file"},
+      {{"--grid", "5xa", "--grid-distance", "g.npy"},
+       "--grid is '5xa'; a list of sizes, such as 24x32 or 8x24x32, is expected"},
+      {{"--grid", "5"}, "--grid is given without --grid-distance FILE.npy or --grid-map FILE.npy"},
+      {{"--grid-distance", "g.npy"}, "--grid-distance is given without --grid SIZES"},
+      {{"--grid-first", "1", "--out", "o.npy"}, "--grid-first is given without --grid SIZES"},
+      {{"--grid", "5", "--grid-map", "g.npy"}, "--grid-map is given without --grid-cells SIZES"},
+      {{"--grid-cells", "5", "--out", "o.npy"}, "--grid-cells is given without --grid-map FILE.npy"},
+      {{"--grid", "2x3", "--grid-distance", "g.npy"},
+       "the grid has 6 tokens from 0 on, but query has 5 rows"},
+  };
+  for (const auto& [words, message] : cases) expect_error(2, words, message);
+}
+
+}  // namespace
