@@ -13,7 +13,7 @@ Gradients backward_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handl
                              nb::handle gradients, const nb::kwargs& keywords) {
   Arrays arrays;
   const AttentionBackwardInputs inputs =
-      read_inputs(arrays, q, k, v, output, lse, grad_output, grad_lse, grad_weights);
+      read_inputs(arrays, {q, k, v, output, lse, grad_output, grad_lse, grad_weights});
   const Arguments arguments = read_arguments("attention_backward", keywords);
   const GradientRequest request = requested(gradients, arguments.options);
   AttentionGradients found;
@@ -30,7 +30,7 @@ void backward_into_of_python(nb::handle q, nb::handle k, nb::handle v, nb::handl
                              nb::handle grad_sinks, nb::handle grad_decay, const nb::dict& options) {
   Arrays arrays;
   const AttentionBackwardInputs inputs =
-      read_inputs(arrays, q, k, v, output, lse, grad_output, grad_lse, grad_weights);
+      read_inputs(arrays, {q, k, v, output, lse, grad_output, grad_lse, grad_weights});
   AttentionGradientViews gradients;
   gradients.query = arrays.write_where_given("grad_q", grad_q);
   gradients.key = arrays.write_where_given("grad_k", grad_k);

@@ -94,9 +94,11 @@ class Arrays {
   std::vector<Borrowed> kept_;
 };
 
-AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v,
-                                    nb::handle output, nb::handle lse, nb::handle grad_output,
-                                    nb::handle grad_lse, nb::handle grad_weights);
+/// Arguments of a backward pass; the last two may be None.
+struct BackwardArrays {
+  nb::handle q, k, v, output, lse, grad_output, grad_lse, grad_weights;
+};
+AttentionBackwardInputs read_inputs(Arrays& arrays, const BackwardArrays& from);
 
 /// Views of the caller's memory for the output, and of `memory`, which is allocated, for the other results.
 /// Results per key have `keys` columns; weights and scores have `all_keys`.

@@ -186,7 +186,7 @@ RanksGradients backward_of_python(int number, nb::handle q, nb::handle k, nb::ha
   const BackwardCall call = read_on_all(comm, [&] {
     Arrays arrays;
     const AttentionBackwardInputs inputs =
-        read_inputs(arrays, q, k, v, output, lse, grad_output, grad_lse, grad_weights);
+        read_inputs(arrays, {q, k, v, output, lse, grad_output, grad_lse, grad_weights});
     Arguments arguments = arguments_of("attention_backward", options);
     const GradientRequest request = requested(gradients, arguments.options);
     return BackwardCall{std::move(arrays),    inputs, layout_of(layout), choice_of(scheme, deterministic),

@@ -336,16 +336,15 @@ nb::object tile_of_python(nb::handle q, nb::handle k, nb::handle lse,
 using GridCall = Tensor (*)(const TensorView&, const TensorView&, const TokenGrid&,
                             const std::vector<std::int64_t>& cells, const AttentionOptions&);
 
-nb::object on_grid(const char* name, GridCall call, nb::handle q, nb::handle k,
-                   std::vector<std::int64_t> grid, std::int64_t first, const std::vector<std::int64_t>& cells,
-                   const nb::kwargs& options) {
+nb::object on_grid(const char* name, GridCall call, nb::handle q, nb::handle k, const TokenGrid& grid,
+                   const std::vector<std::int64_t>& cells, const nb::kwargs& options) {
   const Borrowed query("q", q);
   const Borrowed key("k", k);
   const Arguments arguments = read_arguments(name, options);
   Tensor made;
   {
     const nb::gil_scoped_release released;
-    made = call(query.view(), key.view(), {std::move(grid), first}, cells, arguments.options);
+    made = call(query.view(), key.view(), grid, cells, arguments.options);
   }
   return to_python(std::move(made), array_type(q).kind);
 }
@@ -355,7 +354,7 @@ nb::object distance_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t
   const GridCall call = [](const TensorView& query, const TensorView& key, const TokenGrid& on,
                            const std::vector<std::int64_t>&,
                            const AttentionOptions& with) { return grid_distance(query, key, on, with); };
-  return on_grid("grid_distance", call, q, k, std::move(grid), first, {}, options);
+  return on_grid("grid_distance", call, q, k, {std::move(grid), first}, {}, options);
 }
 
 nb::object map_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t> grid,
@@ -364,7 +363,7 @@ nb::object map_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t> gri
   const GridCall call = [](const TensorView& query, const TensorView& key, const TokenGrid& on,
                            const std::vector<std::int64_t>& into,
                            const AttentionOptions& with) { return grid_map(query, key, on, into, with); };
-  return on_grid("grid_map", call, q, k, std::move(grid), first, cells, options);
+  return on_grid("grid_map", call, q, k, {std::move(grid), first}, cells, options);
 }
 
 }  // namespace

@@ -152,18 +152,16 @@ Gradients gradients_from(const ResultFields& fields) {
   return gradients;
 }
 
-AttentionBackwardInputs read_inputs(Arrays& arrays, nb::handle q, nb::handle k, nb::handle v,
-                                    nb::handle output, nb::handle lse, nb::handle grad_output,
-                                    nb::handle grad_lse, nb::handle grad_weights) {
+AttentionBackwardInputs read_inputs(Arrays& arrays, const BackwardArrays& from) {
   AttentionBackwardInputs inputs;
-  inputs.query = arrays.read("q", q);
-  inputs.key = arrays.read("k", k);
-  inputs.value = arrays.read("v", v);
-  inputs.output = arrays.read("output", output);
-  inputs.lse = arrays.read("lse", lse);
-  inputs.grad_output = arrays.read("grad_output", grad_output);
-  inputs.grad_lse = arrays.read_where_given("grad_lse", grad_lse);
-  inputs.grad_weights = arrays.read_where_given("grad_weights", grad_weights);
+  inputs.query = arrays.read("q", from.q);
+  inputs.key = arrays.read("k", from.k);
+  inputs.value = arrays.read("v", from.v);
+  inputs.output = arrays.read("output", from.output);
+  inputs.lse = arrays.read("lse", from.lse);
+  inputs.grad_output = arrays.read("grad_output", from.grad_output);
+  inputs.grad_lse = arrays.read_where_given("grad_lse", from.grad_lse);
+  inputs.grad_weights = arrays.read_where_given("grad_weights", from.grad_weights);
   return inputs;
 }
 

@@ -24,8 +24,8 @@ void check_input(const TensorView& x, const char* name, const Linear& projection
            "] or [B, L, " + std::to_string(dim) + "] is expected");
 }
 
-void check_call(const Parts& parts, const TensorView& x, const TensorView& context,
-                const AttentionOptions& options) {
+void check_call(const Parts& parts, const LayerInputs& inputs, const AttentionOptions& options) {
+  const auto& [x, context] = inputs;
   check_parts(parts);
   check_input(x, "x", parts.query, "query.weight");
   check_input(context, "context", parts.key, "key.weight");
@@ -37,8 +37,9 @@ void check_call(const Parts& parts, const TensorView& x, const TensorView& conte
            std::string(name_of(x.dtype())) + ", the dtype of the layer, is expected");
 }
 
-void check_result(const Parts& parts, const TensorView& x, const TensorView& context,
-                  const LayerResult& result, const TensorView& grad_output) {
+void check_result(const Parts& parts, const LayerInputs& inputs, const LayerResult& result,
+                  const TensorView& grad_output) {
+  const auto& [x, context] = inputs;
   const auto heads_of = [](const TensorView& from, std::int64_t heads, std::int64_t rows) {
     Dims shape = from.rank() == 3 ? Dims{from.shape()[0], heads} : Dims{heads};
     shape.push_back(from.size(-2));
@@ -91,13 +92,13 @@ void check_parts(const Parts& parts) {
            " heads of the value's size");
 }
 
-LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
-                      const AttentionOptions& options, const AttentionFunctions& functions) {
-  check_call(parts, x, context, options);
+LayerResult run_layer(const Parts& parts, const LayerInputs& inputs, const AttentionOptions& options,
+                      const AttentionFunctions& functions) {
+  check_call(parts, inputs, options);
   LayerResult result;
-  result.query = split_heads(parts.query.forward(x), parts.heads);
-  result.key = split_heads(parts.key.forward(context), parts.kv_heads);
-  result.value = split_heads(parts.value.forward(context), parts.kv_heads);
+  result.query = split_heads(parts.query.forward(inputs.x), parts.heads);
+  result.key = split_heads(parts.key.forward(inputs.context), parts.kv_heads);
+  result.value = split_heads(parts.value.forward(inputs.context), parts.kv_heads);
   result.attention = functions.forward ? functions.forward(result.query, result.key, result.value, options)
                                        : attention(result.query, result.key, result.value, options);
   result.output = merge_heads(result.attention.output);
@@ -105,12 +106,12 @@ LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView&
   return result;
 }
 
-CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output, const TensorView& x,
-                                  const TensorView& context, const LayerResult& result,
+CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output,
+                                  const LayerInputs& inputs, const LayerResult& result,
                                   const AttentionOptions& options, const PartGradients& grads,
                                   const AttentionFunctions& functions) {
-  check_call(parts, x, context, options);
-  check_result(parts, x, context, result, grad_output);
+  check_call(parts, inputs, options);
+  check_result(parts, inputs, result, grad_output);
   if ((parts.out_proj == nullptr) != (grads.out_proj == nullptr))
     refuse("only one of grads and the layer has an out_proj; both or neither is expected");
   const AttentionResult& attention = result.attention;
@@ -118,18 +119,18 @@ CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_out
   if (parts.out_proj != nullptr)
     grad_merged = parts.out_proj->backward(grad_output, merge_heads(attention.output), *grads.out_proj);
   const Tensor grad_heads = split_heads(grad_merged, parts.heads);
-  const AttentionBackwardInputs inputs{.query = result.query,
-                                       .key = result.key,
-                                       .value = result.value,
-                                       .output = attention.output,
-                                       .lse = attention.lse,
-                                       .grad_output = grad_heads};
-  const AttentionGradients inner =
-      functions.backward ? functions.backward(inputs, options) : attention_backward(inputs, options);
+  const AttentionBackwardInputs inner_inputs{.query = result.query,
+                                             .key = result.key,
+                                             .value = result.value,
+                                             .output = attention.output,
+                                             .lse = attention.lse,
+                                             .grad_output = grad_heads};
+  const AttentionGradients inner = functions.backward ? functions.backward(inner_inputs, options)
+                                                      : attention_backward(inner_inputs, options);
   CrossGradients outer;
-  outer.x = parts.query.backward(merge_heads(inner.query), x, grads.query);
-  outer.context = parts.key.backward(merge_heads(inner.key), context, grads.key);
-  add(parts.value.backward(merge_heads(inner.value), context, grads.value), outer.context);
+  outer.x = parts.query.backward(merge_heads(inner.query), inputs.x, grads.query);
+  outer.context = parts.key.backward(merge_heads(inner.key), inputs.context, grads.key);
+  add(parts.value.backward(merge_heads(inner.value), inputs.context, grads.value), outer.context);
   return outer;
 }
 

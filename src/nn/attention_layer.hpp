@@ -18,8 +18,13 @@ struct Parts {
 /// Throws Error (invalid_argument) that names the first part that does not fit the others.
 void check_parts(const Parts& parts);
 
-/// Computes queries from x, and keys and values from context. Checks parts, inputs and options first.
-[[nodiscard]] LayerResult run_layer(const Parts& parts, const TensorView& x, const TensorView& context,
+/// A layer computes queries from x, and keys and values from context.
+struct LayerInputs {
+  const TensorView &x, &context;
+};
+
+/// Checks parts, inputs and options first.
+[[nodiscard]] LayerResult run_layer(const Parts& parts, const LayerInputs& inputs,
                                     const AttentionOptions& options,
                                     const AttentionFunctions& functions = {});
 
@@ -33,9 +38,8 @@ struct PartGradients {
 
 /// The backward pass of run_layer(). For self-attention the gradient of x is the sum of the two.
 [[nodiscard]] CrossGradients run_layer_backward(const Parts& parts, const TensorView& grad_output,
-                                                const TensorView& x, const TensorView& context,
-                                                const LayerResult& result, const AttentionOptions& options,
-                                                const PartGradients& grads,
+                                                const LayerInputs& inputs, const LayerResult& result,
+                                                const AttentionOptions& options, const PartGradients& grads,
                                                 const AttentionFunctions& functions = {});
 
 /// Appends the parameters of `part`, with "prefix." before their names.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "heed/error.hpp"
 
@@ -39,18 +40,6 @@ BlasOperand blas_operand(const Matrix<const T>& m) {
           blas_int(std::max<std::int64_t>(1, leading), "elements from one line to the next")};
 }
 
-void call_blas(const BlasOperand& a, const BlasOperand& b, int m, int n, int k, const float* a_data,
-               const float* b_data, float beta, float* c_data, int ldc) {
-  cblas_sgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, 1.0f, a_data, a.leading, b_data, b.leading,
-              beta, c_data, ldc);
-}
-
-void call_blas(const BlasOperand& a, const BlasOperand& b, int m, int n, int k, const double* a_data,
-               const double* b_data, double beta, double* c_data, int ldc) {
-  cblas_dgemm(CblasRowMajor, a.transpose, b.transpose, m, n, k, 1.0, a_data, a.leading, b_data, b.leading,
-              beta, c_data, ldc);
-}
-
 }  // namespace
 
 template <class T>
@@ -62,7 +51,12 @@ void gemm(const Matrix<const T>& a, const Matrix<const T>& b, T beta, const Matr
   const BlasOperand left = blas_operand(a);
   const BlasOperand right = blas_operand(b);
   const int leading = blas_int(c.rows > 1 ? c.row_stride : c.columns, "elements from one line to the next");
-  call_blas(left, right, m, n, k, a.data, b.data, beta, c.data, leading);
+  if constexpr (std::is_same_v<T, float>)
+    cblas_sgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.data, left.leading, b.data,
+                right.leading, beta, c.data, leading);
+  else
+    cblas_dgemm(CblasRowMajor, left.transpose, right.transpose, m, n, k, 1, a.data, left.leading, b.data,
+                right.leading, beta, c.data, leading);
 }
 
 void limit_blas_threads([[maybe_unused]] int threads) {

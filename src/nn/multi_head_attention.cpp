@@ -108,8 +108,8 @@ LayerResult MultiHeadAttention::forward(const TensorView& x, const AttentionOpti
 LayerResult MultiHeadAttention::forward(const TensorView& x, const TensorView& context,
                                         const AttentionOptions& options,
                                         const AttentionFunctions& functions) const {
-  return detail::run_layer({query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, x,
-                           context, options, functions);
+  return detail::run_layer({query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_},
+                           {x, context}, options, functions);
 }
 
 Tensor MultiHeadAttention::backward(const TensorView& grad_output, const TensorView& x,
@@ -125,7 +125,7 @@ CrossGradients MultiHeadAttention::backward(const TensorView& grad_output, const
                                             const AttentionOptions& options, MultiHeadAttention& grads,
                                             const AttentionFunctions& functions) const {
   return detail::run_layer_backward(
-      {query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, grad_output, x, context,
+      {query, key, value, out_proj ? &*out_proj : nullptr, heads_, kv_heads_}, grad_output, {x, context},
       result, options, {grads.query, grads.key, grads.value, grads.out_proj ? &*grads.out_proj : nullptr},
       functions);
 }

@@ -29,13 +29,13 @@ SelfAttention::SelfAttention(Tensor query_weight, Tensor key_weight, Tensor valu
 }
 
 LayerResult SelfAttention::forward(const TensorView& x, const AttentionOptions& options) const {
-  return detail::run_layer({query, key, value, nullptr, 1, 1}, x, x, options);
+  return detail::run_layer({query, key, value, nullptr, 1, 1}, {x, x}, options);
 }
 
 Tensor SelfAttention::backward(const TensorView& grad_output, const TensorView& x, const LayerResult& result,
                                const AttentionOptions& options, SelfAttention& grads) const {
   CrossGradients both =
-      detail::run_layer_backward({query, key, value, nullptr, 1, 1}, grad_output, x, x, result, options,
+      detail::run_layer_backward({query, key, value, nullptr, 1, 1}, grad_output, {x, x}, result, options,
                                  {grads.query, grads.key, grads.value, nullptr});
   detail::add(both.context, both.x);
   return std::move(both.x);

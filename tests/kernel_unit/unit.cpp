@@ -153,7 +153,7 @@ std::vector<float> packed_keys(const TensorView& keys, std::int64_t first, std::
   const std::int64_t padded = round_up(depth, kLanes);
   std::vector<float> panels(static_cast<std::size_t>(round_up(count, kPanel) * depth));
   std::vector<float> scratch(static_cast<std::size_t>(kLanes * padded));
-  pack_keys(head_rows(keys), first, count, depth, scale, panels.data(), scratch.data(), padded);
+  pack_keys({head_rows(keys), first, count, depth}, scale, panels.data(), scratch.data(), padded);
   std::vector<float> rows;
   for (std::int64_t k = 0; k < count; ++k)
     for (std::int64_t d = 0; d < depth; ++d)
@@ -165,7 +165,7 @@ std::vector<float> packed_values(const TensorView& values, std::int64_t first, s
   const std::int64_t width = values.shape()[1];
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
   std::vector<float> panels(static_cast<std::size_t>(count * vectors * kLanes));
-  pack_values(head_rows(values), first, count, width, panels.data(), {});
+  pack_values({head_rows(values), first, count, width}, panels.data(), {});
   std::vector<float> rows;
   for (std::int64_t k = 0; k < count; ++k)
     for (std::int64_t c = 0; c < width; ++c) {

@@ -33,10 +33,9 @@ inline std::vector<MaskSource> sources_of(const SparseMask& mask, std::int64_t h
 inline ScoreModSource source_of(const ScoreMod& mod) {
   if (mod.is_empty()) return {};
   return {mod.part(),
-          [](const void* part, std::int64_t batch, std::int64_t head, std::int64_t row,
-             std::int64_t key_begin, std::int64_t key_end, float* scores, float* slopes) {
-            static_cast<const ScoreFunction*>(part)->apply({batch, head, row, key_begin, key_end}, scores,
-                                                           slopes);
+          [](const void* part, const MaskTile& row, float* scores, float* slopes) {
+            static_cast<const ScoreFunction*>(part)->apply(
+                {row.batch, row.head, row.row_begin, row.key_begin, row.key_end}, scores, slopes);
           },
           {}};
 }

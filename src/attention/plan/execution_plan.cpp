@@ -136,7 +136,7 @@ ExecutionPlan::ExecutionPlan(const Problem& p, Kernel wanted) {
   if (needs_sums) {
     std::vector<Segment> rest;
     for (ForwardPass& pass : std::span(passes_->data(), pass_count_)) {
-      pass.keeps_rows_weights = pass.tiling.path == cpu::Path::decode;
+      pass.keeps_rows_weights = cpu::decodes(pass.tiling.path);
       if (!pass.keeps_rows_weights) rest.insert(rest.end(), pass.segments.begin(), pass.segments.end());
     }
     const Arguments of_sums = without_forward_results(call);

@@ -17,6 +17,10 @@ std::string_view name_of(cpu::Path path) {
   switch (path) {
     case cpu::Path::decode:
       return "decode";
+    case cpu::Path::decode_pairs:
+      return "decode_pairs";
+    case cpu::Path::decode_digits:
+      return "decode_digits";
     case cpu::Path::matrix_keys:
       return "matrix_keys";
     case cpu::Path::packed_panels:
@@ -57,6 +61,8 @@ std::string path_reason(const ForwardPass& pass) {
   const std::int64_t rows = pass.call.most_rows * pass.call.group;
   switch (pass.tiling.path) {
     case cpu::Path::decode:
+    case cpu::Path::decode_pairs:
+    case cpu::Path::decode_digits:
       return said("A key head has only ", rows, " rows, so keys and values are read in place.");
     case cpu::Path::matrix_keys:
       return said("A key head has only ", rows, " rows, so matrix tiles read its keys in place.");

@@ -57,15 +57,16 @@ struct MaskSource {
 /// unless `slopes` is null.
 struct ScoreModSource {
   const void* part = nullptr;  ///< nullptr: scores stay
-  void (*apply_f32)(const void* part, std::int64_t batch, std::int64_t head, std::int64_t row,
-                    std::int64_t key_begin, std::int64_t key_end, float* scores, float* slopes) = nullptr;
+  /// Takes a tile of one row.
+  void (*apply_f32)(const void* part, const MaskTile& row, float* scores, float* slopes) = nullptr;
   PartPlace place{};
 
   explicit operator bool() const { return part != nullptr; }
   [[gnu::always_inline]] void apply(std::int64_t batch, std::int64_t head, std::int64_t row,
                                     std::int64_t key_begin, std::int64_t key_end, float* scores,
                                     float* slopes) const {
-    apply_f32(part, batch + place.batch_begin, head + place.head_begin, place.row(row), key_begin, key_end,
+    const std::int64_t at = place.row(row);
+    apply_f32(part, {batch + place.batch_begin, head + place.head_begin, at, at + 1, key_begin, key_end},
               scores, slopes);
   }
 };

@@ -71,8 +71,8 @@ void few_rows(const Call& call) {
   const WeightMatrix& matrix = call.weights.weight;
   if (call.rows == 1 && matrix.format->block) return one_row_of_blocks(call);
   const auto add_in_place = [&](auto add_dots, const auto* weights, const Range& out) {
-    add_dots(call.x, call.x_stride, call.rows, weights + out.begin * call.inputs, call.inputs, out.size,
-             call.inputs, call.y + out.begin, call.outputs);
+    add_dots({call.x, call.x_stride, weights + out.begin * call.inputs, call.inputs, call.y + out.begin,
+              call.outputs, call.rows, out.size, call.inputs});
   };
   parallel_for(pieces_of(call.outputs, kFewOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
     const Range out = range_of(piece, kFewOutputs, call.outputs);
@@ -86,8 +86,8 @@ void few_rows(const Call& call) {
     for (std::int64_t n = out.begin; n < out.begin + out.size; n += kDotsTogether) {
       const std::int64_t count = std::min(kDotsTogether, out.begin + out.size - n);
       for (std::int64_t i = 0; i < count; ++i) read_weight_row(matrix, n + i, rows + i * call.inputs);
-      call.products.add_dots(call.x, call.x_stride, call.rows, rows, call.inputs, count, call.inputs,
-                             call.y + n, call.outputs);
+      call.products.add_dots({call.x, call.x_stride, rows, call.inputs, call.y + n, call.outputs, call.rows,
+                              count, call.inputs});
     }
   });
 }
@@ -157,16 +157,6 @@ Tensor pack_rows(const Call& call, const Range& rows) {
   return packed;
 }
 
-// A tile at the edge of y, computed as a whole tile in `tile`.
-void add_edge(const Call& call, const float* a, const float* b, std::int64_t depth, float* y,
-              std::int64_t rows, std::int64_t outputs, float* tile) {
-  const std::int64_t width = call.products.tile_outputs;
-  std::fill(tile, tile + call.products.tile_rows * width, 0.0f);
-  call.products.add_tile(a, b, depth, tile, width);
-  for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t i = 0; i < outputs; ++i) y[row * call.outputs + i] += tile[row * width + i];
-}
-
 void many_rows(const Call& call, const Range& rows) {
   const std::int64_t height = call.products.tile_rows, width = call.products.tile_outputs;
   const Tensor packed = pack_rows(call, rows);
@@ -184,10 +174,14 @@ void many_rows(const Call& call, const Range& rows) {
         const std::int64_t count = std::min(height, rows.size - row);
         const float* tile = a + row * call.inputs + k * height;
         float* y = call.y + (rows.begin + row) * call.outputs + out.begin;
-        if (count == height && out.size == width)
+        if (count == height && out.size == width) {
           call.products.add_tile(tile, b, depth.size, y, call.outputs);
-        else
-          add_edge(call, tile, b, depth.size, y, count, out.size, edge);
+          continue;
+        }
+        std::fill_n(edge, height * width, 0.0f);  // a whole tile, of which y has a part
+        call.products.add_tile(tile, b, depth.size, edge, width);
+        for (std::int64_t r = 0; r < count; ++r)
+          for (std::int64_t i = 0; i < out.size; ++i) y[r * call.outputs + i] += edge[r * width + i];
       }
     }
   });

@@ -70,9 +70,10 @@ inline float pack_kv_block(const BackwardTaskState& state, std::int64_t key, std
   const Arguments& call = state.call.forward;
   const BackwardWorkspace& w = state.w;
   const KvSource kv = kv_source_of(call, state.task.rows);
-  const Measure keys = pack_keys(kv.keys, key, count, w.depth, call.log2_scale, w.keys, w.scratch, w.columns);
+  const Measure keys =
+      pack_keys({kv.keys, key, count, w.depth}, call.log2_scale, w.keys, w.scratch, w.columns);
   const Measure values =
-      pack_keys(kv.values, key, count, w.value_depth, 1.0f, w.values, w.scratch, w.value_columns);
+      pack_keys({kv.values, key, count, w.value_depth}, 1.0f, w.values, w.scratch, w.value_columns);
   for (std::int64_t k = 0; k < count; ++k)
     pack_query(kv.keys.tensor, kv.keys.at(key + k), w.depth, 1.0f, w.key_rows + k * w.columns, w.columns);
   const bool in_range = keys.in_range && values.in_range && keys.largest_square < kMaxGradientSquare &&

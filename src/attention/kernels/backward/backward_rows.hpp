@@ -51,11 +51,19 @@ inline void add_to_key_sums(const BackwardTaskState& state, const QueryRow& quer
   for (std::int64_t k = 0; k < count; ++k) to[k] += static_cast<double>(grads[k]);
 }
 
-/// Processes one row of a tile by way of memory: scores [kPanel] become weights and score gradients. `d`
-/// holds <g, v>. Returns false if a score exceeds what f32 holds.
+/// One row's numbers for a panel of keys, each [kPanel]. score_grads may be d.
+struct PanelOfRow {
+  float* scores;
+  const float* d;  // <g, v>
+  float *weights, *score_grads;
+};
+
+/// Processes one row of a tile by way of memory: scores become weights and score gradients. Returns false if
+/// a score exceeds what f32 holds.
 inline bool general_row(const BackwardTaskState& state, const Block& block, std::int64_t row,
-                        std::int64_t key, const HeadBits& bits, float* scores, const float* d, float* weights,
-                        float* score_grads) {
+                        std::int64_t key, const HeadBits& bits, const PanelOfRow& panel) {
+  float *scores = panel.scores, *weights = panel.weights, *score_grads = panel.score_grads;
+  const float* d = panel.d;
   const Arguments& call = state.call.forward;
   const Task& task = state.task.rows;
   const QueryRow& query_row = state.w.query_row[row];

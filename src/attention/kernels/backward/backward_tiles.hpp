@@ -93,11 +93,26 @@ void gradient_tiles(const GradientTile& t, const GradientRows& rows, std::int64_
   for (; row < end; row += kTileRows) gradient_tile<kFlushed>(t, rows, row);
 }
 
-/// c [kRowCount][ldc] += a x b over `steps`. Element (r, s) of a is a[r * lda + s], or a[s * lda + r] if
-/// kTransposed; b is [steps][ldb]. The product is summed separately first.
+/// c [rows][columns] += a x b over `steps`; columns are a multiple of kLanes, rows of two. Rows of the
+/// matrices are lda, ldb and ldc apart. Element (r, s) of a is a[r * lda + s], or a[s * lda + r] if
+/// kTransposed.
+struct MatrixProduct {
+  const float* a;
+  std::int64_t lda;
+  const float* b;
+  std::int64_t ldb;
+  float* c;
+  std::int64_t ldc;
+  std::int64_t rows, columns, steps;
+};
+
+/// A tile of c, from a row and a column on. Its product is summed separately first.
 template <int kRowCount, int kVectors, bool kTransposed>
-void product_tile(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
-                  float* c, std::int64_t ldc) {
+void product_tile(const MatrixProduct& product, std::int64_t row, std::int64_t column) {
+  const std::int64_t lda = product.lda, ldb = product.ldb, ldc = product.ldc, steps = product.steps;
+  const float* a = product.a + row * (kTransposed ? 1 : lda);
+  const float* b = product.b + column;
+  float* c = product.c + row * ldc + column;
   Vf acc[std::size_t{kRowCount}][std::size_t{kVectors}];
 #pragma GCC unroll 12
   for (int r = 0; r < kRowCount; ++r)
@@ -105,14 +120,14 @@ void product_tile(const float* a, std::int64_t lda, const float* b, std::int64_t
     for (int v = 0; v < kVectors; ++v) acc[r][v] = zero();
 #pragma GCC unroll 4
   for (std::int64_t s = 0; s < steps; ++s) {
-    Vf column[std::size_t{kVectors}];
+    Vf rows_of_b[std::size_t{kVectors}];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) column[v] = load(b + s * ldb + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) rows_of_b[v] = load(b + s * ldb + v * kLanes);
 #pragma GCC unroll 12
     for (int r = 0; r < kRowCount; ++r) {
       const Vf x = splat(kTransposed ? a[s * lda + r] : a[r * lda + s]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = mul_add(x, column[v], acc[r][v]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = mul_add(x, rows_of_b[v], acc[r][v]);
     }
   }
 #pragma GCC unroll 12
@@ -124,19 +139,16 @@ void product_tile(const float* a, std::int64_t lda, const float* b, std::int64_t
     }
 }
 
-/// The same for any even number of rows and kVectors vectors.
+/// All rows of kVectors vectors from a column on.
 template <int kVectors, bool kTransposed>
-void product_rows(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
-                  std::int64_t rows, float* c, std::int64_t ldc) {
+void product_rows(const MatrixProduct& product, std::int64_t column) {
   constexpr int kTall = kVectors <= (kRegisters >= 32 ? 2 : 1) ? kGroupRows : kValueRows;
-  const std::int64_t next = kTransposed ? 1 : lda;
   std::int64_t r = 0;
-  for (; r + kTall <= rows; r += kTall)
-    product_tile<kTall, kVectors, kTransposed>(a + r * next, lda, b, ldb, steps, c + r * ldc, ldc);
-  for (; r + kTileRows <= rows; r += kTileRows)
-    product_tile<kTileRows, kVectors, kTransposed>(a + r * next, lda, b, ldb, steps, c + r * ldc, ldc);
-  for (; r < rows; r += 2)
-    product_tile<2, kVectors, kTransposed>(a + r * next, lda, b, ldb, steps, c + r * ldc, ldc);
+  for (; r + kTall <= product.rows; r += kTall)
+    product_tile<kTall, kVectors, kTransposed>(product, r, column);
+  for (; r + kTileRows <= product.rows; r += kTileRows)
+    product_tile<kTileRows, kVectors, kTransposed>(product, r, column);
+  for (; r < product.rows; r += 2) product_tile<2, kVectors, kTransposed>(product, r, column);
 }
 
 template <bool kTransposed>
@@ -148,12 +160,10 @@ auto product_rows_of(std::int64_t vectors) {
   return vectors >= 2 ? product_rows<2, kTransposed> : product_rows<1, kTransposed>;
 }
 
-/// The same for any number of columns that is a multiple of kLanes.
 template <bool kTransposed>
-void product(const float* a, std::int64_t lda, const float* b, std::int64_t ldb, std::int64_t steps,
-             std::int64_t rows, std::int64_t columns, float* c, std::int64_t ldc) {
-  for (std::int64_t at = 0; at < columns; at += kValueVectors * kLanes)
-    product_rows_of<kTransposed>((columns - at) / kLanes)(a, lda, b + at, ldb, steps, rows, c + at, ldc);
+void add_product(const MatrixProduct& product) {
+  for (std::int64_t column = 0; column < product.columns; column += kValueVectors * kLanes)
+    product_rows_of<kTransposed>((product.columns - column) / kLanes)(product, column);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -24,8 +24,8 @@ inline bool general_tile(const BackwardTaskState& state, const Block& block, con
   accumulate<F32Format>(tile, t.grad + row * t.grad_ld, t.grad_ld, t.values, t.value_depth);
   spill(d);
   for (int r = 0; r < kTileRows; ++r)
-    if (!general_row(state, block, row + r, key, bits, scores[r], d[r], t.weights + (row + r) * t.ld,
-                     t.score_grads + (row + r) * t.ld))
+    if (!general_row(state, block, row + r, key, bits,
+                     {scores[r], d[r], t.weights + (row + r) * t.ld, t.score_grads + (row + r) * t.ld}))
       return false;
   return true;
 }
@@ -81,9 +81,9 @@ inline void add_query_grads(const BackwardTaskState& state, const Block& block) 
     const std::int64_t begin = larger(0, group.begin - block.key) / kPanel * kPanel;
     const std::int64_t end = smaller(block.keys, group.end - block.key);
     if (begin >= end) continue;
-    product<false>(w.score_grads + r * kGradientKeys + begin, kGradientKeys, w.key_rows + begin * w.columns,
-                   w.columns, end - begin, smaller(kGroupRows, block.rows - r), w.columns,
-                   w.query_grad + (block.row + r) * w.columns, w.columns);
+    add_product<false>({w.score_grads + r * kGradientKeys + begin, kGradientKeys,
+                        w.key_rows + begin * w.columns, w.columns, w.query_grad + (block.row + r) * w.columns,
+                        w.columns, smaller(kGroupRows, block.rows - r), w.columns, end - begin});
   }
 }
 
@@ -102,11 +102,12 @@ inline void add_key_grads(const BackwardTaskState& state, const Block& block) {
       const std::int64_t rows = smaller(end * kGroupRows, block.rows) - row;
       const std::int64_t from = row * kGradientKeys + p * kPanel;
       if (state.call.grad_value.data)
-        product<true>(w.weights + from, kGradientKeys, w.grad + row * w.value_columns, w.value_columns, rows,
-                      kPanel, w.value_columns, w.value_grad + at * w.value_columns, w.value_columns);
+        add_product<true>({w.weights + from, kGradientKeys, w.grad + row * w.value_columns, w.value_columns,
+                           w.value_grad + at * w.value_columns, w.value_columns, kPanel, w.value_columns,
+                           rows});
       if (state.call.grad_key.data)
-        product<true>(w.score_grads + from, kGradientKeys, w.query + row * w.columns, w.columns, rows, kPanel,
-                      w.columns, w.key_grad + at * w.columns, w.columns);
+        add_product<true>({w.score_grads + from, kGradientKeys, w.query + row * w.columns, w.columns,
+                           w.key_grad + at * w.columns, w.columns, kPanel, w.columns, rows});
       g = end;
     }
   }

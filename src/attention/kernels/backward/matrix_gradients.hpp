@@ -29,12 +29,16 @@ struct GroupPanel {
   std::int64_t key;  // the panel's first key, counted within the segment
 };
 
-/// Converts scores and d of two rows to weights and score gradients, if scores are scale times a product.
+/// The products of a group's rows with a panel: scores, not scaled, and d = <g, v>.
+struct GroupProducts {
+  alignas(64) MatrixScores scores, d;
+};
+
+/// Converts the products of two rows to weights and score gradients, if scores are scale times a product.
 /// kFlushed: scores may be far below lse. kCut: the rows' positions do not allow all of the panel's keys.
 template <bool kFlushed, bool kCut>
 HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                                std::int64_t pair, const MatrixScores& scores, const MatrixScores& d,
-                                PairOfRows& to) {
+                                std::int64_t pair, const GroupProducts& products, PairOfRows& to) {
   const Vf scale = splat(state.call.forward.log2_scale);
   const std::int64_t row = block.row + panel.row;
 #pragma GCC unroll 2
@@ -46,11 +50,11 @@ HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& blo
     const PanelRange allowed = range_in_panel(state.w.query_row[panel.row + r], panel.key);
 #pragma GCC unroll 4
     for (int v = 0; v < kPanelVectors; ++v) {
-      const Vf score = mul(load(scores[r] + v * kLanes), scale);
+      const Vf score = mul(load(products.scores[r] + v * kLanes), scale);
       Vf p = kFlushed ? exp2_flushed(score, c, splat(shift + kSmallestExponent)) : exp2_bounded(score, c);
       if constexpr (kCut) p = keep(allowed.lanes(v), p);
       to.weights[i][v] = mul(p, factor);
-      to.score_grads[i][v] = mul(p, mul_add(load(d[r] + v * kLanes), factor, delta));
+      to.score_grads[i][v] = mul(p, mul_add(load(products.d[r] + v * kLanes), factor, delta));
     }
   }
 }
@@ -58,23 +62,23 @@ HEED_INLINE void recompute_pair(const BackwardTaskState& state, const Block& blo
 /// The same for modified scores. Returns false if a score exceeds what f32 holds.
 inline bool recompute_pair_generally(const BackwardTaskState& state, const Block& block,
                                      const GroupPanel& panel, std::int64_t pair, const HeadBits& bits,
-                                     MatrixScores& scores, MatrixScores& d, PairOfRows& to) {
+                                     GroupProducts& products, PairOfRows& to) {
   for (int i = 0; i < 2; ++i) {
     const std::int64_t r = row_of_pair(pair, i);
+    float *scores = products.scores[r], *d = products.d[r];
     const Vf scale = splat(state.call.forward.log2_scale),
              factor = splat(state.w.factor[block.row + panel.row + r]);
     alignas(64) float weights[kPanel];
 #pragma GCC unroll 4
     for (int v = 0; v < kPanelVectors; ++v) {
-      store(scores[r] + v * kLanes, mul(load(scores[r] + v * kLanes), scale));
-      store(d[r] + v * kLanes, mul(load(d[r] + v * kLanes), factor));
+      store(scores + v * kLanes, mul(load(scores + v * kLanes), scale));
+      store(d + v * kLanes, mul(load(d + v * kLanes), factor));
     }
-    if (!general_row(state, block, panel.row + r, panel.key, bits, scores[r], d[r], weights, d[r]))
-      return false;
+    if (!general_row(state, block, panel.row + r, panel.key, bits, {scores, d, weights, d})) return false;
 #pragma GCC unroll 4
     for (int v = 0; v < kPanelVectors; ++v) {
       to.weights[i][v] = mul(load(weights + v * kLanes), factor);
-      to.score_grads[i][v] = load(d[r] + v * kLanes);
+      to.score_grads[i][v] = load(d + v * kLanes);
     }
   }
   return true;
@@ -120,18 +124,18 @@ HEED_INLINE void split_pair(const PairOfRows& rows, std::int64_t pair, const Gra
 
 template <class Format, bool kFlushed, bool kCut>
 void recompute_plain_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                           const MatrixScores& scores, const MatrixScores& d, const GradientOperands& to) {
+                           const GroupProducts& products, const GradientOperands& to) {
   for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
     PairOfRows rows;
-    recompute_pair<kFlushed, kCut>(state, block, panel, pair, scores, d, rows);
+    recompute_pair<kFlushed, kCut>(state, block, panel, pair, products, rows);
     split_pair<Format>(rows, pair, to);
   }
 }
 
-/// Converts scores and d of a group of rows to operands of weights and score gradients.
+/// Converts a group's products to operands of weights and score gradients.
 template <class Format>
 bool recompute_panel(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                     const HeadBits& bits, MatrixScores& scores, MatrixScores& d) {
+                     const HeadBits& bits, GroupProducts& products) {
   const RowGroup& group = state.w.group[panel.row / kGroupRows];
   const GradientOperands to = operands_of<Format>(state.w, panel.row, (panel.key - block.key) / kPanel);
   std::int64_t* paths = state.call.forward.paths;
@@ -139,16 +143,16 @@ bool recompute_panel(const BackwardTaskState& state, const Block& block, const G
     count_path(paths, Path::backward_matrix_modified);
     for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
       PairOfRows rows;
-      if (!recompute_pair_generally(state, block, panel, pair, bits, scores, d, rows)) return false;
+      if (!recompute_pair_generally(state, block, panel, pair, bits, products, rows)) return false;
       split_pair<Format>(rows, pair, to);
     }
   } else if (group.full_begin <= panel.key && group.full_end >= panel.key + kPanel) {
     count_path(paths, block.flushed ? Path::backward_matrix_flushed : Path::backward_matrix_tiles);
     (block.flushed ? recompute_plain_panel<Format, true, false>
-                   : recompute_plain_panel<Format, false, false>)(state, block, panel, scores, d, to);
+                   : recompute_plain_panel<Format, false, false>)(state, block, panel, products, to);
   } else {
     count_path(paths, Path::backward_matrix_cut);
-    recompute_plain_panel<Format, true, true>(state, block, panel, scores, d, to);
+    recompute_plain_panel<Format, true, true>(state, block, panel, products, to);
   }
   return true;
 }
@@ -165,19 +169,19 @@ template <class Format>
 bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   const BackwardWorkspace& w = state.w;
   const std::int64_t lanes = lanes_of<Format>(w.depth), value_lanes = lanes_of<Format>(w.value_depth);
-  alignas(64) MatrixScores scores, d;
+  GroupProducts products;
   for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
     const KeyRange seen = seen_panels(w.group[r / kGroupRows], block);
     for (std::int64_t p = seen.begin; p < seen.end; ++p) {
       const auto multiply = [&](float* rows, float* panels, std::int64_t depth_lanes, MatrixScores& to) {
         multiply_group<typename Format::Elements, false>(
-            kGroupRows, by_rows<Format::kParts>(rows + r * Format::kParts * depth_lanes, depth_lanes),
-            by_columns<Format::kParts>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
-            depth_lanes / kLanes, result_rows(to[0], kPanel), kPanelVectors);
+            {kGroupRows, by_rows<Format::kParts>(rows + r * Format::kParts * depth_lanes, depth_lanes),
+             by_columns<Format::kParts>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),
+             result_rows(to[0], kPanel), depth_lanes / kLanes, kPanelVectors});
       };
-      multiply(w.query, w.keys, lanes, scores);
-      multiply(w.grad, w.values, value_lanes, d);
-      if (!recompute_panel<Format>(state, block, {r, block.key + p * kPanel}, bits, scores, d)) return false;
+      multiply(w.query, w.keys, lanes, products.scores);
+      multiply(w.grad, w.values, value_lanes, products.d);
+      if (!recompute_panel<Format>(state, block, {r, block.key + p * kPanel}, bits, products)) return false;
     }
   }
   return true;
@@ -197,9 +201,9 @@ void add_matrix_query_grads(const BackwardTaskState& state, const Block& block) 
         by_rows<Format::kWeightParts>(w.score_grad_rows + r * Format::kWeightParts * kKeyPairs, kKeyPairs);
     const TileMatrix b = {w.key_rows, kLanes, pairs * kLanes, kMatrixRows * kLanes, pairs * w.columns};
     add_product<typename Format::WeightsByElements>(
-        kGroupRows, a.from(begin), b.from(begin), end - begin,
-        result_rows(w.query_grad + (block.row + r) * w.columns, w.columns), w.columns / kLanes, 1.0f,
-        w.scratch);
+        {kGroupRows, a.from(begin), b.from(begin),
+         result_rows(w.query_grad + (block.row + r) * w.columns, w.columns), end - begin, w.columns / kLanes},
+        1.0f, w.scratch);
   }
 }
 
@@ -229,9 +233,10 @@ void add_matrix_key_grads(const BackwardTaskState& state, const Block& block) {
         for (std::int64_t c = 0; c < columns; c += kGroupRows) {
           const TileMatrix a =
               by_rows<Format::kParts>(transposed + c * Format::kParts * kRowPairs, kRowPairs).from(g);
-          add_product<typename Format::ElementsByWeights>(smaller(kGroupRows, columns - c), a, b, end - g,
-                                                          key_sums_at(sums, first + p, c, columns),
-                                                          kPanelVectors, 1.0f, w.scratch);
+          add_product<typename Format::ElementsByWeights>(
+              {smaller(kGroupRows, columns - c), a, b, key_sums_at(sums, first + p, c, columns), end - g,
+               kPanelVectors},
+              1.0f, w.scratch);
         }
       };
       if (state.call.grad_value.data) add(w.grad_columns, w.weights, w.value_columns, w.value_grad);

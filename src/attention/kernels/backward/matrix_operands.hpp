@@ -138,11 +138,10 @@ float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std
   return queries.largest * call.forward.log2_scale * call.forward.log2_scale;
 }
 
-/// Whether any of rows [first, first + count) is not 0. `scratch` holds a row.
-inline bool have_numbers(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t depth,
-                         std::int64_t columns, float* scratch) {
-  for (std::int64_t r = first; r < first + count; ++r) {
-    pack_query(rows.tensor, rows.at(r), depth, 1.0f, scratch, columns);
+/// Whether any row is not 0. `scratch` holds a row of `columns` floats.
+inline bool have_numbers(const RowBlock& block, std::int64_t columns, float* scratch) {
+  for (std::int64_t r = block.first; r < block.first + block.count; ++r) {
+    pack_query(block.rows.tensor, block.rows.at(r), block.width, 1.0f, scratch, columns);
     if (has_numbers(scratch, columns)) return true;
   }
   return false;
@@ -154,17 +153,19 @@ template <class Format>
 float pack_matrix_kv_block(const BackwardTaskState& state, std::int64_t key, std::int64_t count) {
   const BackwardWorkspace& w = state.w;
   const KvSource kv = kv_source_of(state.call.forward, state.task.rows);
-  const auto pack = [&](const HeadRows& rows, std::int64_t depth, std::int64_t columns, float* to) {
-    const Measure measure = Format::pack_keys(rows, key, count, depth, 1.0f, to, w.scratch,
-                                              Format::kParts * lanes_of<Format>(depth), RowPrefetch{});
-    const bool is_held = measure.in_range && measure.largest_square < kMaxGradientSquare &&
-                         (measure.largest_square >= Format::kSmallestSquare ||
-                          !have_numbers(rows, key, count, depth, columns, w.scratch));
+  const auto pack = [&](const RowBlock& rows, std::int64_t columns, float* to) {
+    const Measure measure = Format::pack_keys(rows, 1.0f, to, w.scratch,
+                                              Format::kParts * lanes_of<Format>(rows.width), RowPrefetch{});
+    const bool is_held =
+        measure.in_range && measure.largest_square < kMaxGradientSquare &&
+        (measure.largest_square >= Format::kSmallestSquare || !have_numbers(rows, columns, w.scratch));
     return is_held ? measure.largest_square : -1.0f;
   };
-  const float largest = pack(kv.keys, w.depth, w.columns, w.keys);
-  if (largest < 0 || pack(kv.values, w.value_depth, w.value_columns, w.values) < 0) return -1.0f;
-  Format::pair_rows(kv.keys, key, count, w.depth, w.key_rows);
+  const RowBlock keys = {kv.keys, key, count, w.depth};
+  const float largest = pack(keys, w.columns, w.keys);
+  if (largest < 0 || pack({kv.values, key, count, w.value_depth}, w.value_columns, w.values) < 0)
+    return -1.0f;
+  Format::pair_rows(keys, w.key_rows);
   return largest;
 }
 

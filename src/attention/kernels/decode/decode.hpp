@@ -20,33 +20,30 @@ namespace heed::detail::HEED_ISA {
 template <DType kType, class Format, RowFormat kCodes>
 bool decode_panel_scores(TaskState& state, std::int64_t row, std::int64_t first, std::int64_t count,
                          float (&scores)[kTileRows][kPanel], PassPrefetch prefetch) {
-  const QueryRows queries = {state.queries.data + row * state.queries.stride, state.queries.stride};
+  const DecodeQueries queries = decode_queries(state, row);
   const auto multiply = [&]<class Rows>(const Rows& keys, std::int64_t here, std::int64_t done,
-                                        const QueryRows& q, const float* offset) {
-    return decode_scores_of<Format, Rows>(state.rows - row)(keys, here, state.w.depth, state.call.log2_scale,
-                                                            q.data, q.stride, offset, scores, done, prefetch);
+                                        const DecodeQueries& q) {
+    return decode_scores_of<Format, Rows>(state.rows - row)(keys, here, q, scores, done, prefetch);
   };
   bool in_range = true;
   if (kCodes == RowFormat::floats && Format::kElements == 1 && are_pair_rows(kType, state.w.depth)) {
-    in_range = multiply(PairRows{state.kv.keys, first}, count, 0, queries, nullptr);
+    in_range = multiply(PairRows{state.kv.keys, first}, count, 0, queries);
   } else if constexpr (kCodes == RowFormat::floats) {
-    in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0, queries, nullptr);
+    in_range = multiply(FloatRows<kType, Format>{state.kv.keys, first}, count, 0, queries);
   } else {
     const CodedRows rows = coded_rows_of(state, true);
     const std::int64_t coded = coded_keys(state, first, count);
     for (std::int64_t done = 0; done < coded;) {
       const std::int64_t here = keys_of_group(rows, first + done, first + coded);
-      const FoldedQueries folded =
+      const DecodeQueries folded =
           folded_queries<kCodes>(state, rows, first + done, row, smaller(kTileRows, state.padded_rows - row));
-      in_range = multiply(CodedKeys<kCodes>{state.kv.keys, first + done}, here, done,
-                          {folded.rows, state.w.padded_depth}, folded.offset) &&
-                 in_range;
+      in_range = multiply(CodedKeys<kCodes>{state.kv.keys, first + done}, here, done, folded) && in_range;
       done += here;
     }
     if (coded < count)
-      in_range = multiply(mixed_rows(state, true, first + coded, count - coded), count - coded, coded,
-                          queries, nullptr) &&
-                 in_range;
+      in_range =
+          multiply(mixed_rows(state, true, first + coded, count - coded), count - coded, coded, queries) &&
+          in_range;
   }
   for (int r = 0; r < kTileRows; ++r)
     for (std::int64_t k = r < state.rows - row ? count : 0; k < kPanel; ++k) scores[r][k] = 0;
@@ -70,17 +67,17 @@ void decode_panel_weights(TaskState& state, const DecodeBlock& block, std::int64
 }
 
 template <DType kType, RowFormat kCodes>
-void add_decode_values(const TaskState& state, const DecodeBlock& block, std::int64_t at, std::int64_t count,
+void add_decode_values(const TaskState& state, const DecodeBlock& block, const KeyRange& panel,
                        const float* weights) {
-  const std::int64_t first = block.key + at;
+  const std::int64_t first = block.key + panel.begin, count = panel.end - panel.begin;
   if (kCodes == RowFormat::floats && are_pair_rows(kType, state.w.value_columns)) {
-    add_rows_of_values(state, PairRows{state.kv.values, first}, block, at, count, weights);
+    add_rows_of_values(state, PairRows{state.kv.values, first}, block, panel, weights);
   } else if constexpr (kCodes == RowFormat::floats) {
-    add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, at, count, weights);
+    add_rows_of_values(state, FloatRows<kType>{state.kv.values, first}, block, panel, weights);
   } else if (reads_coded_values(state) && coded_keys(state, first, count) == count) {
-    add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, at, count, weights);
+    add_rows_of_values(state, coded_values_of<kCodes>(state, first, count), block, panel, weights);
   } else {
-    add_rows_of_values(state, mixed_rows(state, false, first, count), block, at, count, weights);
+    add_rows_of_values(state, mixed_rows(state, false, first, count), block, panel, weights);
   }
 }
 
@@ -155,30 +152,30 @@ inline float* decode_weights(const TaskState& state, std::int64_t kv_block) {
   return state.w.weights + kv_block * kGroupRows * kKvBlock;
 }
 
-template <DType kType, class Format, RowFormat kCodes>
+template <DType kType, class Format, RowFormat kCodes, bool kDigits>
 void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
   const DecodeBlock& block = step.block;
   const KeyRange kv_block = decode_kv_block(state, block, c);
   float* weights = decode_weights(state, c);
-  const bool by_digits = kCodes == RowFormat::int4 && multiplies_digits(state);
-  if constexpr (kHasByteDots && kCodes == RowFormat::int4)
-    if (by_digits) weights_by_digits(state, block, c * kKvBlock, kv_block, weights);
-  for (std::int64_t at = kv_block.begin; at < kv_block.end && !by_digits; at += kPanel)
-    decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
-                                                weights);
+  if constexpr (kDigits)
+    weights_by_digits(state, block, c * kKvBlock, kv_block, weights);
+  else
+    for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
+      decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
+                                                  weights);
   const std::int64_t key = block.key + c * kKvBlock;
   insert_candidates(state, 0, state.padded_rows, weights, key);
   if (state.call.kept.weights != nullptr) keep_weights(state, key, kv_block, weights);
   for (std::int64_t r = 0; r < state.rows; ++r) step.shifts[c][r] = state.w.softmax.shift[r];
 }
 
-template <DType kType, RowFormat kCodes>
+template <DType kType, RowFormat kCodes, bool kDigits>
 void decode_values_of_block(const TaskState& state, const DecodeStep& step, std::int64_t c) {
   const KeyRange kv_block = decode_kv_block(state, step.block, c);
   float* weights = decode_weights(state, c);
   follow_shifts(state, kv_block, step.shifts[c], weights);
-  if constexpr (kHasByteDots && kCodes == RowFormat::int4)
-    if (multiplies_digits(state) && !state.kv.codes->codes.values_in_keys) {
+  if constexpr (kDigits)
+    if (!state.kv.codes->codes.values_in_keys) {
       add_values_by_digits(state, step.block, c * kKvBlock, kv_block, weights);
       return add_partial(state);
     }
@@ -186,15 +183,16 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   const std::int64_t seen = kCodes == RowFormat::floats ? state.w.group[0].begin - step.block.key : 0;
   for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel) {
     const std::int64_t end = smaller(kv_block.end, at + kPanel), begin = larger(at, seen);
-    if (begin < end) add_decode_values<kType, kCodes>(state, step.block, begin, end - begin, weights);
+    if (begin < end) add_decode_values<kType, kCodes>(state, step.block, {begin, end}, weights);
   }
   add_partial(state);
 }
 
 /// Processes a block of keys from `key` on, before `end`, for all rows of each task; a task has at most
 /// kGroupRows. First come the weights of its KV blocks, one below the other, and then their values. Tasks
-/// take turns at each KV block, so all but the first read it from the second-level cache.
-template <DType kType, class Format, RowFormat kCodes = RowFormat::floats>
+/// take turns at each KV block, so all but the first read it from the second-level cache. kDigits: codes are
+/// multiplied as bytes.
+template <DType kType, class Format, RowFormat kCodes = RowFormat::floats, bool kDigits = false>
 void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
   DecodeStep steps[cpu::kTasksTogether];
   for (std::int64_t t = 0; t < tasks.count; ++t) {
@@ -203,11 +201,11 @@ void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t en
   }
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
     for (std::int64_t t = 0; t < tasks.count; ++t)
-      if (c < steps[t].kv_blocks) decode_keys<kType, Format, kCodes>(*tasks.of[t], steps[t], c);
+      if (c < steps[t].kv_blocks) decode_keys<kType, Format, kCodes, kDigits>(*tasks.of[t], steps[t], c);
   if (!tasks.of[0]->call.output.data) return;
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
     for (std::int64_t t = 0; t < tasks.count; ++t)
-      if (c < steps[t].kv_blocks) decode_values_of_block<kType, kCodes>(*tasks.of[t], steps[t], c);
+      if (c < steps[t].kv_blocks) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -7,16 +7,15 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// scores [kRows] [done, done + count) = `scale` times kRows queries [kRows][ldq] x keys [count], read in
-/// place. kLanes / kRows keys are processed at a time. Each query and key have their own accumulator, and a
-/// transposition sums the lanes. So a score does not depend on what is computed beside it. Queries have the
-/// format that keys are read in. `offset` [kRows], if not null, is added to their products. Returns false if
-/// a score is not finite, or larger than weights can be computed from; a partial sum that overflowed makes it
-/// not finite.
+/// scores [kRows] [done, done + count) of kRows queries with keys [count], read in place. kLanes / kRows keys
+/// are processed at a time. Each query and key have their own accumulator, and a transposition sums the
+/// lanes. So a score does not depend on what is computed beside it. Returns false if a score is not finite,
+/// or larger than weights can be computed from; a partial sum that overflowed makes it not finite.
 template <class Format, int kRows, class Rows>
-bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, float scale, const float* query,
-                   std::int64_t ldq, const float* offset, float (&scores)[kTileRows][kPanel],
-                   std::int64_t done, PassPrefetch& prefetch) {
+bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& queries,
+                   float (&scores)[kTileRows][kPanel], std::int64_t done, PassPrefetch& prefetch) {
+  const float *query = queries.rows, *offset = queries.offset;
+  const std::int64_t ldq = queries.stride, depth = queries.depth;
   constexpr int kKeys = kLanes / kRows;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
@@ -47,7 +46,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
       }
     }
     const Vf product = sum_each(acc);
-    const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(scale));
+    const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(queries.scale));
     in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
     alignas(64) float lane[kLanes];
     store(lane, score);
@@ -58,7 +57,13 @@ bool decode_scores(const Rows& keys, std::int64_t count, std::int64_t depth, flo
   return in_range == kAll;
 }
 
-/// The same for any number of rows from 1 to kTileRows.
+/// The queries of a task from `row` on, in its own format.
+inline DecodeQueries decode_queries(const TaskState& state, std::int64_t row) {
+  const QueryRows& queries = state.queries;
+  return {queries.data + row * queries.stride, queries.stride, state.w.depth, state.call.log2_scale};
+}
+
+/// decode_scores() for any number of rows from 1 to kTileRows.
 template <class Format, class Rows>
 auto decode_scores_of(std::int64_t rows) {
   return rows == 1   ? decode_scores<Format, 1, Rows>
@@ -86,11 +91,11 @@ HEED_INLINE void store_parts(float* to, const Vf* from) {
   }
 }
 
-/// Adds weights [kRows][ldw] x values [count] to output [kRows][ldo], one value after the other. The values
-/// are kVectors vectors wide from `column` on, and are read in place.
+/// Adds weights [kRows][kKvBlock] x values [count] to output [kRows][ldo], one value after the other. The
+/// values are kVectors vectors wide from `column` on, and are read in place.
 template <int kRows, int kVectors, class Rows>
 void decode_values(const Rows& values, std::int64_t column, std::int64_t count, const float* weights,
-                   std::int64_t ldw, float* output, std::int64_t ldo, PassPrefetch prefetch) {
+                   float* output, std::int64_t ldo, PassPrefetch prefetch) {
   Vf acc[static_cast<std::size_t>(kRows)][static_cast<std::size_t>(kVectors)];
   typename Rows::Column columns[static_cast<std::size_t>(kVectors)];
 #pragma GCC unroll 8
@@ -103,7 +108,7 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
   for (std::int64_t k = 0; k < count; ++k) {
     Vf weight[static_cast<std::size_t>(kRows)];
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * ldw + k]);
+    for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * kKvBlock + k]);
     const typename Rows::Row row = values.row(k);
     prefetch.fetch();
 #pragma GCC unroll 8
@@ -142,11 +147,10 @@ struct DecodeBlock {
 inline DecodeBlock decode_block(const TaskContext& context, std::int64_t key, std::int64_t end) {
   const std::int64_t count = smaller(kDecodeKvBlocks * kKvBlock, smaller(context.w.group[0].end, end) - key);
   const KvSource& kv = context.kv;
-  const std::int64_t depth = context.w.depth;
-  const std::int64_t value_dim = context.call.value_dim;
-  return {key, count,
-          stream_prefetch(context.call.ahead, kv.keys, key, depth, count, kv.values, key, value_dim),
-          stream_prefetch(context.call.ahead, kv.values, key, value_dim, count, kv.keys, key + count, depth)};
+  const cpu::ReadAhead& ahead = context.call.ahead;
+  const std::int64_t depth = context.w.depth, value_dim = context.call.value_dim;
+  return {key, count, stream_prefetch(ahead, {kv.keys, key, count, depth}, {kv.values, key, value_dim}),
+          stream_prefetch(ahead, {kv.values, key, count, value_dim}, {kv.keys, key + count, depth})};
 }
 
 /// The part of a KV block of `block`: its keys [begin, end), counted from the block's first key.
@@ -158,8 +162,7 @@ inline KeyRange decode_kv_block(const TaskContext& context, const DecodeBlock& b
 /// Rows of a panel, converted to floats because some of them are no codes.
 inline FloatRows<DType::f32> mixed_rows(const TaskContext& state, bool are_keys, std::int64_t first,
                                         std::int64_t count) {
-  const std::int64_t width = are_keys ? state.w.depth : state.call.value_dim;
-  return {even_rows(state.call, state.task, state.kv, are_keys, first, count, width, state.w.cached), first};
+  return {even_rows(state, are_keys, first, count).rows, first};
 }
 
 /// Number of column panels that `vectors` vectors make, each at most `wide` vectors.
@@ -168,30 +171,32 @@ inline std::int64_t panels_of(std::int64_t vectors, std::int64_t wide) {
   return vectors / wide + (wide > 4 && rest >= 4 ? 1 + (rest % 4 + 1) / 2 : (rest + 1) / 2);
 }
 
-/// Adds the weights of kRows rows from `row` on, for a panel, times its values.
+/// Adds the weights of kRows rows from `row` on, for keys `panel` of the block, times their values.
 template <int kRows, class Rows>
-void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
-                        std::int64_t count, const float* weights, std::int64_t row, std::int64_t row_passes) {
+void add_values_of_rows(const TaskState& state, const Rows& values, const DecodeBlock& block,
+                        const KeyRange& panel, const float* weights, std::int64_t row,
+                        std::int64_t row_passes) {
   const Workspace& w = state.w;
   constexpr std::int64_t kWide = Rows::template kVectors<kRows>;
   const std::int64_t vectors = w.value_columns / kLanes;
   const std::int64_t panels = panels_of(vectors, kWide);
+  const std::int64_t count = panel.end - panel.begin;
   std::int64_t pass = row / Rows::kValueRows * panels;
   for (std::int64_t v = 0; v < vectors; ++pass) {
     const std::int64_t left = vectors - v;
     const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
-    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count, weights + row * kKvBlock + at % kKvBlock,
-                                        kKvBlock, w.partial + row * w.value_columns + v * kLanes,
-                                        w.value_columns,
-                                        {block.values, at, count, pass, row_passes * panels});
+    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count,
+                                        weights + row * kKvBlock + panel.begin % kKvBlock,
+                                        w.partial + row * w.value_columns + v * kLanes, w.value_columns,
+                                        {block.values, panel.begin, count, pass, row_passes * panels});
     v += here;
   }
 }
 
-/// Adds the weights of all rows for a panel times its values.
+/// The same for all rows.
 template <class Rows>
-void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block, std::int64_t at,
-                        std::int64_t count, const float* weights) {
+void add_rows_of_values(const TaskState& state, const Rows& values, const DecodeBlock& block,
+                        const KeyRange& panel, const float* weights) {
   constexpr int kMax = Rows::kValueRows;
   const std::int64_t passes = (state.rows + kMax - 1) / kMax;
   for (std::int64_t row = 0; row < state.rows; row += kMax) {
@@ -199,7 +204,7 @@ void add_rows_of_values(const TaskState& state, const Rows& values, const Decode
     const auto add = here == 1   ? add_values_of_rows<1, Rows>
                      : here == 2 ? add_values_of_rows<2, Rows>
                                  : add_values_of_rows<kMax, Rows>;
-    add(state, values, block, at, count, weights, row, passes);
+    add(state, values, block, panel, weights, row, passes);
   }
 }
 

@@ -156,16 +156,18 @@ inline std::int64_t keys_of_group(const CodedRows& rows, std::int64_t first, std
   return key - first;
 }
 
-/// Queries for the keys of one group: q . (scale * code + offset) = (q * scale) . code + q . offset.
-struct FoldedQueries {
-  const float* rows;    // [kTileRows][padded_depth]
-  const float* offset;  // [kLanes], or nullptr: 0
+/// Query rows in the format that keys are read in. The score of a key is scale * (row . key + offset).
+struct DecodeQueries {
+  const float* rows;  // [rows][stride]
+  std::int64_t stride, depth;
+  float scale;
+  const float* offset = nullptr;  // [rows], or nullptr: 0
 };
 
-/// Makes them for `count` rows from `row` on. They lie at the end of w.cached, where decoding has no other
-/// rows.
+/// Folds the scales of one group of keys into `count` queries from `row` on: q . (scale * code + offset) =
+/// (q * scale) . code + q . offset. They lie at the end of w.cached, where decoding has no other rows.
 template <RowFormat kFormat>
-FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std::int64_t first,
+DecodeQueries folded_queries(const TaskState& state, const CodedRows& keys, std::int64_t first,
                              std::int64_t row, std::int64_t count) {
   static_assert(kTileRows <= kLanes && kPanel + kTileRows < kKvBlock);
   const RowCodes& codes = keys.cache.codes;
@@ -184,7 +186,7 @@ FoldedQueries folded_queries(const TaskState& state, const CodedRows& keys, std:
     }
   }
   if (kFormat == RowFormat::int4) store(offset, sum_each(sums));
-  return {to, kFormat == RowFormat::int4 ? offset : nullptr};
+  return {to, stride, depth, state.call.log2_scale, kFormat == RowFormat::int4 ? offset : nullptr};
 }
 
 /// Prepares values [first, first + count); their scales become floats in w.cached.

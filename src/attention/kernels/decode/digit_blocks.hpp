@@ -9,8 +9,6 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr bool kHasByteDots = true;
-
 /// Scores of up to kTileRows rows from `row` on for keys of a KV block, whose key 0 is key `key` of the
 /// segment, from floats.
 inline void score_as_floats(const TaskState& state, std::int64_t key, const KeyRange& range, std::int64_t row,
@@ -21,8 +19,7 @@ inline void score_as_floats(const TaskState& state, std::int64_t key, const KeyR
     alignas(64) float tile[kTileRows][kPanel];
     PassPrefetch prefetch(nothing, 0, 0, 1, 2);
     const bool in_range = decode_scores_of<F32Format, FloatRows<DType::f32>>(rows)(
-        mixed_rows(state, true, key + at, end - at), end - at, state.w.depth, state.call.log2_scale,
-        state.queries.data + row * state.queries.stride, state.queries.stride, nullptr, tile, 0, prefetch);
+        mixed_rows(state, true, key + at, end - at), end - at, decode_queries(state, row), tile, 0, prefetch);
     scores.in_range[row / kTileRows] &= in_range;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t k = at; k < end; ++k) *scores.row(row + r, k) = tile[r][k - at];
@@ -63,11 +60,11 @@ inline void add_values_by_digits(const TaskState& state, const DecodeBlock& bloc
   add_coded_values(state, key, {keys.begin, floats}, weights, prefetch,
                    [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
                      add_values_of_rows<1>(state, mixed_rows(state, false, key + begin, end - begin), block,
-                                           start + begin, end - begin, weights, row, 2);
+                                           {start + begin, start + end}, weights, row, 2);
                    });
   if (floats < keys.end)
     add_rows_of_values(state, mixed_rows(state, false, key + floats, keys.end - floats), block,
-                       start + floats, keys.end - floats, weights);
+                       {start + floats, kv_block.end}, weights);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -10,25 +10,17 @@
 
 #include "attention/kernels/decode/decode_rows.hpp"
 #include "attention/kernels/decode/pass_prefetch.hpp"
+#include "attention/kernels/softmax/plan_tiling.hpp"
 
 namespace heed::detail::HEED_ISA {
 
 inline constexpr std::int64_t kDigitValues = 96;  // values that share a unit
 inline constexpr std::int64_t kQuad = 4;
 inline constexpr std::int64_t kVectorBytes = 64;
-inline constexpr std::int64_t kCodeChannels = 32;  // channels of a step; codes are read as whole steps
 // The largest numbers in units, with room for rounding. Signed digits are from -128 to 127, the highest from
 // -64 to 63. Adding 128, 128 and 64 to them gives digits without a sign.
 inline constexpr float kLargestSigned = 0x3f7f00, kLargestUnsigned = 0x7fff00;
 inline constexpr int kSignedBias = 0x408080;
-
-/// Whether a call's codes are multiplied as bytes.
-inline bool multiplies_digits(const TaskContext& state) {
-  const RowCodes& codes = state.kv.codes->codes;
-  return state.call.has_byte_dots && codes.format == RowFormat::int4 &&
-         codes.value_group % kCodeChannels == 0 && state.w.depth % kCodeChannels == 0 &&
-         state.call.value_dim % kCodeChannels == 0;
-}
 
 /// Factor and unit of a row's digits. Numbers that are too small or not finite have no digits.
 struct DigitUnit {

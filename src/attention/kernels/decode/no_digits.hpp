@@ -1,14 +1,10 @@
-// For units without dot products of bytes. kHasByteDots is false, and these declarations stand in for the
-// names.
+// For units without dot products of bytes. These declarations stand in for the names.
 #pragma once
 
 #include "attention/kernels/decode/decode_products.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr bool kHasByteDots = false;
-
-inline bool multiplies_digits(const TaskContext& /*state*/) { return false; }
 void weights_by_digits(TaskState& state, const DecodeBlock& block, std::int64_t start,
                        const KeyRange& kv_block, float* weights);
 void add_values_by_digits(const TaskState& state, const DecodeBlock& block, std::int64_t start,

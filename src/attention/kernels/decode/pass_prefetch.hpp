@@ -5,22 +5,20 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// The rows to be read next, in reading order: `count` rows of this tensor, then rows of the other. Reading a
-/// row prefetches one further on, so that memory is never idle.
+/// The rows to be read next, in reading order: a block of this tensor, then rows of the other. Reading a row
+/// prefetches one further on, so that memory is never idle.
 struct StreamPrefetch {
-  HeadRows rows;
-  std::int64_t first, bytes;  // the first row of the block; bytes per row
-  std::int64_t count;
+  RowBlock block;
+  RowPrefetch next;                // of the other tensor
+  std::int64_t bytes, next_bytes;  // per row
   std::int64_t ahead;
   bool to_first_cache;
-  HeadRows next;  // the other tensor
-  std::int64_t next_first, next_bytes;
 
   template <int kLocality>
   HEED_INLINE void fetch_row(std::int64_t at) const {
-    const char* from =
-        at < count ? rows.address_ahead(first + at) : next.address_ahead(next_first + at - count);
-    const std::int64_t size = at < count ? bytes : next_bytes;
+    const char* from = at < block.count ? block.rows.address_ahead(block.first + at)
+                                        : next.rows.address_ahead(next.first + at - block.count);
+    const std::int64_t size = at < block.count ? bytes : next_bytes;
     for (std::int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(from + byte, 0, kLocality);
   }
 };
@@ -65,20 +63,15 @@ inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int
   return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }
 
-/// Describes `count` rows from `key` on, followed by rows of `next` from `next_key` on.
-inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const HeadRows& rows, std::int64_t key,
-                                      std::int64_t width, std::int64_t count, const HeadRows& next,
-                                      std::int64_t next_key, std::int64_t next_width) {
-  const std::int64_t bytes = rows.bytes_of(width);
-  return {rows,
-          key,
-          bytes,
-          count,
-          rows_ahead(ahead, rows.tensor.dtype, bytes),
-          ahead.to_first_cache,
+inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const RowBlock& block,
+                                      const RowPrefetch& next) {
+  const std::int64_t bytes = block.rows.bytes_of(block.width);
+  return {block,
           next,
-          next_key,
-          next.bytes_of(next_width)};
+          bytes,
+          next.rows.bytes_of(next.width),
+          rows_ahead(ahead, block.rows.tensor.dtype, bytes),
+          ahead.to_first_cache};
 }
 
 }  // namespace heed::detail::HEED_ISA

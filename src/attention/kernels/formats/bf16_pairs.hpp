@@ -47,9 +47,9 @@ struct Bf16Pairs {
 
   /// Packs keys to [column][pairs of depth][kKeyVectors * kLanes], in whole panels. `scratch` holds kLanes
   /// rows of `padded` floats.
-  static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
-                           float /*scale*/, float* to, float* scratch, std::int64_t padded,
-                           const RowPrefetch& /*ahead*/) {
+  static Measure pack_keys(const RowBlock& keys, float /*scale*/, float* to, float* scratch,
+                           std::int64_t padded, const RowPrefetch& /*ahead*/) {
+    const auto [key, first, count, depth] = keys;
     const std::int64_t pairs = round_up((depth + 1) / 2, kStep);
     Vf largest = zero();
     Vf total = zero();
@@ -85,8 +85,8 @@ struct Bf16Pairs {
 
   /// Packs values to [column][pairs of keys][kValueColumns * kLanes]. The last column is only as wide as
   /// needed. A last odd key is paired with zeros.
-  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
-                           float* to, const RowPrefetch& /*ahead*/) {
+  static float pack_values(const RowBlock& values, float* to, const RowPrefetch& /*ahead*/) {
+    const auto [value, first, count, width] = values;
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
     const std::int64_t pairs = round_up((count + 1) / 2, kStep);
     const std::int64_t stride = value.element_stride();
@@ -146,10 +146,7 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
   using ElementsByWeights = Elements;
   static constexpr float kSmallestSquare = 0;  // 0: subnormal numbers count as 0, whatever else the row holds
 
-  static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
-                        float* to) {
-    pack_values(rows, first, count, width, to, RowPrefetch{});
-  }
+  static void pair_rows(const RowBlock& rows, float* to) { pack_values(rows, to, RowPrefetch{}); }
 
   /// Converts a row's weights of 32 keys to an operand. Returns the sum of the stored values.
   HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t /*part*/) {

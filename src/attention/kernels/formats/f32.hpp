@@ -23,14 +23,12 @@ struct F32Format {
                           float* to, std::int64_t padded) {
     return HEED_ISA::pack_query(query, at, depth, 1.0f, to, padded);
   }
-  static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
-                           float scale, float* to, float* scratch, std::int64_t padded,
+  static Measure pack_keys(const RowBlock& keys, float scale, float* to, float* scratch, std::int64_t padded,
                            const RowPrefetch& ahead) {
-    return HEED_ISA::pack_keys(key, first, count, depth, scale, to, scratch, padded, ahead);
+    return HEED_ISA::pack_keys(keys, scale, to, scratch, padded, ahead);
   }
-  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
-                           float* to, const RowPrefetch& ahead) {
-    HEED_ISA::pack_values(value, first, count, width, to, ahead);
+  static float pack_values(const RowBlock& values, float* to, const RowPrefetch& ahead) {
+    HEED_ISA::pack_values(values, to, ahead);
     return 1;
   }
 };

@@ -112,9 +112,9 @@ struct PartsTilesFormat : PartProducts<kType> {
 
   /// Packs keys to [key / kLanes][part][pairs of depth][kLanes], in whole panels. `scratch` holds kLanes rows
   /// of `padded` floats.
-  static Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
-                           float /*scale*/, float* to, float* scratch, std::int64_t padded,
-                           const RowPrefetch& /*ahead*/) {
+  static Measure pack_keys(const RowBlock& keys, float /*scale*/, float* to, float* scratch,
+                           std::int64_t padded, const RowPrefetch& /*ahead*/) {
+    const auto [key, first, count, depth] = keys;
     const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
     float largest = 0;
     float total = 0;  // a sum keeps NaN and infinity, a maximum does not
@@ -150,22 +150,21 @@ struct PartsTilesFormat : PartProducts<kType> {
   static constexpr float kMaxScaled = 0x1p20f;           // for weights up to 2^18 and 192 keys
   static constexpr float kSmallestUnscaled = 0x1p-108f;  // its low part is not subnormal
 
-  /// Loads values [column, column + kLanes) of a key; values beyond `width` are 0.
-  HEED_INLINE static Vf load_values(const HeadRows& value, std::int64_t key, std::int64_t column,
-                                    std::int64_t width) {
-    return load_elements(value.tensor, value.at(key) + column * value.element_stride(),
-                         value.element_stride(), smaller(kLanes, width - column));
+  /// Loads values [column, column + kLanes) of a block's row; values beyond the width are 0.
+  HEED_INLINE static Vf load_values(const RowBlock& values, std::int64_t row, std::int64_t column) {
+    const HeadRows& value = values.rows;
+    return load_elements(value.tensor, value.at(values.first + row) + column * value.element_stride(),
+                         value.element_stride(), smaller(kLanes, values.width - column));
   }
 
   /// Returns the factor for a KV block's values; 0 if some are too large and others too small.
-  static float value_scale(const HeadRows& value, std::int64_t first, std::int64_t count,
-                           std::int64_t width) {
+  static float value_scale(const RowBlock& values) {
     if (kType == DType::f16) return 1;
     Vf largest = zero();
     Vf smallest = splat(__builtin_inff());
-    for (std::int64_t k = 0; k < count; ++k)
-      for (std::int64_t c = 0; c < width; c += kLanes) {
-        const Vf x = absolute(load_values(value, first + k, c, width));
+    for (std::int64_t k = 0; k < values.count; ++k)
+      for (std::int64_t c = 0; c < values.width; c += kLanes) {
+        const Vf x = absolute(load_values(values, k, c));
         largest = maximum(largest, x);
         smallest = minimum(smallest, select(greater(x, zero()), x, splat(__builtin_inff())));
       }
@@ -174,13 +173,12 @@ struct PartsTilesFormat : PartProducts<kType> {
   }
 
   /// Packs rows times `scale`, a power of two, to [part][column / kLanes][pairs of rows][kLanes]. The rows of
-  /// a step of 32 are paired like weights; rows beyond `count` are zeros.
-  static void pair_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, std::int64_t width,
-                        float* to, float scale = 1) {
-    const std::int64_t vectors = (width + kLanes - 1) / kLanes;
-    const std::int64_t pairs = round_up((count + 1) / 2, kLaneStep);
+  /// a step of 32 are paired like weights; rows beyond the last one are zeros.
+  static void pair_rows(const RowBlock& rows, float* to, float scale = 1) {
+    const std::int64_t vectors = (rows.width + kLanes - 1) / kLanes;
+    const std::int64_t pairs = round_up((rows.count + 1) / 2, kLaneStep);
     const auto values = [&](std::int64_t k, std::int64_t vector) {
-      return k < count ? mul(load_values(rows, first + k, vector * kLanes, width), splat(scale)) : zero();
+      return k < rows.count ? mul(load_values(rows, k, vector * kLanes), splat(scale)) : zero();
     };
     for (std::int64_t p = 0; p < pairs; ++p) {
       const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
@@ -199,10 +197,9 @@ struct PartsTilesFormat : PartProducts<kType> {
     }
   }
 
-  static float pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
-                           float* to, const RowPrefetch& /*ahead*/) {
-    const float scale = value_scale(value, first, count, width);
-    pair_rows(value, first, count, width, to, scale);
+  static float pack_values(const RowBlock& values, float* to, const RowPrefetch& /*ahead*/) {
+    const float scale = value_scale(values);
+    pair_rows(values, to, scale);
     return scale == 0 ? 0 : 1 / scale;
   }
 };

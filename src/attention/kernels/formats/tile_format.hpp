@@ -31,12 +31,12 @@
 namespace heed::detail::HEED_ISA {
 
 template <class Format>
-concept TileFormat = requires(const Operand& in, const HeadRows& rows, float* to, Measure measure) {
+concept TileFormat = requires(const Operand& in, const RowBlock& rows, float* to, Measure measure) {
   {Format::kElements + Format::kLaneStep + Format::kParts + Format::kWeightParts};
   {Format::kScalesScores || Format::kRoundsWeights || Format::kMatrixTiles};
   {to[0] = Format::pack_query(in, 0, 0, 1.0f, to, 0)};
-  {measure = Format::pack_keys(rows, 0, 0, 0, 1.0f, to, to, 0, RowPrefetch{})};
-  {to[0] = Format::pack_values(rows, 0, 0, 0, to, RowPrefetch{})};
+  {measure = Format::pack_keys(rows, 1.0f, to, to, 0, RowPrefetch{})};
+  {to[0] = Format::pack_values(rows, to, RowPrefetch{})};
 };
 template <class Format>
 concept LaneFormat = TileFormat<Format> && requires(Vf v) {

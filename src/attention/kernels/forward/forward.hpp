@@ -94,30 +94,27 @@ inline bool takes_forward(const Arguments& call) {
            (!UnitFormat::kRoundsWeights || !call.output.data || call.output.dtype == kMatrixType);
   const Tiling tiling = plan_tiling(call);
   return multiplies_pairs(call, tiling) ||
-         (tiling.path == Path::decode && call.query.dtype == DType::bf16 && call.key.dtype == DType::bf16 &&
+         (decodes(tiling.path) && call.query.dtype == DType::bf16 && call.key.dtype == DType::bf16 &&
           call.head_dim % (2 * kLanes) == 0);
 }
 
 template <LaneFormat Format>
-AttendStep coded_decode_kernel_for(RowFormat format) {
-  return format == RowFormat::int8   ? attend_decode<DType::f32, Format, RowFormat::int8>
+AttendStep coded_decode_kernel_for(RowFormat format, Path path) {
+  return path == Path::decode_digits ? attend_decode<DType::f32, Format, RowFormat::int4, kHasByteDots>
+         : format == RowFormat::int8 ? attend_decode<DType::f32, Format, RowFormat::int8>
          : format == RowFormat::int4 ? attend_decode<DType::f32, Format, RowFormat::int4>
                                      : attend_decode<DType::f32, Format, RowFormat::e4m3>;
 }
 
-/// The decode kernel for the keys' type. Pairs of bf16 are multiplied in place.
+/// The decode kernel for the keys' type on the planned path. Pairs of bf16 are multiplied in place.
 template <LaneFormat Format>
-AttendStep decode_kernel_for(TaskState& state) {
+AttendStep decode_kernel_for(TaskState& state, Path path) {
   const Arguments& call = state.call;
   if constexpr (Format::kElements == 2) {
     pack_decode_pairs(state);
-    count_path(call.paths, Path::decode_pairs);
     return attend_decode<DType::bf16, Format>;
   } else {
-    if (state.kv.codes != nullptr) {
-      if (multiplies_digits(state)) count_path(call.paths, Path::decode_digits);
-      return coded_decode_kernel_for<Format>(state.kv.codes->codes.format);
-    }
+    if (state.kv.codes != nullptr) return coded_decode_kernel_for<Format>(state.kv.codes->codes.format, path);
     if (are_pair_rows(call.key.dtype, call.head_dim)) split_decode_queries(state);
     return call.key.dtype == DType::f32    ? attend_decode<DType::f32, Format>
            : call.key.dtype == DType::bf16 ? attend_decode<DType::bf16, Format>
@@ -132,9 +129,9 @@ WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
   count_path(call.paths, tiling.path);
   find_rows(state);
   if constexpr (!Format::kMatrixTiles) {
-    if (tiling.path == Path::decode) {
+    if (decodes(tiling.path)) {
       find_queries<F32Format>(state);
-      return {decode_kernel_for<Format>(state), kKvBlock, kDecodeKvBlocks * kKvBlock, true};
+      return {decode_kernel_for<Format>(state, tiling.path), kKvBlock, kDecodeKvBlocks * kKvBlock, true};
     }
   }
   find_queries<Format>(state);

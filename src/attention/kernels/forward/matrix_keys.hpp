@@ -30,17 +30,16 @@ void multiply_keys(const TaskState& state, float* rows, std::int64_t row_stride,
   const Workspace& w = state.w;
   const TileMatrix a = {rows, row_stride, kMatrixRows * row_stride, kLanes};
   const TileMatrix b = {w.query_columns, kMatrixRows, w.key_lanes * kMatrixRows, kLanes * kMatrixRows};
-  multiply_group<typename Format::Elements, false>(keys, a, b, w.key_lanes / kLanes,
-                                                   result_rows(w.key_scores + key * kGroupRows, kGroupRows),
-                                                   state.padded_rows / kMatrixRows);
+  multiply_group<typename Format::Elements, false>({keys, a, b,
+                                                    result_rows(w.key_scores + key * kGroupRows, kGroupRows),
+                                                    w.key_lanes / kLanes, state.padded_rows / kMatrixRows});
 }
 
 /// The same for the keys of a KV block that some row may see. Keys beyond the last one are zeros.
 template <class Format>
 void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   const Workspace& w = state.w;
-  const HeadRows keys =
-      even_rows(state.call, state.task, state.kv, true, kv_block_key, count, w.depth, w.cached);
+  const HeadRows keys = even_rows(state, true, kv_block_key, count).rows;
   const RowGroup& group = w.group[0];
   const std::int64_t stride = keys.row_stride() / Format::kElements;
   const auto row_of = [&](std::int64_t key) {

@@ -44,8 +44,7 @@ inline bool holds_scores(const TaskState& state, const Measure& keys) {
 template <class Format>
 void measure_keys(const TaskState& state, std::int64_t kv_block_key, std::int64_t count, float* squares) {
   const Workspace& w = state.w;
-  const HeadRows keys =
-      even_rows(state.call, state.task, state.kv, true, kv_block_key, count, w.depth, w.cached);
+  const HeadRows keys = even_rows(state, true, kv_block_key, count).rows;
   for (std::int64_t k = 0; k < count; ++k)
     squares[k] = pack_query(keys.tensor, keys.at(kv_block_key + k), w.depth,
                             Format::kScalesScores ? 1.0f : state.call.log2_scale, w.scratch, w.padded_depth);

@@ -94,7 +94,7 @@ class TileFlow {
     TileMatrix c = result_rows(scores_[unit.scores][0], kPanel);
     if (rows_of(unit) <= kMatrixRows) {
       store_deferred();
-      return multiply_group<Elements, false>(kMatrixRows, a, b, lanes / 16, c, kPanelVectors);
+      return multiply_group<Elements, false>({kMatrixRows, a, b, c, lanes / 16, kPanelVectors});
     }
     Interleaved<Work> way = {deferred_, work, streams_};
     for (int column = 0; column < kPanelVectors; column += 2, b.data += 2 * b.next, c.data += 2 * c.next)
@@ -108,22 +108,22 @@ class TileFlow {
     const std::int64_t end = smaller(p.columns, p.done + columns);
     if (p.done == end) return;
     constexpr bool kAdds = WeightsByElements::kCount == 1;  // see add_product()
-    TileMatrix b = p.values, c = p.output;
+    TileMatrix b = p.b, c = p.c;
     if (!kAdds) c.data = state_.w.product;
     const auto at = [&](const TileMatrix& m) {
       return TileMatrix{m.data + p.done * m.next, m.stride, m.next, m.step, m.part};
     };
     Interleaved<Work> way = {deferred_, work, streams_};
     for (; p.rows > kMatrixRows && p.done + 2 <= end; p.done += 2)
-      multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(p.weights, at(b), p.steps, at(c), way);
+      multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(p.a, at(b), p.steps, at(c), way);
     if (p.done < end) {
       store_deferred();
-      multiply_group<WeightsByElements, kAdds>(p.rows, p.weights, at(b), p.steps, at(c), end - p.done);
+      multiply_group<WeightsByElements, kAdds>({p.rows, p.a, at(b), at(c), p.steps, end - p.done});
       p.done = end;
     }
     if (kAdds || p.done < p.columns) return;
     store_deferred();
-    add_scaled(p.rows, c, p.output, p.columns, p.factor);
+    add_scaled(p.rows, c, p.c, p.columns, p.factor);
   }
 
   /// Multiplies the scores of the next unit, if there is one, and `columns` columns of the waiting product.

@@ -108,9 +108,14 @@ struct F16Row {
   }
 };
 
+/// The products from a row and an output on.
 template <class Row, std::size_t kRows, std::size_t kOutputs>
-HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const typename Row::Number* w,
-                           std::int64_t w_stride, std::int64_t depth, float* y, std::int64_t y_stride) {
+HEED_INLINE void dot_block(const cpu::DotProducts<typename Row::Number>& dots, std::int64_t first_row,
+                           std::int64_t first_output) {
+  const std::int64_t depth = dots.depth, x_stride = dots.x_stride, w_stride = dots.w_stride;
+  const float* x = dots.x + first_row * x_stride;
+  const typename Row::Number* w = dots.w + first_output * w_stride;
+  float* y = dots.y + first_row * dots.y_stride + first_output;
   Vf sum[kRows][kOutputs];
 #pragma GCC unroll 4
   for (int row = 0; row < int{kRows}; ++row)
@@ -143,28 +148,23 @@ HEED_INLINE void dot_block(const float* x, std::int64_t x_stride, const typename
   for (int row = 0; row < int{kRows}; ++row)
 #pragma GCC unroll 4
     for (int output = 0; output < int{kOutputs}; ++output)
-      y[row * y_stride + output] += reduce_add(sum[row][output]);
+      y[row * dots.y_stride + output] += reduce_add(sum[row][output]);
 }
 
 template <class Row, std::size_t kOutputs>
-inline void dots_of(const float* x, std::int64_t x_stride, std::int64_t rows, const typename Row::Number* w,
-                    std::int64_t w_stride, std::int64_t depth, float* y, std::int64_t y_stride) {
-  for (; rows >= kDotRows; rows -= kDotRows, x += kDotRows * x_stride, y += kDotRows * y_stride)
-    dot_block<Row, kDotRows, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 3) dot_block<Row, 3, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 2) dot_block<Row, 2, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
-  if (rows == 1) dot_block<Row, 1, kOutputs>(x, x_stride, w, w_stride, depth, y, y_stride);
+inline void dots_of(const cpu::DotProducts<typename Row::Number>& dots, std::int64_t output) {
+  std::int64_t row = 0;
+  for (; row + kDotRows <= dots.rows; row += kDotRows) dot_block<Row, kDotRows, kOutputs>(dots, row, output);
+  if (dots.rows - row == 3) dot_block<Row, 3, kOutputs>(dots, row, output);
+  if (dots.rows - row == 2) dot_block<Row, 2, kOutputs>(dots, row, output);
+  if (dots.rows - row == 1) dot_block<Row, 1, kOutputs>(dots, row, output);
 }
 
-/// y[row][output] += sum_i x[row][i] w[output][i].
 template <class Row>
-inline void add_dots(const float* x, std::int64_t x_stride, std::int64_t rows, const typename Row::Number* w,
-                     std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
-                     std::int64_t y_stride) {
-  for (; outputs >= kDotOutputs; outputs -= kDotOutputs, w += kDotOutputs * w_stride, y += kDotOutputs)
-    dots_of<Row, kDotOutputs>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
-  for (; outputs > 0; --outputs, w += w_stride, ++y)
-    dots_of<Row, 1>(x, x_stride, rows, w, w_stride, depth, y, y_stride);
+inline void add_dots(const cpu::DotProducts<typename Row::Number>& dots) {
+  std::int64_t output = 0;
+  for (; output + kDotOutputs <= dots.outputs; output += kDotOutputs) dots_of<Row, kDotOutputs>(dots, output);
+  for (; output < dots.outputs; ++output) dots_of<Row, 1>(dots, output);
 }
 
 /// y[j] += sum_i factor[i] w[i][j], over four rows of weights, for j in [0, size).

@@ -120,7 +120,7 @@ struct Tiling {
   std::int64_t step;         ///< keys packed at a time
   std::size_t bytes;         ///< working memory per thread
   std::size_t state_bytes;   ///< memory for the softmax states of a task's rows
-  Path path;                 ///< the way to the keys: one of the first six, or weights_pass
+  Path path;                 ///< the way to the keys: one of the first seven, or weights_pass
   std::int64_t cached_keys;  ///< keys in packed KV blocks that stay in working memory; in the weights pass,
                              ///< keys per task
 };
@@ -189,6 +189,18 @@ struct BlockProducts {
                    std::int64_t outputs, float* y);
 };
 
+/// y[row][output] += sum_i x[row][i] w[output][i]. The strides are between rows.
+template <class Number>
+struct DotProducts {
+  const float* x;
+  std::int64_t x_stride;
+  const Number* w;
+  std::int64_t w_stride;
+  float* y;
+  std::int64_t y_stride;
+  std::int64_t rows, outputs, depth;
+};
+
 /// Products of rows with a model's weights, and activation functions (products/products.hpp).
 struct Products {
   int tile_rows = 0, tile_outputs = 0;
@@ -196,15 +208,9 @@ struct Products {
                    std::int64_t stride) = nullptr;
   void (*pack_transposed)(const float* rows, std::int64_t stride, int count, std::int64_t depth, int width,
                           float* to) = nullptr;
-  void (*add_dots)(const float* x, std::int64_t x_stride, std::int64_t rows, const float* w,
-                   std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
-                   std::int64_t y_stride) = nullptr;
-  void (*add_dots_bf16)(const float* x, std::int64_t x_stride, std::int64_t rows, const std::uint16_t* w,
-                        std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
-                        std::int64_t y_stride) = nullptr;
-  void (*add_dots_f16)(const float* x, std::int64_t x_stride, std::int64_t rows, const std::uint16_t* w,
-                       std::int64_t w_stride, std::int64_t outputs, std::int64_t depth, float* y,
-                       std::int64_t y_stride) = nullptr;
+  void (*add_dots)(const DotProducts<float>&) = nullptr;
+  void (*add_dots_bf16)(const DotProducts<std::uint16_t>&) = nullptr;
+  void (*add_dots_f16)(const DotProducts<std::uint16_t>&) = nullptr;
   const BlockProducts* blocks = nullptr;  ///< by BlockKind
   void (*add_four_rows)(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
                         float* y) = nullptr;

@@ -1,5 +1,4 @@
-// Converts coded cache rows to floats, and scattered rows to evenly spaced ones. So code that packs or
-// multiplies rows only meets plain tensors.
+// Converts coded cache rows to floats.
 #pragma once
 
 #include "attention/kernels/shared/pack.hpp"
@@ -108,42 +107,6 @@ inline void read_coded_row(const CodedRows& coded, std::int64_t j, std::int64_t 
     scale_key(coded.cache.codes, coded.key_scales(position), width, to);
   else
     scale_value(coded.cache.codes, coded.value_scales(j), width, to);
-}
-
-/// f32 rows `stride` apart; row `first` is at `memory`.
-inline HeadRows rows_in(const float* memory, std::int64_t first, std::int64_t stride) {
-  return head_rows({memory, DType::f32, {0, 0, stride, 1}}, -first * stride);
-}
-
-/// Returns rows [first, first + count) of keys or values as evenly spaced rows. They stay in place or are
-/// copied to `memory`, which holds `count` rows of round_up(width, kLanes) floats. Row indices stay the same.
-inline HeadRows even_rows(const cpu::Arguments& call, const cpu::Task& task, const KvSource& kv,
-                          bool are_keys, std::int64_t first, std::int64_t count, std::int64_t width,
-                          float* memory) {
-  const HeadRows& rows = are_keys ? kv.keys : kv.values;
-  if (call.cache == nullptr) return rows;
-  if (kv.codes != nullptr) {
-    const CodedRows coded = {*kv.codes, kv.codes->sequences[task.sequence], rows,
-                             task.head_begin / call.group, are_keys || kv.codes->codes.values_in_keys};
-    const std::int64_t stride = round_up(width, kLanes);
-    for (std::int64_t k = 0; k < count; ++k) read_coded_row(coded, first + k, width, memory + k * stride);
-    return rows_in(memory, first, stride);
-  }
-  if (rows.tensor.dtype != call.query.dtype) {  // floats of another width than the queries
-    const std::int64_t stride = round_up(width, kLanes);
-    for (std::int64_t k = 0; k < count; ++k)
-      read_row(rows.tensor, rows.at(first + k), 1, width, memory + k * stride);
-    return rows_in(memory, first, stride);
-  }
-  if (rows.is_even(first, count)) {
-    return head_rows(rows.tensor, rows.at(first) - first * rows.row_stride());
-  }
-  const std::int64_t stride = round_up(width, kLanes);
-  const auto bytes = static_cast<std::size_t>(rows.bytes_of(width));
-  char* to = reinterpret_cast<char*>(memory);
-  for (std::int64_t k = 0; k < count; ++k)
-    __builtin_memcpy(to + rows.bytes_of(k * stride), rows.address(first + k), bytes);
-  return head_rows({memory, rows.tensor.dtype, {0, 0, stride, 1}}, -first * stride);
 }
 
 }  // namespace heed::detail::HEED_ISA

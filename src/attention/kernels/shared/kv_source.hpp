@@ -62,6 +62,12 @@ struct HeadRows {
   [[nodiscard]] const char* address_ahead(std::int64_t j) const { return address(smaller(j, count - 1)); }
 };
 
+/// Rows [first, first + count) of a head; `width` elements of each.
+struct RowBlock {
+  HeadRows rows;
+  std::int64_t first, count, width;
+};
+
 /// Rows whose number 0 begins at element `first`. This may lie before the memory (Task::first_key), so its
 /// address is computed with integers.
 inline HeadRows head_rows(const Operand& tensor, std::int64_t first, std::int64_t bits) {

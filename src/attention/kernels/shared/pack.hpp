@@ -77,12 +77,13 @@ inline float pack_query(const Operand& query, std::int64_t at, std::int64_t dept
   return reduce_add(squares);
 }
 
-/// Rows from `first` on to prefetch into the second-level cache; width 0: none.
+/// Rows from `first` on to prefetch; width 0: none.
 struct RowPrefetch {
   HeadRows rows;
   std::int64_t first, width;
 };
 
+/// Prefetches one of them into the second-level cache.
 HEED_INLINE void fetch_row(const RowPrefetch& ahead, std::int64_t row) {
   if (ahead.width == 0) return;
   const char* from = ahead.rows.address(ahead.first + row);
@@ -97,11 +98,11 @@ struct Measure {
   bool in_range;
 };
 
-/// Packs keys [first, first + count), times `scale`, to panels [panel][depth][kPanel]; keys beyond `count`
-/// are zeros. `scratch` holds kLanes rows of `padded` floats.
-inline Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t count, std::int64_t depth,
-                         float scale, float* to, float* scratch, std::int64_t padded,
+/// Packs keys, times `scale`, to panels [panel][depth][kPanel]; keys beyond the last one are zeros. `scratch`
+/// holds kLanes rows of `padded` floats.
+inline Measure pack_keys(const RowBlock& keys, float scale, float* to, float* scratch, std::int64_t padded,
                          const RowPrefetch& ahead = {}) {
+  const auto [key, first, count, depth] = keys;
   const bool direct = key.has_floats();
   Vf largest = zero();
   Vf total = zero();
@@ -160,10 +161,10 @@ inline Measure pack_keys(const HeadRows& key, std::int64_t first, std::int64_t c
   return {reduce_max(largest), reduce_add(total) < 0x1p120f};
 }
 
-/// Packs values [first, first + count) to column panels [panel][count][vectors * kLanes]. All panels have
-/// kValueVectors vectors, except the last, which has the rest. Columns beyond `width` are zeros.
-inline void pack_values(const HeadRows& value, std::int64_t first, std::int64_t count, std::int64_t width,
-                        float* to, const RowPrefetch& ahead) {
+/// Packs values to column panels [panel][count][vectors * kLanes]. All panels have kValueVectors vectors,
+/// except the last, which has the rest. Columns beyond the width are zeros.
+inline void pack_values(const RowBlock& values, float* to, const RowPrefetch& ahead) {
+  const auto [value, first, count, width] = values;
   const std::int64_t vectors = (width + kLanes - 1) / kLanes;
   const std::int64_t stride = value.element_stride();
   for (std::int64_t vector = 0; vector < vectors; vector += kValueVectors) {

@@ -72,6 +72,9 @@ enum class Path : std::uint8_t {
 };
 inline constexpr int kPaths = static_cast<int>(Path::count);
 
+/// Whether few rows read keys and values in place.
+[[gnu::always_inline]] constexpr bool decodes(Path path) { return path <= Path::decode_digits; }
+
 /// `paths` is [kPaths], or nullptr if nothing counts. Always inlined, so that targets do not share it.
 [[gnu::always_inline]] inline void count_path(std::int64_t* paths, Path path, std::int64_t times = 1) {
   if (paths != nullptr) __atomic_fetch_add(paths + static_cast<int>(path), times, __ATOMIC_RELAXED);

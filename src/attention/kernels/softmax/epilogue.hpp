@@ -86,8 +86,7 @@ inline Vf write_output(const Output& out, std::int64_t at, float* row, std::int6
 /// The product of a query and one key, with the scale, summed in f64.
 inline float product_of(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
   const Operand& query = state.call.query;
-  const HeadRows keys =
-      even_rows(state.call, state.task, state.kv, true, key, 1, state.w.depth, state.w.cached);
+  const HeadRows keys = even_rows(state, true, key, 1).rows;
   const std::int64_t at = offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
   const std::int64_t from = keys.at(key);
   double sum = 0;

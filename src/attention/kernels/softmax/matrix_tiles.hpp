@@ -220,10 +220,8 @@ void split_group(const TaskState& state, std::int64_t row, std::int64_t rows, co
 
 /// The product of a group's weights and the values of a KV block, whose first `done` columns of tiles are
 /// done.
-struct ValueProduct {
-  std::int64_t rows = 0;  ///< of the group
-  TileMatrix weights = {}, values = {}, output = {};
-  std::int64_t steps = 0, columns = 0, done = 0;
+struct ValueProduct : GroupProduct {
+  std::int64_t done = 0;
   float factor = 1;
 };
 
@@ -240,13 +238,13 @@ ValueProduct value_product(const TaskState& state, std::int64_t row, std::int64_
   if (!state.splits_weights) split_group<Format>(state, row, rows, keys, steps);
   const std::int64_t pairs = lanes_of<Format>(kv_block.count);
   const std::int64_t first = steps.begin / kStepKeys;
-  return {rows,
-          {state.weight_parts + first * kWeightStep, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart},
-          {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
-           pairs * w.value_columns},
-          result_rows(w.softmax.output + row * w.value_columns, w.value_columns),
-          (steps.end - steps.begin) / kStepKeys,
-          w.value_columns / kLanes,
+  return {{rows,
+           {state.weight_parts + first * kWeightStep, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart},
+           {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
+            pairs * w.value_columns},
+           result_rows(w.softmax.output + row * w.value_columns, w.value_columns),
+           (steps.end - steps.begin) / kStepKeys,
+           w.value_columns / kLanes},
           0,
           kv_block.measured.value_factor};
 }
@@ -257,8 +255,7 @@ void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, s
                         const KvBlock& kv_block) {
   const ValueProduct p = value_product<Format>(state, row, rows, key, kv_block);
   if (p.rows == 0) return;
-  add_product<typename Format::WeightsByElements>(p.rows, p.weights, p.values, p.steps, p.output, p.columns,
-                                                  p.factor, state.w.product);
+  add_product<typename Format::WeightsByElements>(p, p.factor, state.w.product);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -47,9 +47,28 @@ inline bool decodes_in_place(const Arguments& call, std::int64_t step) {
          rows_of(call.value, 0, 0, 0).has_whole_vectors(call.value_dim);
 }
 
+#if defined(HEED_BYTE_DOTS)
+inline constexpr bool kHasByteDots = true;
+#else
+inline constexpr bool kHasByteDots = false;
+#endif
+/// Channels of a step of such products (decode/digits.hpp); codes are read as whole steps.
+inline constexpr std::int64_t kCodeChannels = 32;
+
+/// Whether a cache's codes are multiplied as bytes.
+inline bool multiplies_digits(const Arguments& call) {
+  if (!kHasByteDots || !call.has_byte_dots || call.cache == nullptr) return false;
+  const RowCodes& codes = call.cache->codes;
+  return codes.format == RowFormat::int4 && codes.value_group % kCodeChannels == 0 &&
+         call.head_dim % kCodeChannels == 0 && call.value_dim % kCodeChannels == 0;
+}
+
 /// The way to the keys of a call that is packed `step` keys at a time, if it is packed.
 inline Path path_of_keys(const Arguments& call, std::int64_t step) {
-  if (decodes_in_place(call, step)) return Path::decode;
+  if (decodes_in_place(call, step))
+    return UnitFormat::kElements == 2 ? Path::decode_pairs
+           : multiplies_digits(call)  ? Path::decode_digits
+                                      : Path::decode;
   if (step < kKvBlock) return Path::packed_panels;
   return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
 }

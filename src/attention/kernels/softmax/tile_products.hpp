@@ -143,11 +143,17 @@ void multiply_matrix_tiles(TileMatrix a, TileMatrix b, std::int64_t steps, TileM
   if (column < columns) multiply_tiles_once<Products, kRows, 1, kAdds>(a, b, steps, c, way);
 }
 
+/// c = a x b for a group of rows, over `steps` steps; c has `columns` tiles of columns.
+struct GroupProduct {
+  std::int64_t rows = 0;
+  TileMatrix a = {}, b = {}, c = {};
+  std::int64_t steps = 0, columns = 0;
+};
+
 template <class Products, bool kAdds>
-void multiply_group(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
-                    const TileMatrix& c, std::int64_t columns) {
-  (rows > kMatrixRows ? multiply_matrix_tiles<Products, 2, kAdds>
-                      : multiply_matrix_tiles<Products, 1, kAdds>)(a, b, steps, c, columns);
+HEED_INLINE void multiply_group(const GroupProduct& p) {
+  (p.rows > kMatrixRows ? multiply_matrix_tiles<Products, 2, kAdds>
+                        : multiply_matrix_tiles<Products, 1, kAdds>)(p.a, p.b, p.steps, p.c, p.columns);
 }
 
 /// Steps of 32 elements, for an operand in three parts, that stay in the first-level cache from one column to
@@ -164,21 +170,21 @@ inline void add_scaled(std::int64_t rows, const TileMatrix& product, const TileM
     }
 }
 
-/// c += a x b * factor over `steps` steps. A bf16 product continues from the sum so far; its factor is 1. An
-/// f32 product is summed separately first, in `scratch`, which has the layout of c. So its many small terms
-/// are not added to a large sum one by one.
+/// c += a x b * factor. A bf16 product continues from the sum so far; its factor is 1. An f32 product is
+/// summed separately first, in `scratch`, which has the layout of c. So its many small terms are not added
+/// to a large sum one by one.
 template <class Products>
-void add_product(std::int64_t rows, const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
-                 const TileMatrix& c, std::int64_t columns, float factor, float* scratch) {
+HEED_INLINE void add_product(const GroupProduct& product, float factor, float* scratch) {
   if constexpr (Products::kCount == 1) {
-    multiply_group<Products, true>(rows, a, b, steps, c, columns);
+    multiply_group<Products, true>(product);
   } else {
-    const TileMatrix product = {scratch, c.stride, c.next, c.step};
-    multiply_group<Products, false>(rows, a, b, smaller(steps, kStepsInCache), product, columns);
+    const auto& [rows, a, b, c, steps, columns] = product;
+    const TileMatrix sums = {scratch, c.stride, c.next, c.step};
+    multiply_group<Products, false>({rows, a, b, sums, smaller(steps, kStepsInCache), columns});
     for (std::int64_t done = kStepsInCache; done < steps; done += kStepsInCache)
-      multiply_group<Products, true>(rows, a.from(done), b.from(done), smaller(steps - done, kStepsInCache),
-                                     product, columns);
-    add_scaled(rows, product, c, columns, factor);
+      multiply_group<Products, true>(
+          {rows, a.from(done), b.from(done), sums, smaller(steps - done, kStepsInCache), columns});
+    add_scaled(rows, sums, c, columns, factor);
   }
 }
 

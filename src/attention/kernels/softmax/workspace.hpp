@@ -11,6 +11,7 @@
 
 namespace heed::detail::HEED_ISA {
 
+using cpu::decodes;
 using cpu::Task;
 using cpu::Tiling;
 
@@ -231,6 +232,37 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
           w.key_scores != nullptr};
 }
 
+/// Returns rows [first, first + count) of a task's keys or values as evenly spaced rows of numbers. They stay
+/// in place or are copied to w.cached. Row indices stay the same.
+inline RowBlock even_rows(const TaskContext& context, bool are_keys, std::int64_t first, std::int64_t count) {
+  const Arguments& call = context.call;
+  const KvSource& kv = context.kv;
+  const HeadRows& rows = are_keys ? kv.keys : kv.values;
+  const std::int64_t width = are_keys ? call.head_dim : call.value_dim;
+  if (call.cache == nullptr) return {rows, first, count, width};
+  float* memory = context.w.cached;
+  const std::int64_t stride = round_up(width, kLanes);
+  DType copied = DType::f32;
+  if (kv.codes != nullptr) {
+    const CodedRows coded = {*kv.codes, kv.codes->sequences[context.task.sequence], rows,
+                             context.task.head_begin / call.group,
+                             are_keys || kv.codes->codes.values_in_keys};
+    for (std::int64_t k = 0; k < count; ++k) read_coded_row(coded, first + k, width, memory + k * stride);
+  } else if (rows.tensor.dtype != call.query.dtype) {  // floats of another width than the queries
+    for (std::int64_t k = 0; k < count; ++k)
+      read_row(rows.tensor, rows.at(first + k), 1, width, memory + k * stride);
+  } else if (rows.is_even(first, count)) {
+    return {head_rows(rows.tensor, rows.at(first) - first * rows.row_stride()), first, count, width};
+  } else {
+    copied = rows.tensor.dtype;
+    char* to = reinterpret_cast<char*>(memory);
+    for (std::int64_t k = 0; k < count; ++k)
+      __builtin_memcpy(to + rows.bytes_of(k * stride), rows.address(first + k),
+                       static_cast<std::size_t>(rows.bytes_of(width)));
+  }
+  return {head_rows({memory, copied, {0, 0, stride, 1}}, -first * stride), first, count, width};
+}
+
 /// The states as tiles see them, for a panel that begins at key `done` of its KV block.
 HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
   return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
@@ -317,15 +349,14 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     packed_block.keys = {0, true};
     const bool prefetches = !whole && call.cache == nullptr;
     if (!context.keys_in_place)
-      packed_block.keys =
-          Format::pack_keys(even_rows(call, task, kv, true, key, count, w.depth, w.cached), key, count,
-                            w.depth, call.log2_scale, keys, w.scratch, w.query_lanes,
-                            RowPrefetch{kv.values, key, prefetches && with_values ? call.value_dim : 0});
+      packed_block.keys = Format::pack_keys(
+          even_rows(context, true, key, count), call.log2_scale, keys, w.scratch, w.query_lanes,
+          RowPrefetch{kv.values, key, prefetches && with_values ? call.value_dim : 0});
     packed_block.value_factor = 1;
     if (with_values && !in_place)
-      packed_block.value_factor = Format::pack_values(
-          even_rows(call, task, kv, false, key, count, call.value_dim, w.cached), key, count, call.value_dim,
-          values, RowPrefetch{kv.keys, key + w.step, prefetches ? w.depth : 0});
+      packed_block.value_factor =
+          Format::pack_values(even_rows(context, false, key, count), values,
+                              RowPrefetch{kv.keys, key + w.step, prefetches ? w.depth : 0});
   }
   KvBlock kv_block = {keys, values, 0, count, packed_block, {}, {}};
   if (in_place) {
