@@ -67,7 +67,7 @@ if(TARGET heed_command)
   heed_debian_package(command heed science "${PROJECT_DESCRIPTION}" "${all}This package has its command, with two small models."
                       ${needed_by_heed_command})
 endif()
-# The module is for one version of Python. It holds the libraries; `heed` draws and serves for it.
+# The module is for one version of Python. It loads the libraries; `heed` draws and serves for it.
 if(TARGET heed_python)
   set(packages_of_python "lib/python3/dist-packages")
   install(TARGETS heed_python LIBRARY DESTINATION "${packages_of_python}/heed" COMPONENT python)
@@ -82,7 +82,8 @@ Summary: ${PROJECT_DESCRIPTION}\nLicense: Apache-2.0\nRequires-Dist: numpy>=1.24
   file(CHMOD "${PROJECT_BINARY_DIR}/debian/postinst" "${PROJECT_BINARY_DIR}/debian/prerm" PERMISSIONS
        OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   heed_debian_package(python python3-heed python "${PROJECT_DESCRIPTION} (Python)"
-                      "${all}This package has its module for Python, with models, tokenizers and reports." heed)
+                      "${all}This package has its module for Python, with models, tokenizers and reports." heed
+                      ${needed_by_heed_command})
   math(EXPR next_python "${Python_VERSION_MINOR} + 1")
   string(APPEND CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS
          ", python3 (>= 3.${Python_VERSION_MINOR}), python3 (<< 3.${next_python}), python3-numpy")

@@ -33,5 +33,8 @@ packages_deb=("${packages_run[@]}" dpkg-dev file lintian python3-dev python3-ven
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)
 packages_sysroot=(libc6-dev libgomp1 "${packages_linked[@]}" libpython3-dev libstdc++6 python3)
+# What scripts/wheels builds the libraries of this machine's wheels with, and Debian's static libraries.
+packages_wheel_libraries=(dpkg-dev g++ gcc make pkg-config xz-utils "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev
+  libpango1.0-dev)
 # For scripts/bare.
 packages_bare=(debootstrap)

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/masks/saved_mask.hpp"
 #include "attention/masks/saved_parts.hpp"
 #include "attention_support.hpp"
 #include "heed/attention/mask_mod.hpp"
@@ -142,6 +143,37 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
             "columns of the saved mask does not match its sizes; tensors of one mask are expected");
   EXPECT_EQ(with(blocks, "bits", whole({1, 2}, {2})),
             "bits of the saved mask does not match its sizes; tensors of one mask are expected");
+}
+
+TEST(SavedMask, RunsOfEachRowAreRestoredOrRefused) {
+  const SparseMask mask = heed::masks::sinks_and_window(1, 2, 6, 6) &
+                          heed::masks::documents(std::vector<std::int64_t>{2, 4}, true);
+  const heed::detail::SavedMask saved = heed::detail::saved_mask(mask);
+  EXPECT_TRUE(
+      heed::test::same_bits(heed::detail::restored_runs(saved.first, saved.keys, 6).dense(), mask.dense()));
+  const auto refusal = [](const Tensor& first, const Tensor& keys) {
+    return heed::test::message_of([&] { (void)heed::detail::restored_runs(first, keys, 4); });
+  };
+  const Tensor first = whole({0, 1, 2}, {1, 1, 3}), keys = whole({0, 2, 1, 4}, {2, 2});
+  EXPECT_EQ(refusal(first, keys), "no error");
+  for (const heed::Dims& shape :
+       {heed::Dims{3}, heed::Dims{0, 1, 3}, heed::Dims{1, 0, 3}, heed::Dims{1, 1, 0}})
+    EXPECT_EQ(refusal(Tensor(shape, DType::i64), keys)
+                  .find("sparse_mask_first has shape " + heed::to_string(shape) + "; [B, H, "),
+              0);
+  for (const heed::Dims& shape : {heed::Dims{4}, heed::Dims{4, 1}})
+    EXPECT_EQ(refusal(first, Tensor(shape, DType::i64)),
+              "sparse_mask_keys has shape " + heed::to_string(shape) + "; [N, 2] is expected");
+  EXPECT_EQ(refusal(whole({-1, 1, 2}, {1, 1, 3}), keys),
+            "sparse_mask_first has -1 before 1; non-decreasing numbers up to 2 are expected");
+  EXPECT_EQ(refusal(whole({0, 2, 1}, {1, 1, 3}), keys),
+            "sparse_mask_first has 2 before 1; non-decreasing numbers up to 2 are expected");
+  EXPECT_EQ(refusal(whole({0, 1, 3}, {1, 1, 3}), keys),
+            "sparse_mask_first has 1 before 3; non-decreasing numbers up to 2 are expected");
+  for (const auto& [begin, end] : {std::pair{-1, 2}, {3, 2}, {1, 5}})
+    EXPECT_EQ(refusal(first, whole({0, 2, begin, end}, {2, 2})),
+              "sparse_mask_keys has keys " + std::to_string(begin) + " to " + std::to_string(end) +
+                  "; a range within 0 to 4 is expected");
 }
 
 TEST(SavedMask, DamagedDataIsRefusedOrSafe) {

@@ -29,7 +29,7 @@ expect() {
 }
 expect README.md python3-venv python
 
-known=" $(one_line "${packages_ci[@]}" "${packages_fuzz[@]}" "${packages_deb[@]}" "${packages_wheels[@]}" \
+known=" $(one_line "${packages_ci[@]}" "${packages_fuzz[@]}" "${packages_deb[@]}" "${packages_wheels[@]}" "${packages_wheel_libraries[@]}" \
   "${packages_sysroot[@]}" "${packages_bare[@]}" "${packages_python[@]}" libdnnl-dev \
   libheed-dev libheed-nn-dev libheed-model-dev) "
 for file in ./*.md docs/*.md python/heed/*.py; do

@@ -9,11 +9,12 @@
 
 #include "attention/masks/mask_part.hpp"
 #include "heed/attention/masks.hpp"
+#include "heed/export.hpp"
 
 namespace heed::detail {
 
 /// Makes a mask of one part. Throws Error (invalid_argument) if the data is not from MaskPart::saved().
-[[nodiscard]] SparseMask restored_part(std::string_view form, std::string_view text,
-                                       std::span<const std::pair<std::string, TensorView>> tensors);
+[[nodiscard]] HEED_API SparseMask restored_part(std::string_view form, std::string_view text,
+                                                std::span<const std::pair<std::string, TensorView>> tensors);
 
 }  // namespace heed::detail

@@ -305,10 +305,9 @@ Expression ExpressionParser::subscript(Expression value) {
   none.value = None{};
   bool slices = false;
   parts.push_back(is_sign(":") ? none : expression());
-  while (take_sign(":")) {
+  while (parts.size() < 4 && take_sign(":")) {
     slices = true;
     parts.push_back(is_sign(":") || is_sign("]") ? none : expression());
-    if (parts.size() > 4) refuse_next("']'");
   }
   expect_sign("]");
   if (slices) parts.resize(4, none);

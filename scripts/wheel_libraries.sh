@@ -1,0 +1,84 @@
+# The libraries that wheels contain, small and static, so that a wheel needs the C library alone. Sourced by scripts/wheels.
+#
+# Debian's sources give OpenBLAS, of which heed calls matrix products; HarfBuzz and Pango, which Debian has as shared libraries
+# alone; and cpp-httplib as a header, without the TLS and the compression of Debian's library. Debian's static libraries give
+# the rest: Cairo, GLib and what they need.
+# shellcheck shell=bash disable=SC2154
+
+# Static libraries for pictures, each before those that it needs.
+picture_libraries=(pangocairo-1.0 pangoft2-1.0 pango-1.0 harfbuzz cairo fontconfig freetype png16 pixman-1 fribidi expat
+  brotlidec brotlicommon gio-2.0 gobject-2.0 gmodule-2.0 glib-2.0 ffi pcre2-8 z)
+# OpenBLAS's kernels, by processor. Others take the nearest of these, or its plain one.
+blas_kernels_x86_64='HASWELL SKYLAKEX' blas_kernels_aarch64='NEOVERSEN1 NEOVERSEV1'
+
+# fetch_sources NAME…: unpacks Debian's sources, from the mirrors of this machine, which apt-get verifies.
+fetch_sources() {
+  local apt=$work/apt
+  mkdir -p "$apt/lists/partial" "$apt/cache" "$work/sources"
+  # shellcheck disable=SC2016  # apt-get replaces these
+  apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
+    grep -v cdrom: >"$apt/sources.list"
+  local settings=(-o Dir::State::Lists="$apt/lists" -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=)
+  quietly "reading Debian's list of sources" apt-get "${settings[@]}" update
+  (cd "$work/sources" && quietly "fetching sources" apt-get "${settings[@]}" source "$@")
+}
+
+# make_blas: the products of f32 and f64 in C's interface.
+make_blas() {
+  local kernels=blas_kernels_$here
+  rm -rf "$work/blas" && cp -r "$work"/sources/openblas-*/ "$work/blas"
+  quietly "building OpenBLAS" make -C "$work/blas" -s -j"$(nproc)" libs DYNAMIC_ARCH=1 "DYNAMIC_LIST=${!kernels}" \
+    BUILD_SINGLE=1 BUILD_DOUBLE=1 ONLY_CBLAS=1 NO_LAPACK=1 NO_LAPACKE=1 NO_SHARED=1 NOFORTRAN=1 NO_AFFINITY=1 NO_WARMUP=1 \
+    USE_THREAD=1 USE_OPENMP=0 NUM_THREADS=128
+  cp -L "$work/blas/libopenblas.a" "$libraries/lib/"
+}
+
+# build_meson NAME OPTION…: builds one of the sources as a static library.
+build_meson() {
+  local name=$1 flags="-Os -ffunction-sections -fdata-sections"
+  shift
+  rm -rf "$work/meson"
+  CFLAGS=$flags CXXFLAGS=$flags PKG_CONFIG_PATH=$libraries/lib/pkgconfig quietly "configuring $name" \
+    meson setup "$work/meson" "$work/sources/$name"-*/ --prefix "$libraries" --libdir lib --default-library static \
+    --buildtype plain --wrap-mode nodownload -Dauto_features=disabled "$@"
+  quietly "building $name" ninja -C "$work/meson" install
+}
+
+# pkg_config_file FILE VERSION [LINE…]
+pkg_config_file() { printf '%s\n' "Name: $(basename "$1" .pc)" 'Description: for wheels' "Version: $2" "${@:3}" >"$1"; }
+
+# make_libraries: fills $libraries: lib/*.a, the licences, and pkgconfig, by which alone CMake finds pictures and --serve.
+make_libraries() {
+  local name flags from=/usr/lib/$here-linux-gnu
+  if [[ $libraries/made -nt $root/scripts/wheel_libraries.sh ]]; then return; fi
+  need_packages wheel_libraries
+  rm -rf "$libraries" "$work/sources"
+  mkdir -p "$libraries"/{lib,include,pkgconfig,licenses}
+  fetch_sources openblas cpp-httplib harfbuzz pango1.0
+  make_blas
+  build_meson harfbuzz -Dglib=enabled -Dfreetype=enabled -Dtests=disabled
+  build_meson pango1.0 -Dfontconfig=enabled -Dfreetype=enabled -Dcairo=enabled
+  for name in "${picture_libraries[@]}"; do
+    if [[ ! -e $libraries/lib/lib$name.a ]]; then cp -L "$from/lib$name.a" "$libraries/lib/"; fi
+  done
+  cp "$work"/sources/cpp-httplib-*/httplib.h "$libraries/include/"
+  pkg_config_file "$libraries/pkgconfig/cpp-httplib.pc" 0 "Cflags: -I$libraries/include"
+  flags=$(PKG_CONFIG_PATH=$libraries/lib/pkgconfig pkg-config --cflags pangocairo)
+  pkg_config_file "$libraries/pkgconfig/pangocairo.pc" 1.50 "Cflags: $flags" "Libs: -L$libraries/lib ${picture_libraries[*]/#/-l} -lm"
+  for name in pdf png svg; do pkg_config_file "$libraries/pkgconfig/cairo-$name.pc" 1.16; done
+  copy_licenses
+  touch "$libraries/made"
+}
+
+# What each library asks its users to pass on. Two libraries that auditwheel adds are among them.
+copy_licenses() {
+  local name
+  for name in openblas cpp-httplib harfbuzz pango1.0; do
+    cp "$work/sources/$name"-*/debian/copyright "$libraries/licenses/$name"
+  done
+  for name in libcairo2-dev libfontconfig-dev libfreetype-dev libpng-dev libpixman-1-dev libfribidi-dev libexpat1-dev \
+    libbrotli-dev libglib2.0-dev libffi-dev libpcre2-dev zlib1g-dev libonig-dev libutf8proc-dev; do
+    cp -L "/usr/share/doc/$name/copyright" "$libraries/licenses/${name%-dev}"
+  done
+}
