@@ -212,7 +212,7 @@ std::vector<Document> read_all(const AtlasArguments& arguments, const std::strin
     documents.push_back(open_looked_at(source));
     return documents;
   }
-  const heed::Model model = read_model(source);
+  const heed::Model model = read_model(source, arguments.given.fast);
   for (const NamedText& text : given_texts(arguments))
     documents.push_back(read_with_model(model, read_tokens_of(model, text.text, text.source)));
   if (!arguments.given.empty())

@@ -91,7 +91,7 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   check_arguments(app, arguments);
   std::optional<ModelHead> head;
   if (!arguments.through.empty()) head = head_named("--through", arguments.through);
-  const heed::Model model = read_model(arguments.text.model);
+  const heed::Model model = read_model(arguments.text.model, arguments.text.given.fast);
   if (head) check_head("--through", *head, model.info());
   Traced traced{model, read_model_text(model, arguments.text), {}};
   const CircuitOptions options = options_in(traced, arguments);

@@ -255,7 +255,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   bool is_printed = arguments.html.empty();
   for (const char* asked : {"--json", "--layer", "--head", "--word"}) is_printed |= given(app, asked);
   if (!only_page) {
-    const heed::Model model = read_model(arguments.model);
+    const heed::Model model = read_model(arguments.model, arguments.given.fast);
     ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "SENTENCE")
                                                  : read_given_tokens(model, arguments.given);
     if (is_printed) explain_reading(arguments, read_with(model, arguments.model, std::move(tokens)));
@@ -270,7 +270,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
 
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
-  for (const char* option : {"--layer", "--head", "--ids", "--chat"})
+  for (const char* option : {"--layer", "--head", "--ids", "--chat", "--fast"})
     if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;

@@ -183,7 +183,7 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
   check_given_tokens(arguments.folder, arguments.given, given(app, "--prompt"), "--prompt");
   if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
-  const heed::Model model = read_model(arguments.folder);
+  const heed::Model model = read_model(arguments.folder, arguments.given.fast);
   if (arguments.watch) arguments.options.watch = kWatchedPairs;
   if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
   const ModelTokens prompt = read_prompt(model, arguments);

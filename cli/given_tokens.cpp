@@ -117,10 +117,16 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& con
            condition + "a message to read in place of " + place +
                ", by the model's chat template; or a JSON list of messages, each with role and content; or "
                "a .json file with one");
+  add_flag(app, "--fast", tokens.fast,
+           condition +
+               "round the model's numbers before they are multiplied, to 8 bits or bf16, which is faster and "
+               "changes results by some percent");
 }
 
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
                         const char* words) {
+  if (tokens.fast && model.empty())
+    throw UsageError("--fast is given without --model DIR, which would run with it");
   if (tokens.empty()) return;
   const std::string name = tokens.ids.empty() ? "--chat" : "--ids";
   if (model.empty()) throw UsageError(name + " is given without --model DIR, which would read it");

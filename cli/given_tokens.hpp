@@ -1,4 +1,4 @@
-// What a model reads in place of a text: token ids, or a chat.
+// Token ids or a chat that a model reads in place of a text, and whether it runs fast.
 #pragma once
 
 #include <string>
@@ -11,14 +11,16 @@
 namespace heed::cli {
 
 struct GivenTokens {
-  std::string ids;   ///< --ids: whole numbers, or the name of a file with them
-  std::string chat;  ///< --chat: a message, a JSON list of messages, or the name of a .json file with one
+  std::string ids;    ///< --ids: whole numbers, or the name of a file with them
+  std::string chat;   ///< --chat: a message, a JSON list of messages, or the name of a .json file with one
+  bool fast = false;  ///< --fast: ModelOptions::fast
   [[nodiscard]] bool empty() const { return ids.empty() && chat.empty(); }
   /// The one that is given, as in a command.
   [[nodiscard]] std::string arguments() const;
 };
 
-/// Adds --ids and --chat. Their help begins with `condition`, and says that they take the place of `place`.
+/// Adds --ids, --chat and --fast. Their help begins with `condition`, and says that the first two take the
+/// place of `place`.
 void add_given_tokens(CLI::App& app, GivenTokens& tokens,
                       const std::string& condition = "with --model: ", const std::string& place = "WORDS");
 
@@ -32,7 +34,7 @@ struct ModelText {
   std::vector<std::string> words;
   GivenTokens given;
 };
-/// Adds WORDS, --model, --ids and --chat.
+/// Adds WORDS, --model, --ids, --chat and --fast.
 void add_model_text(CLI::App& app, ModelText& text);
 /// Throws UsageError unless a model and one text are given.
 void check_model_text(const CLI::App& app, const ModelText& text);

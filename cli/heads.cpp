@@ -68,7 +68,7 @@ void run_heads(const CLI::App& app, const HeadsArguments& arguments) {
   std::optional<EvictionPolicy> policy;
   if (!arguments.keep.empty()) policy = policy_in(arguments.keep);
   if (arguments.json) require_standard_output();
-  const heed::Model model = read_model(arguments.text.model);
+  const heed::Model model = read_model(arguments.text.model, arguments.text.given.fast);
   if (arguments.compose) return answer_composition(model, arguments);
   if (policy) return answer_kept(model, arguments, *policy);
   if (head) check_head("--head", *head, model.info());

@@ -44,8 +44,8 @@ void check_document(const std::string& command, const std::string& path,
     throw UsageError("'" + words[0] + "' is one argument too many (see heed " + command + " --help)");
 }
 
-heed::Model read_model(const std::string& name) {
-  heed::Model model = load_model(name);
+heed::Model read_model(const std::string& name, bool fast) {
+  heed::Model model = load_model(name, {fast});
   for (const std::string& note : model.info().notes) std::cerr << "heed: " << printable(note) << std::endl;
   return model;
 }

@@ -13,8 +13,9 @@ namespace heed::cli {
 [[nodiscard]] std::vector<std::string> shipped_models();
 /// Adds --model DIR.
 void add_model_option(CLI::App& app, std::string& target, const std::string& help);
-/// Reads a model. Prints warnings about settings in its files that heed ignores on standard error.
-[[nodiscard]] heed::Model read_model(const std::string& name);
+/// Reads a model, which runs fast or exactly (ModelOptions). Prints warnings about settings in its files that
+/// heed ignores on standard error.
+[[nodiscard]] heed::Model read_model(const std::string& name, bool fast);
 /// The file with the model's weights: in its folder, or the GGUF file itself.
 [[nodiscard]] std::string model_file(const std::string& name);
 /// Throws UsageError if DOC names a model, or is a text given without --model, or if words follow it.

@@ -249,7 +249,7 @@ void run_why(const CLI::App& app, const WhyArguments& arguments) {
   std::optional<ModelHead> head;
   if (!arguments.head.empty()) head = head_named("--head", arguments.head);
   if (arguments.json) require_standard_output();
-  const heed::Model model = read_model(arguments.text.model);
+  const heed::Model model = read_model(arguments.text.model, arguments.text.given.fast);
   if (head) check_head("--head", *head, model.info());
   const Asked asked = ask(model, read_model_text(model, arguments.text), arguments, head);
   std::optional<Asked> other;

@@ -114,6 +114,26 @@ TEST(TokenIds, AreRefusedInOneSentence) {
             "heed: --protocol is given together with a text; it ");
 }
 
+// products_test.cpp compares the products, python/tests/test_gguf_models.py the logits of real models.
+TEST(Fast, IsAnOptionOfEveryCommandThatRunsAModel) {
+  const TemporaryFolder folder;
+  for (const Words& words :
+       {Words{"look", "--model", "induction", "--fast", kText},
+        Words{"atlas", "--model", "induction", "--fast", "--out", folder / "atlas.svg", kText},
+        Words{"who", "be", "or", "--model", "induction", "--fast", kText},
+        Words{"why", "be", "or", "--model", "induction", "--fast", kText},
+        Words{"circuit", "--model", "induction", "--fast", kText},
+        Words{"heads", "--model", "induction", "--fast", "--compose"},
+        Words{"explain", "--model", "induction", "--fast", kText},
+        Words{"generate", "induction", "--fast", "--tokens", "2", "--prompt", kText}})
+    EXPECT_EQ(run_heed(words).exit_code, 0) << words[0];
+  for (const Words& words : {Words{"look", "doc.safetensors", "--fast"},
+                             Words{"atlas", "doc.safetensors", "--fast", "--out", folder / "atlas.svg"},
+                             Words{"who", "a", "b", "doc.safetensors", "--fast"}})
+    EXPECT_EQ(refusal(words, 2), "heed: --fast is given without --model DIR, which would run with it\n");
+  EXPECT_EQ(refusal({"explain", kText, "--fast"}, 2), "heed: --fast is given without --model\n");
+}
+
 // python/tests/test_chat.py runs models that have a template.
 TEST(Chat, IsRefusedInOneSentence) {
   const auto look = [&](const Words& more, int exit_code) {

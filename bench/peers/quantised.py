@@ -1,8 +1,8 @@
 """Compares decoding with quantised weights with llama.cpp, in turns in one run, and prints a Markdown table.
 
 llama.cpp is PyPI's `xllamacpp` (pip install xllamacpp). Both decode the same number of tokens, greedily, after the same
-prompt. The time of a token is the difference of two runs' times divided by the difference of their tokens. Pin the process
-to a core for one thread:
+prompt; heed also with fast=True. The time of a token is the difference of two runs' times divided by the difference of their
+tokens. Pin the process to a core for one thread:
 
     PYTHONPATH=build/release/python taskset -c 0 .venv/bin/python bench/peers/quantised.py FILE.gguf…
 """
@@ -47,16 +47,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="5 by default")
     arguments = parser.parse_args()
     print(f"{processor()}; xllamacpp {xllamacpp.__version__ if hasattr(xllamacpp, '__version__') else ''}\n")
-    print("| file | heed, tokens a second | llama.cpp | factor |\n" + "| --- " * 4 + "|", flush=True)
+    print("| file | heed, tokens a second | heed, fast | llama.cpp | factors |\n" + "| --- " * 5 + "|", flush=True)
     for path in arguments.files:
-        model = heed.load_model(path)
-        writes = {"heed": lambda count, model=model: model.generate(PROMPT, count, temperature=0), "llama.cpp": llama(path)}
+        writes = {name: lambda count, model=heed.load_model(path, fast=fast): model.generate(PROMPT, count, temperature=0)
+                  for name, fast in (("heed", False), ("fast", True))} | {"llama.cpp": llama(path)}
         for write in writes.values():
             write(FEW)
         rounds = [{name: a_token(write) for name, write in writes.items()} for _ in range(arguments.rounds)]
-        ours, theirs = (1 / statistics.median(one[name] for one in rounds) for name in writes)
-        factor = statistics.median(one["llama.cpp"] / one["heed"] for one in rounds)
-        print(f"| {path.name} | {ours:.1f} | {theirs:.1f} | {factor:.2f} |", flush=True)
+        speeds = " | ".join(f"{1 / statistics.median(one[name] for one in rounds):.1f}" for name in writes)
+        factors = "; ".join(f"{statistics.median(one['llama.cpp'] / one[name] for one in rounds):.2f}" for name in ("heed", "fast"))
+        print(f"| {path.name} | {speeds} | {factors} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,11 +35,11 @@ struct Alone {
 const std::vector<Alone>& questions_alone() {
   static const std::vector<Alone> questions = {
       {LookQuestion::cause,
-       {"--model", "--text", "--ids", "--chat", "--row", "--top-k", "--json", "--threads"},
+       {"--model", "--text", "--ids", "--chat", "--fast", "--row", "--top-k", "--json", "--threads"},
        ", which allows only --text, --ids, --row, --top-k, --json and --threads"},
       {LookQuestion::texts,
        {"--model", "--text", "--layer", "--head", "--sort", "--brief", "--json", "--csv", "--kernel",
-        "--threads", "--find", "--top", "--by"},
+        "--threads", "--find", "--top", "--by", "--fast"},
        "several texts, which allow only the summary of the heads over all texts"},
       {LookQuestion::run,
        {"--layer", "--json"},

@@ -234,7 +234,7 @@ void add_cause_options(CLI::App& app, CauseQuestion& question) {
 
 void answer_cause(const LookSource& source, const SharedOptions& shared, const CauseQuestion& question,
                   const std::optional<std::string>& row) {
-  const Model model = read_model(source.model);
+  const Model model = read_model(source.model, source.given.fast);
   check_cause_heads(question, model.info());
   const ModelTokens tokens = read_text(model, source).tokens;
   const auto token_of = [&](std::int64_t id) {

@@ -261,7 +261,7 @@ void add_heads_options(CLI::App& app, HeadsQuestion& question) {
 void answer_heads(const LookSource& source, const SharedOptions& shared, const HeadsQuestion& question,
                   const std::string& command) {
   if (source.model.empty()) return answer({read_document(source), source, shared}, question, {}, command);
-  const Model model = read_model(source.model);
+  const Model model = read_model(source.model, source.given.fast);
   const SourceText text = read_text(model, source);
   Needle needle = needle_in(text, question.needle);
   if (needs_call(question) || !shared.save.empty())
@@ -272,7 +272,7 @@ void answer_heads(const LookSource& source, const SharedOptions& shared, const H
 }
 
 void answer_texts(const LookSource& source, const SharedOptions& shared, const HeadsQuestion& question) {
-  const Model model = read_model(source.model);
+  const Model model = read_model(source.model, source.given.fast);
   std::vector<std::vector<HeadSummary>> summaries;
   Document first;  // the merged summaries have its call
   std::int64_t tokens = 0;

@@ -184,7 +184,7 @@ Document document_of(const Model& model, const SourceText& text, const LookSourc
 Document read_document(const LookSource& source) {
   if (!source.document.empty()) return open_document(source.document);
   if (source.model.empty()) return read_call(source);
-  const Model model = read_model(source.model);
+  const Model model = read_model(source.model, source.given.fast);
   return document_of(model, read_text(model, source), source);
 }
 

@@ -69,16 +69,18 @@ def _is_of_heed(folder: str) -> bool:
     return isinstance(config, dict) and "heed" in config
 
 
-def load_model(folder: str | os.PathLike[str]) -> TrainedModel | Model:
+def load_model(folder: str | os.PathLike[str], *, fast: bool = False) -> TrainedModel | Model:
     """Reads a model trained by heed, or a folder from transformers (heed.Model).
 
     "induction" and "stories" are built in. Warns of settings in the folder's files that heed ignores, such as unknown
     keys of config.json.
+
+    fast: rounds numbers before products with weights, to 8 bits or bf16, which is faster and less exact (docs/models.md).
     """
     if not hasattr(_heed, "load_model"):
         raise ImportError(NOT_BUILT.format("load_model"))
     path = _heed.model_folder(os.fspath(folder))
-    data = _heed.load_pretrained(path)
+    data = _heed.load_pretrained(path, fast)
     for note in data.notes:
         warnings.warn(note, stacklevel=2)
     return TrainedModel(data, _heed.load_model(path), path) if _is_of_heed(path) else Model(data, path)
@@ -108,4 +110,4 @@ def train(
     path = os.fspath(folder)
     _heed.train(path, None if text is None else os.fspath(text), resume, checkpoint_every, stop_at, threads, progress,
                 settings)
-    return TrainedModel(_heed.load_pretrained(path), _heed.load_model(path), path)
+    return TrainedModel(_heed.load_pretrained(path, False), _heed.load_model(path), path)

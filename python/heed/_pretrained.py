@@ -140,7 +140,7 @@ def _opened(path: str, info: dict[str, Any]) -> Model:
     """Reads a pickled model's folder again and checks that it still contains the same kind of model."""
     from ._model import load_model
 
-    model = load_model(path)
+    model = load_model(path, fast=info.get("fast", False))
     for name, value in info.items():
         if model.info.get(name) != value:
             raise ValueError(f"{name} of the model in {path} is {model.info.get(name)!r}; {value!r}, as in the pickle, is "

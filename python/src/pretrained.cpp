@@ -36,6 +36,7 @@ nb::dict info_of(const Model& model) {
   all["causal"] = info.causal;
   all["predicts"] = info.predicts;
   all["symbols"] = info.symbols;
+  all["fast"] = info.fast;
   all["parameters"] = info.parameters;
   return all;
 }
@@ -222,7 +223,9 @@ void define_pretrained(nb::module_& module) {
            nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"), nb::arg("keep"),
            nb::arg("threads"));
   module.def("model_folder", model_folder);
-  module.def("load_pretrained", load_model, nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "load_pretrained", [](const std::string& folder, bool fast) { return load_model(folder, {fast}); },
+      nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace heed::python

@@ -88,25 +88,28 @@ void note_unknown(const std::string& path, const std::vector<std::string>& names
 
 // Makes the family's model, with the weights that `open` returns.
 template <class Open>
-std::unique_ptr<detail::ModelParts> parts_of(const detail::ModelConfig& file, const Open& open) {
+std::unique_ptr<detail::ModelParts> parts_of(const detail::ModelConfig& file, const ModelOptions& options,
+                                             const Open& open) {
   const detail::FamilyEntry& entry = detail::family_of(file);
   std::vector<std::string> unknown;
   const detail::ModelConfig config = detail::with_defaults(file, entry.keys, unknown);
   auto parts = std::make_unique<detail::ModelParts>();
   parts->info.family = entry.model_type;
+  parts->info.fast = options.fast;
   note_unknown(file.path(), unknown, parts->info);
   parts->weights = open();
+  parts->weights->set_fast(options.fast);
   parts->family = entry.make(config, *parts->weights, parts->info);
   parts->weights->require_all_taken();
   parts->info.parameters = parts->weights->numbers();
   return parts;
 }
 
-Model model_in_gguf(const std::string& path) {
+Model model_in_gguf(const std::string& path, const ModelOptions& options) {
   const std::vector<io::detail::GgufFile> files = detail::open_gguf(path);
   const nlohmann::ordered_json values = detail::gguf_config(files);
   const detail::ModelConfig config(values, path);
-  auto parts = parts_of(config, [&] { return detail::gguf_weights(files, values); });
+  auto parts = parts_of(config, options, [&] { return detail::gguf_weights(files, values); });
   note_unknown(path, detail::unknown_in_gguf(files.front()), parts->info);
   set_tokenizer(detail::gguf_tokenizer(files.front(), path), *parts);
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
@@ -158,17 +161,17 @@ std::string Model::text_of(std::int64_t id, const ModelTokens& beside) const {
   return number.insert(0, 1, '#');
 }
 
-Model load_model(const std::string& name) {
+Model load_model(const std::string& name, const ModelOptions& options) {
   namespace fs = std::filesystem;
   std::error_code error;
   const std::string folder = model_folder(name);
-  if (folder.ends_with(".gguf") && !fs::is_directory(folder, error)) return model_in_gguf(folder);
+  if (folder.ends_with(".gguf") && !fs::is_directory(folder, error)) return model_in_gguf(folder, options);
   if (!fs::is_directory(folder, error)) detail::fail_without_folder(folder);
   const detail::ModelConfig config(folder + "/config.json");
   if (config.has("format") && !config.has("model_type"))
     config.fail(
         "was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
-  auto parts = parts_of(config, [&] { return detail::Weights::open(folder); });
+  auto parts = parts_of(config, options, [&] { return detail::Weights::open(folder); });
   read_text_ends(folder, config, parts->info);
   if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error)) {
     set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);

@@ -1,8 +1,8 @@
 // Pretrained models in folders of Hugging Face's transformers: heed runs them, inspects them, and generates
 // text.
 //
-// All products are in f32, whatever the stored dtype of the weights, with the same bits for every number of
-// threads.
+// All products are in f32, whatever the stored dtype of the weights, unless ModelOptions::fast asks for less.
+// Bits are the same for every number of threads.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ struct ModelInfo {
   bool causal = true;           ///< false: every token attends all others (BERT)
   bool predicts = true;         ///< has an output head that gives logits
   bool symbols = false;         ///< tokens have no meaning: the model only copies earlier ones
+  bool fast = false;            ///< ModelOptions::fast
   std::int64_t parameters = 0;  ///< number of parameters, without MLPs of one unit that add 0
   /// The BOS token, for an empty prompt, and the EOS tokens, from config.json and generation_config.json.
   std::optional<std::int64_t> begin_token{};
@@ -157,6 +158,14 @@ class HEED_API Model {
   std::unique_ptr<const detail::ModelParts> parts_;
 };
 
+struct ModelOptions {
+  /// Multiplies rounded numbers where this processor gains from it. With weights in blocks (GGUF), up to
+  /// eight rows are rounded to signed bytes, with a scale for each 32 numbers (AVX2, VNNI). More than eight
+  /// rows and all weights are rounded to bf16 (AVX-512 or matrix tiles with bf16). Other products stay exact.
+  /// The error is some 0.5 % of a product; docs/models.md has its effect on real models.
+  bool fast = false;
+};
+
 /// Reads a model by its name (model_folder()). A folder has config.json, and model.safetensors or
 /// model.safetensors.index.json with the files that it names. Its tokenizer is tokenizer.json, BERT's
 /// vocab.txt, GPT-2's vocab.json and merges.txt (each with their settings), or vocabulary.json of a model
@@ -167,6 +176,6 @@ class HEED_API Model {
 /// Also reads a GGUF file (".gguf") of the architectures that docs/formats.md lists, with its tokenizer. Its
 /// tensors are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4; they are
 /// mapped and converted to f32 as they are read.
-[[nodiscard]] HEED_API Model load_model(const std::string& name);
+[[nodiscard]] HEED_API Model load_model(const std::string& name, const ModelOptions& options = {});
 
 }  // namespace heed

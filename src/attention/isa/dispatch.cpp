@@ -168,6 +168,7 @@ ReadAhead read_ahead(std::string_view vendor) {
 
 TargetKernels::TargetKernels(const TargetEntry& entry) : name_(entry.name) {
   for (Kernels (*const unit)() : entry.units) units_.push_back(unit());
+  if (processor_has("avx512_vnni")) units_.back().products.needs_byte_dots = false;
 }
 
 const Kernels& TargetKernels::forward(const Arguments& call) const {

@@ -40,6 +40,12 @@ class TargetKernels {
   [[nodiscard]] const Kernels& backward(const BackwardArguments& call) const;
   /// The unit that computes everything, including scores.
   [[nodiscard]] const Kernels& all() const { return units_.back(); }
+  /// The unit that multiplies bf16 with weights, or nullptr.
+  [[nodiscard]] const Kernels* bf16_panels() const {
+    for (const Kernels& unit : units_)
+      if (unit.add_bf16_panel != nullptr) return &unit;
+    return nullptr;
+  }
 
  private:
   std::string_view name_;

@@ -192,4 +192,9 @@ HEED_INLINE Vf sum_each(Vf (&r)[kLanes]) {
 
 }  // namespace heed::detail::HEED_ISA
 
+#include "attention/isa/simd_eight_avx2.hpp"
 #include "attention/isa/simd_no_bf16_dot.hpp"
+
+namespace heed::detail::HEED_ISA {
+HEED_INLINE Eight first_eight(Vf a) { return a; }
+}  // namespace heed::detail::HEED_ISA

@@ -267,6 +267,11 @@ HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* hi
 
 }  // namespace heed::detail::HEED_ISA
 
+#include "attention/isa/simd_eight_avx2.hpp"
 #if !defined(__AVX512BF16__)
 #include "attention/isa/simd_no_bf16_dot.hpp"
 #endif
+
+namespace heed::detail::HEED_ISA {
+HEED_INLINE Eight first_eight(Vf a) { return _mm512_castps512_ps256(a); }
+}  // namespace heed::detail::HEED_ISA

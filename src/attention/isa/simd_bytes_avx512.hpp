@@ -2,10 +2,10 @@
 // kernels/decode/digits.hpp. A lane is a quad of bytes.
 #pragma once
 
-#include "attention/isa/simd_avx512.hpp"
-
 // Marks functions for processors that have these instructions; the unit also runs on others.
 #define HEED_BYTE_DOTS __attribute__((target("avx512vnni,avx512vbmi")))
+
+#include "attention/isa/simd_avx512.hpp"
 
 namespace heed::detail::HEED_ISA {
 

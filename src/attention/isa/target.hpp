@@ -8,6 +8,7 @@
 #include "attention/kernels/backward/backward.hpp"
 #include "attention/kernels/forward/forward.hpp"
 #include "attention/kernels/forward/weights_pass.hpp"
+#include "attention/kernels/products/bf16_panels.hpp"
 #include "attention/kernels/products/f64_products.hpp"
 #include "attention/kernels/products/products.hpp"
 #include "attention/kernels/shared/arguments.hpp"
@@ -54,6 +55,10 @@ inline cpu::Kernels make_kernels(const char* name) {
     kernels.scores_pass = scores_pass;
     kernels.add_f64_product = add_f64_product;
     kernels.products = make_products();
+  }
+  if constexpr (kMultipliesBf16Panels) {
+    kernels.add_bf16_panel = add_bf16_panel;
+    kernels.round_bf16 = round_to_bf16;
   }
   if constexpr (kComputesEverything || kHasMatrixTiles) {
     kernels.backward_bytes = backward_bytes;

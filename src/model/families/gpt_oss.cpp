@@ -38,7 +38,7 @@ std::vector<WeightMatrix> mxfp4_matrices(Weights& weights, const std::string& na
       *to++ = static_cast<std::uint8_t>(low | high << 4);
     }
   }
-  const WeightMatrix all = {memory->view().data(), &kStoredMxfp4, count * rows, columns};
+  const WeightMatrix all = {memory->view().data(), &kStoredMxfp4, count * rows, columns, weights.fast()};
   weights.keep(memory);
   std::vector<WeightMatrix> made;
   for (std::int64_t i = 0; i < count; ++i) made.push_back(rows_between(all, i * rows, rows));

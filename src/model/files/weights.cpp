@@ -59,7 +59,8 @@ void read_weights(const WeightMatrix& matrix, std::int64_t row, std::int64_t beg
 
 WeightMatrix rows_between(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
   const auto* data = static_cast<const std::byte*>(matrix.data);
-  return {data + begin * bytes_of(*matrix.format, matrix.columns), matrix.format, count, matrix.columns};
+  return {data + begin * bytes_of(*matrix.format, matrix.columns), matrix.format, count, matrix.columns,
+          matrix.fast};
 }
 
 void read_weight_row(const WeightMatrix& matrix, std::int64_t row, float* to) {
@@ -129,13 +130,13 @@ const StoredWeight& Weights::take(const std::string& name, const Dims& shape, bo
 
 WeightMatrix Weights::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
   const StoredWeight& stored = take(name, {rows, columns});
-  return {stored.data, stored.format, rows, columns};
+  return {stored.data, stored.format, rows, columns, fast_};
 }
 
 std::vector<WeightMatrix> Weights::matrices(const std::string& name, std::int64_t count, std::int64_t rows,
                                             std::int64_t columns) {
   const StoredWeight& stored = take(name, {count, rows, columns});
-  const WeightMatrix all = {stored.data, stored.format, count * rows, columns};
+  const WeightMatrix all = {stored.data, stored.format, count * rows, columns, fast_};
   std::vector<WeightMatrix> made;
   for (std::int64_t i = 0; i < count; ++i) made.push_back(rows_between(all, i * rows, rows));
   return made;

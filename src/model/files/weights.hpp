@@ -22,6 +22,7 @@ struct WeightMatrix {
   const WeightFormat* format = &kStoredF32;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
+  bool fast = false;  ///< as in ModelOptions
   /// The numbers if they are f32; nullptr for other formats.
   [[nodiscard]] const float* plain() const {
     return format == &kStoredF32 ? static_cast<const float*>(data) : nullptr;
@@ -82,6 +83,9 @@ class Weights {
   void require_all_taken() const;
   /// The number of elements in all requested weights, each weight counted once.
   [[nodiscard]] std::int64_t numbers() const noexcept { return numbers_; }
+  /// ModelOptions::fast of the matrices requested from now on.
+  void set_fast(bool fast) noexcept { fast_ = fast; }
+  [[nodiscard]] bool fast() const noexcept { return fast_; }
   /// Subtracts `numbers` from that count.
   void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
@@ -97,6 +101,7 @@ class Weights {
   std::set<std::string> taken_;
   std::vector<std::shared_ptr<const void>> memory_;  // mappings, and copies of unaligned tensors
   std::int64_t numbers_ = 0;
+  bool fast_ = false;
 };
 
 }  // namespace heed::detail

@@ -1,7 +1,9 @@
 #include "model/layers/linear.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -66,9 +68,65 @@ void one_row_of_blocks(const Call& call) {
   });
 }
 
+// A row in signed bytes, with a scale for each 32 numbers, whose largest is 127 or -127.
+struct SignedBytes {
+  std::vector<std::int8_t> codes;
+  std::vector<float> scales, sums, run_sums;
+  std::vector<std::int32_t> start;
+
+  // `less`: of the format of the weights.
+  SignedBytes(const float* x, std::size_t size, std::int32_t less)
+      : codes(size), scales(size / 32), sums(size / 4), run_sums(size / 32), start(size / 4) {
+    for (std::size_t run = 0; run < scales.size(); ++run, x += 32) {
+      std::uint32_t most =
+          0;  // the bits of the largest magnitude; those of infinity and NaN are larger still
+      for (int i = 0; i < 32; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU);
+      const float largest = std::bit_cast<float>(most), factor = largest > 1e-30F ? 127 / largest : 0;
+      scales[run] = largest / 127;
+      // Adding 1.5 * 2^23 rounds, and leaves a whole number in the low bits.
+      for (std::size_t i = 0; i < 32; ++i)
+        codes[32 * run + i] =
+            static_cast<std::int8_t>(std::bit_cast<std::int32_t>(x[i] * factor + 0x1.8p23F));
+      std::int32_t run_sum = 0;
+      for (std::size_t quad = 8 * run; quad < 8 * run + 8; ++quad) {
+        const std::int8_t* four = codes.data() + 4 * quad;
+        const std::int32_t sum = four[0] + four[1] + four[2] + four[3];
+        sums[quad] = scales[run] * static_cast<float>(sum);
+        start[quad] = -less * sum;
+        run_sum += sum;
+      }
+      run_sums[run] = scales[run] * static_cast<float>(run_sum);
+    }
+  }
+};
+
+// With --fast, few rows and weights in blocks. Returns false if this processor has no fast products of bytes.
+bool add_products_of_bytes(const Call& call) {
+  const WeightMatrix& matrix = call.weights.weight;
+  const cpu::BlockProducts& products = block_products(*matrix.format->block);
+  if (products.add_coded_dots == nullptr || call.products.needs_byte_dots) return false;
+  std::vector<SignedBytes> rows;
+  for (std::int64_t row = 0; row < call.rows; ++row)
+    rows.emplace_back(call.x + row * call.x_stride, static_cast<std::size_t>(call.inputs), products.less);
+  const auto* data = static_cast<const std::byte*>(matrix.data);
+  const std::int64_t row_bytes = bytes_of(*matrix.format, call.inputs);
+  parallel_for(pieces_of(call.outputs, kFewOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
+    const Range out = range_of(piece, kFewOutputs, call.outputs);
+    float* y = call.y + out.begin;
+    for (const SignedBytes& x : rows) {
+      products.add_coded_dots(
+          {x.codes.data(), x.scales.data(), x.sums.data(), x.run_sums.data(), x.start.data()},
+          data + out.begin * row_bytes, call.inputs, out.size, y);
+      y += call.outputs;
+    }
+  });
+  return true;
+}
+
 // Weights [N, K]: dot products along their rows.
 void few_rows(const Call& call) {
   const WeightMatrix& matrix = call.weights.weight;
+  if (matrix.fast && matrix.format->block && add_products_of_bytes(call)) return;
   if (call.rows == 1 && matrix.format->block) return one_row_of_blocks(call);
   const auto add_in_place = [&](auto add_dots, const auto* weights, const Range& out) {
     add_dots({call.x, call.x_stride, weights + out.begin * call.inputs, call.inputs, call.y + out.begin,
@@ -187,6 +245,66 @@ void many_rows(const Call& call, const Range& rows) {
   });
 }
 
+// With --fast, many rows are multiplied in bf16. A step has 32 inner elements, of which the last ones may be
+// zeros; a lane holds a pair of them.
+constexpr std::int64_t kStep = 32, kTileRows = 16, kTileSize = kTileRows * kStep / 2, kPanelOutputs = 32;
+
+// Packs rows of x as Bf16Panel::a.
+Tensor pack_bf16_rows(const Call& call, const cpu::Kernels& unit, const Range& rows) {
+  const std::int64_t steps = pieces_of(call.inputs, kStep), tiles = pieces_of(rows.size, kTileRows);
+  Tensor packed({tiles, steps, kTileSize}, DType::f32);
+  parallel_for(tiles, call.threads, [&](std::int64_t tile, int /*worker*/) {
+    const Range own = range_of(tile, kTileRows, rows.size);
+    std::vector<std::uint16_t> rounded(static_cast<std::size_t>(steps * kStep));
+    for (std::int64_t row = 0; row < own.size; ++row) {
+      unit.round_bf16(call.x + (rows.begin + own.begin + row) * call.x_stride, call.inputs, rounded.data());
+      float* to = packed.values<float>().data() + tile * steps * kTileSize + row * kStep / 2;
+      for (std::int64_t step = 0; step < steps; ++step)
+        std::memcpy(to + step * kTileSize, rounded.data() + step * kStep, kStep * sizeof rounded[0]);
+    }
+  });
+  return packed;
+}
+
+// Packs the weights of some outputs and whole steps of inner elements as Bf16Panel::b.
+void pack_bf16_weights(const Call& call, const cpu::Kernels& unit, const Range& out, const Range& depth,
+                       float* to) {
+  const WeightMatrix& matrix = call.weights.weight;
+  const std::int64_t padded = pieces_of(depth.size, kStep) * kStep;
+  Tensor numbers({out.size, padded}, DType::f32), line = scratch(out.size);
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(out.size * padded));
+  float* rows = numbers.values<float>().data();
+  for (std::int64_t n = 0; n < (call.weights.transposed ? 0 : out.size); ++n)
+    read_weights(matrix, out.begin + n, depth.begin, depth.size, rows + n * padded);
+  for (std::int64_t k = 0; k < (call.weights.transposed ? depth.size : 0); ++k) {
+    read_weights(matrix, depth.begin + k, out.begin, out.size, line.values<float>().data());
+    for (std::int64_t n = 0; n < out.size; ++n)
+      rows[n * padded + k] = line.values<float>()[static_cast<std::size_t>(n)];
+  }
+  unit.round_bf16(rows, out.size * padded, rounded.data());
+  call.products.pack_transposed(reinterpret_cast<const float*>(rounded.data()), padded / 2,
+                                static_cast<int>(out.size), padded / 2, kPanelOutputs, to);
+}
+
+void many_rows_in_bf16(const Call& call, const cpu::Kernels& unit, const Range& rows) {
+  Tensor packed = pack_bf16_rows(call, unit, rows);
+  const std::int64_t tiles = packed.size(0), row_of_tiles = packed.size(1) * kTileSize;
+  parallel_for(pieces_of(call.outputs, kPanelOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
+    const Range out = range_of(piece, kPanelOutputs, call.outputs);
+    Tensor b = scratch(kDepth / 2 * kPanelOutputs), sums({tiles * kTileRows, kPanelOutputs}, DType::f32);
+    float* c = sums.values<float>().data();
+    for (std::int64_t k = 0; k < call.inputs; k += kDepth) {
+      const Range depth = {k, std::min(kDepth, call.inputs - k)};
+      pack_bf16_weights(call, unit, out, depth, b.values<float>().data());
+      unit.add_bf16_panel({packed.values<float>().data() + k / kStep * kTileSize, tiles * kTileRows,
+                           row_of_tiles, b.values<float>().data(), pieces_of(depth.size, kStep), c});
+    }
+    for (std::int64_t row = 0; row < rows.size; ++row)
+      for (std::int64_t n = 0; n < out.size; ++n)
+        call.y[(rows.begin + row) * call.outputs + out.begin + n] += c[row * kPanelOutputs + n];
+  });
+}
+
 void fill_bias(const Call& call) {
   const Tensor& bias = call.weights.bias;
   const bool given = bias.rank() == 1 && bias.size(0) == call.outputs;
@@ -228,8 +346,11 @@ Tensor linear(const TensorView& x, const LinearWeights& weights, int threads) {
     weights.transposed ? few_rows_transposed(call) : few_rows(call);
     return y;
   }
-  for (std::int64_t row = 0; row < rows; row += kChunkRows)
-    many_rows(call, {row, std::min(kChunkRows, rows - row)});
+  const cpu::Kernels* unit = weights.weight.fast ? cpu::kernels().bf16_panels() : nullptr;
+  for (std::int64_t row = 0; row < rows; row += kChunkRows) {
+    const Range chunk = {row, std::min(kChunkRows, rows - row)};
+    unit != nullptr ? many_rows_in_bf16(call, *unit, chunk) : many_rows(call, chunk);
+  }
   return y;
 }
 

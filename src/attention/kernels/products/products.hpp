@@ -245,6 +245,7 @@ inline cpu::Products make_products() {
           .add_dots_bf16 = add_dots<Bf16Row>,
           .add_dots_f16 = add_dots<F16Row>,
           .blocks = kBlockProducts,
+          .needs_byte_dots = kNeedsByteDots,
           .add_four_rows = add_four_rows,
           .widen_bf16 = widen_bf16,
           .widen_f16 = widen_f16,

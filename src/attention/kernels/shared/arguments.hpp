@@ -178,6 +178,14 @@ enum class BlockKind : int {
 };
 inline constexpr int kBlockKinds = 13;
 
+/// A row of x in signed bytes: x[i] is scales[i / 32] codes[i], nearly. The length is a multiple of 32.
+struct CodedRow {
+  const std::int8_t* codes;
+  const float* scales;
+  const float *sums, *run_sums;  ///< of each four numbers of x, and of each run
+  const std::int32_t* start;     ///< of each four codes: their sum times -BlockProducts::less
+};
+
 /// What is done with rows of one format.
 struct BlockProducts {
   int summed;        ///< add_dots() reads the sum of each so many numbers of x; 0: none
@@ -187,6 +195,20 @@ struct BlockProducts {
   /// y[output] += sum_i x[i] w[output][i] over `depth` numbers, a multiple of the block's.
   void (*add_dots)(const float* x, const float* sums, const void* rows, std::int64_t depth,
                    std::int64_t outputs, float* y);
+  /// The same for a row of x in signed bytes. nullptr in units without dot products of bytes.
+  void (*add_coded_dots)(const CodedRow& x, const void* rows, std::int64_t depth, std::int64_t outputs,
+                         float* y);
+  int less;  ///< codes of weights are unsigned bytes less this
+};
+
+/// c[row][output] += sum_i a[row][i] b[output][i], for 32 outputs, in bf16, summed in f32. A lane holds a
+/// pair of bf16; a step has 16 pairs.
+struct Bf16Panel {
+  float* a;                  ///< tiles [rows / 16][steps], each [16][16]
+  std::int64_t rows, a_row;  ///< a multiple of 16; the distance of rows of tiles
+  float* b;                  ///< [16 steps][32]
+  std::int64_t steps;
+  float* c;  ///< [rows][32]
 };
 
 /// y[row][output] += sum_i x[row][i] w[output][i]. The strides are between rows.
@@ -212,6 +234,7 @@ struct Products {
   void (*add_dots_bf16)(const DotProducts<std::uint16_t>&) = nullptr;
   void (*add_dots_f16)(const DotProducts<std::uint16_t>&) = nullptr;
   const BlockProducts* blocks = nullptr;  ///< by BlockKind
+  bool needs_byte_dots = false;           ///< add_coded_dots() needs VNNI, which the processor lacks
   void (*add_four_rows)(const float* factor, const float* w, std::int64_t w_stride, std::int64_t size,
                         float* y) = nullptr;
   void (*widen_bf16)(const std::uint16_t* from, std::int64_t size, float* to) = nullptr;
@@ -286,6 +309,9 @@ struct Kernels {
   /// Sums the parts of the query gradient for `rows` rows of a head from `row` on. `workspace` holds one row.
   void (*add_query_parts)(const BackwardArguments&, const QueryParts&, std::int64_t batch, std::int64_t head,
                           std::int64_t row, std::int64_t rows, void* workspace) = nullptr;
+  /// Set in units of matrix tiles for bf16 alone. round_bf16() rounds to nearest, ties to even.
+  void (*add_bf16_panel)(const Bf16Panel&) = nullptr;
+  void (*round_bf16)(const float* from, std::int64_t size, std::uint16_t* to) = nullptr;
   /// The members below are set only in the unit that computes everything.
   void (*scores_pass)(const Arguments&, const Tiling&, const WeightsTask&, void* workspace) = nullptr;
   void (*add_f64_product)(const F64Product&) = nullptr;
