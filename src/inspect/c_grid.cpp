@@ -5,16 +5,19 @@
 namespace heed::detail::c_api {
 namespace {
 
+TokenGrid grid_of(const std::int64_t* sizes, std::size_t count, std::int64_t first) {
+  const auto axes = numbers_of("sizes", sizes, count);
+  return {{axes.begin(), axes.end()}, first};
+}
+
 // Copies the tensor that `compute` returns to the caller's memory.
 template <class Compute>
-heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
-                    std::size_t count, std::int64_t first, const char* name, const heed_tensor* to,
+heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const char* name, const heed_tensor* to,
                     Compute compute) {
   return guarded([&] {
     const TensorView q = view_of("query", query), k = view_of("key", key);
-    const auto axes = numbers_of("sizes", sizes, count);
     const MutableTensorView view = view_of(name, to);
-    const Tensor result = compute(q, k, TokenGrid{{axes.begin(), axes.end()}, first});
+    const Tensor result = compute(q, k);
     deliver({{name, result, view}});
   });
 }
@@ -23,24 +26,24 @@ heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const std:
 }  // namespace heed::detail::c_api
 
 using heed::TensorView;
-using heed::TokenGrid;
+using heed::detail::c_api::grid_of;
+using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::on_grid;
+using heed::detail::c_api::options_or_defaults;
 
 heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                                std::size_t count, std::int64_t first, const heed_attention_options* options,
                                const heed_tensor* distance) {
-  return on_grid(query, key, sizes, count, first, "distance", distance,
-                 [&](const TensorView& q, const TensorView& k, const TokenGrid& grid) {
-                   return heed::grid_distance(q, k, grid, heed::detail::c_api::options_or_defaults(options));
-                 });
+  return on_grid(query, key, "distance", distance, [&](const TensorView& q, const TensorView& k) {
+    return heed::grid_distance(q, k, grid_of(sizes, count, first), options_or_defaults(options));
+  });
 }
 
 heed_status heed_grid_map(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                           std::size_t count, std::int64_t first, const std::int64_t* cells,
                           const heed_attention_options* options, const heed_tensor* map) {
-  return on_grid(query, key, sizes, count, first, "map", map,
-                 [&](const TensorView& q, const TensorView& k, const TokenGrid& grid) {
-                   return heed::grid_map(q, k, grid, heed::detail::c_api::numbers_of("cells", cells, count),
-                                         heed::detail::c_api::options_or_defaults(options));
-                 });
+  return on_grid(query, key, "map", map, [&](const TensorView& q, const TensorView& k) {
+    return heed::grid_map(q, k, grid_of(sizes, count, first), numbers_of("cells", cells, count),
+                          options_or_defaults(options));
+  });
 }
