@@ -12,9 +12,12 @@ inline void add_bf16_panel(const cpu::Bf16Panel& p) {
   const MatrixTiles tiles;
   const TileMatrix b = {p.b, 32, 16, 16 * 32};
   for (std::int64_t row = 0; row < p.rows; row += 32)
-    multiply_group<typename UnitFormat::Elements, true>(p.rows - row,
-                                                        {p.a + row / 16 * p.a_row, 16, p.a_row, 256}, b,
-                                                        p.steps, result_rows(p.c + row * 32, 32), 2);
+    multiply_group<typename UnitFormat::Elements, true>({p.rows - row,
+                                                         {p.a + row / 16 * p.a_row, 16, p.a_row, 256},
+                                                         b,
+                                                         result_rows(p.c + row * 32, 32),
+                                                         p.steps,
+                                                         2});
 }
 
 inline void round_to_bf16(const float* from, std::int64_t size, std::uint16_t* to) {
