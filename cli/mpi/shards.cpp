@@ -73,11 +73,11 @@ void check_whole_call(const ShardReader& shards, const AttendInputs& inputs) {
   if (options.bias) options.bias = shards.whole("--bias", *options.bias);
   const Dims& shape = inputs.query_shape;
   const std::int64_t rows = size_from_end(shape, 2);
-  const PositionRange all{0, rows};
+  const PositionRange all_rows{0, rows};
   const CallPart part{.batch = size_from_end(shape, 4),
                       .heads = size_from_end(shape, 3),
                       .query_length = rows,
-                      .rows = {&all, 1}};
+                      .rows = {&all_rows, 1}};
   (void)check_attention_part(query, key, value, options, part, {});
   if (!inputs.by_output) return;
   Dims output = query.shape(), lse{};
