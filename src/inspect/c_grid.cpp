@@ -1,5 +1,5 @@
 // The C functions of tokens on a grid.
-#include "attention/api/c_attention.hpp"
+#include "attention/api/c_delivery.hpp"
 #include "heed/inspect/grid.hpp"
 
 namespace heed::detail::c_api {

@@ -14,7 +14,7 @@
 #include "head_out_of_range.hpp"
 #include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
-#include "rank_options.hpp"
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace {

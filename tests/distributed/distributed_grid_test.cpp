@@ -6,7 +6,7 @@
 #include "attention_support.hpp"
 #include "heed/distributed/attention.hpp"
 #include "heed/random.hpp"
-#include "rank_options.hpp"
+#include "ranks.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heed/distributed/attention.hpp"
-#include "rank_options.hpp"
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace {

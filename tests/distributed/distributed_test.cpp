@@ -13,7 +13,7 @@
 #include "fused_rounding.hpp"
 #include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
-#include "rank_options.hpp"
+#include "ranks.hpp"
 #include "support.hpp"
 
 namespace {

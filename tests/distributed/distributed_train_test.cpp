@@ -15,7 +15,7 @@
 #include "heed/nn/layers.hpp"
 #include "io_support.hpp"
 #include "mpi_layer.hpp"
-#include "rank_options.hpp"
+#include "ranks.hpp"
 #include "support.hpp"
 #include "train/data.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/api/c_attention.hpp"
+#include "attention/api/c_delivery.hpp"
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
 #include "attention/api/halves.hpp"

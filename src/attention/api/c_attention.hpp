@@ -6,14 +6,12 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "attention/api/c_structs.hpp"
 #include "attention/api/c_support.hpp"
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
-#include "heed/attention/differential.hpp"
 
 namespace heed::detail::c_api {
 
@@ -61,17 +59,6 @@ struct BackwardCall {
 };
 [[nodiscard]] ForwardCall forward_call(const heed_attention_options* options,
                                        const heed_attention_outputs* outputs);
-/// Requests the results that differential attention allocates for `call`.
-[[nodiscard]] AttentionOptions requests_of(const ForwardCall& call);
-/// Copies results to the caller's memory, and the outputs of both halves to `halves`, unless it is NULL.
-void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves);
-/// Copies tensors to the memory that is given, once all of it is checked.
-struct Delivery {
-  const char* name;
-  const Tensor& from;
-  MutableTensorView to;
-};
-void deliver(const std::vector<Delivery>& all);
 [[nodiscard]] BackwardCall backward_call(const heed_attention_backward_inputs* inputs,
                                          const heed_attention_options* options,
                                          const heed_attention_gradients* gradients);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "attention/api/c_attention.hpp"
+#include "attention/api/c_delivery.hpp"
 #include "attention/problem/operands.hpp"
 #include "heed/attention/kv_cache.hpp"
 
