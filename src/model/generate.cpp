@@ -1,6 +1,7 @@
 // Generation of text by a model.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "core/message.hpp"
@@ -112,7 +113,8 @@ class Writer {
         cache_(model.info(), options.cache),
         watched_(options),
         generator_(options.seed) {
-    if (model.tokenizer() != nullptr) stream_.emplace(*model.tokenizer(), ids_);
+    if (model.tokenizer() != nullptr)
+      stream_ = std::make_unique<detail::TextStream>(*model.tokenizer(), ids_);
     if (watched_.is_wanted()) hooks_.attend = [this](const LayerCall& call) { return watched_.attend(call); };
   }
 
@@ -194,7 +196,7 @@ class Writer {
   Watched watched_;
   ModelHooks hooks_;
   Generator generator_;
-  std::optional<detail::TextStream> stream_;
+  std::unique_ptr<detail::TextStream> stream_;
 };
 
 }  // namespace
