@@ -158,6 +158,7 @@ class HEED_API Model {
   std::unique_ptr<const detail::ModelParts> parts_;
 };
 
+/// How load_model() makes a model run.
 struct ModelOptions {
   /// Multiplies rounded numbers where this processor gains from it. With weights in blocks (GGUF), up to
   /// eight rows are rounded to signed bytes, with a scale for each 32 numbers (AVX2, VNNI). More than eight
