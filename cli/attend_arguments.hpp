@@ -33,7 +33,7 @@ inline constexpr Along kAlongQueries{.sequence = Along::queries, .by_layout = tr
 inline constexpr Along kAlongKeys{.sequence = Along::keys, .by_layout = true};
 inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true};
 
-/// Forms of attention (attend_forms.hpp).
+/// Forms of attention (attend_forms.cpp).
 struct FormArguments {
   TokenGrid grid;  ///< no axes: no grid
   std::vector<std::int64_t> cells;

@@ -40,13 +40,13 @@ void add_form_options(CLI::App& app, AttendArguments& arguments) {
         arguments.lambda = text;
       },
       "subtract LAMBDA times the weights of the second half: a number, or a TENSOR [H] or [B, H, Lq]. "
-      "The key has halves likewise, or heads for both. --out, --weights, --received and --map-out have "
+      "Key heads have such halves too, or serve both. --out, --weights, --received and --map-out have "
       "signed weights of H heads; other results are those of the 2 H halves");
   add_text(app, "--grad-lambda", "FILE", forms.grad_lambda, "gradient of LAMBDA, in its shape");
   begin_group(app, "Tokens on a grid, such as the patches of a picture (each FILE is a .npy file)");
   add_sizes(app, "--grid", forms.grid.sizes, "the axes of the grid, such as 24x32; the last one is fastest");
   add_integer(app, "--grid-first", {0}, forms.grid.first,
-              "the first query and key on the grid (default 0); others lie nowhere");
+              "the first query and key on the grid (default 0); other tokens are left out");
   add_text(app, "--grid-distance", "FILE", forms.grid_distance,
            "how far each token of the grid looks along each axis [B, H, N, axes]");
   add_text(app, "--grid-map", "FILE", forms.grid_map, "the weights between cells of the grid [B, H, C, C]");

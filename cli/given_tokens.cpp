@@ -117,10 +117,11 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& con
            condition + "a message to read in place of " + place +
                ", by the model's chat template; or a JSON list of messages, each with role and content; or "
                "a .json file with one");
-  add_flag(app, "--fast", tokens.fast,
-           condition +
-               "round the model's numbers before they are multiplied, to 8 bits or bf16, which is faster and "
-               "changes results by some percent");
+  add_flag(
+      app, "--fast", tokens.fast,
+      condition +
+          "round numbers before products with weights, to 8 bits or bf16, where this processor gains from "
+          "it");
 }
 
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,

@@ -17,7 +17,7 @@ fetch_sources() {
   mkdir -p "$apt/lists/partial" "$apt/cache" "$work/sources"
   # shellcheck disable=SC2016  # apt-get replaces these
   apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
-    grep -v cdrom: >"$apt/sources.list"
+    grep -v cdrom: >"$apt/sources.list" || fail "scripts/wheels needs Debian's sources, and apt knows no mirror of Debian"
   local settings=(-o Dir::State::Lists="$apt/lists" -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
     -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=)
   quietly "reading Debian's list of sources" apt-get "${settings[@]}" update

@@ -11,6 +11,7 @@
 #include "each_target.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/masks.hpp"
+#include "heed/attention/part.hpp"
 #include "heed/attention/plan.hpp"
 #include "random_call.hpp"
 #include "random_mask.hpp"
@@ -125,6 +126,34 @@ TEST(GridMaskCalls, OfGatheredLinesAgreeWithTheDefinition) {
   }
 }
 
+// Rows 431 to 763 begin and end within lines. Kernels for few rows would sum the 9 and 4 rows there
+// otherwise.
+TEST(GridMaskCalls, OfSomeRowsHaveTheBitsOfAll) {
+  const std::vector<GridAxis> axes{{33, 5}, {40, 7}};
+  const Tensor all = normal_tensor({1, 2, 33 * 40, 16}, 1, DType::f32);
+  const heed::test::EachTarget targets;
+  for (const std::string& target : targets.available()) {
+    heed::set_target(target);
+    const auto output_from = [&](std::int64_t first, std::int64_t rows) {
+      AttentionOptions options{.kernel = heed::Kernel::fused};
+      options.sparse_mask = heed::masks::neighbourhood(axes, first, rows);
+      return heed::attention(all.view().narrow(2, first, rows), all, all, options).output;
+    };
+    const Tensor whole = output_from(0, 33 * 40);
+    EXPECT_TRUE(heed::test::same_bits(output_from(431, 333), whole.view().narrow(2, 431, 333))) << target;
+
+    const heed::PositionRange rows{431, 764};
+    const heed::CallPart part{.batch = 1, .heads = 2, .query_length = 33 * 40, .rows = {&rows, 1}};
+    AttentionOptions options{.kernel = heed::Kernel::fused};
+    options.sparse_mask = heed::masks::neighbourhood(axes);
+    Tensor output({1, 2, 333, 16}, DType::f32);
+    heed::AttentionOutputs to;
+    to.output = output.mutable_view();
+    heed::attention_part_into(all.view().narrow(2, 431, 333), all, all, options, part, to);
+    EXPECT_TRUE(heed::test::same_bits(output, whole.view().narrow(2, 431, 333))) << target;
+  }
+}
+
 TEST(GridMaskCalls, GatherLongLinesUnlessAResultNeedsTheOrderOfKeys) {
   const Tensor x({1, 2, 1024, 16}), fewer({1, 2, 1023, 16});
   const auto gathers = [&](const std::vector<GridAxis>& axes, AttentionOptions options = {}) {
@@ -137,6 +166,8 @@ TEST(GridMaskCalls, GatherLongLinesUnlessAResultNeedsTheOrderOfKeys) {
   EXPECT_FALSE(gathers({{32, 5}, {32, 5, 2}}));
   EXPECT_FALSE(gathers({{1024, 5}}));
   EXPECT_FALSE(gathers({{33, 5}, {31, 5}}));
+  EXPECT_TRUE(gathers({{8, 3}, {128, 48}}));
+  EXPECT_FALSE(gathers({{8, 3}, {128, 49}}));
   const std::vector<GridAxis> axes{{32, 5}, {32, 5}};
   EXPECT_FALSE(gathers(axes, {.need = Need::weights}));
   EXPECT_FALSE(gathers(axes, {.need = Need::distance}));
@@ -146,6 +177,21 @@ TEST(GridMaskCalls, GatherLongLinesUnlessAResultNeedsTheOrderOfKeys) {
   AttentionOptions fewer_keys;
   fewer_keys.sparse_mask = heed::masks::neighbourhood(std::vector<GridAxis>{{40, 5}, {32, 5}}, 0, 1024, 1024);
   EXPECT_FALSE(is_gathered(x, x, fewer_keys));
+}
+
+// The lists of keys are gathered, whichever mask comes first.
+TEST(GridMaskCalls, LeaveListsOfKeysTheirGathering) {
+  const Tensor x({1, 2, 1024, 16});
+  Tensor one_key({1024, 1}, DType::i32);
+  const SparseMask lists = SparseMask::key_lists(one_key, 1024, {}, heed::Gather::always);
+  const SparseMask grid = heed::masks::neighbourhood(std::vector<GridAxis>{{32, 5}, {32, 5}});
+  for (const SparseMask& mask : {lists & grid, grid & lists}) {
+    AttentionOptions options;
+    options.sparse_mask = mask;
+    const heed::AttentionPlan plan = heed::plan_attention(x, x, x, options);
+    ASSERT_FALSE(plan.passes.empty());
+    EXPECT_TRUE(plan.passes[0].because.starts_with("Lists have room")) << plan.passes[0].because;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Simulates attention over machines message by message and block by block, to check the formulas of
-// distributed_plan.hpp. It counts keys one by one.
+// heed/distributed/plan.hpp. It counts keys one by one.
 #pragma once
 
 #include <algorithm>

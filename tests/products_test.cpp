@@ -200,8 +200,8 @@ TEST(Products, OfQuantisedWeightsAreSumsOfProducts) {
   }
 }
 
-// x[i] is scale codes[i], for the codes that are nearest; `unsure` is half a step or more where x lies
-// halfway between two codes.
+// x[i] is scale codes[i], for the codes that are nearest; `unsure` is more than 0 where x lies halfway
+// between two codes.
 struct Rounded {
   double number, unsure;
 };

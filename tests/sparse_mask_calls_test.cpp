@@ -139,7 +139,8 @@ TEST(SparseMaskCalls, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
   }
 }
 
-// Every fourth call or so reads keys by the mask, for its results or options.
+// Up to a third of the calls read keys by the mask: every eighth by choice, others for another mask or for an
+// option.
 TEST(SparseMaskCalls, OfGatheredKeysAgreeWithTheDefinitionsForAnyThreads) {
   const EachTarget targets;
   std::map<std::string, Outcome> outcomes;

@@ -28,8 +28,8 @@ def test_a_real_file_has_the_ids_and_logits_of_transformers(name):
         assert (logits.argmax(1) == own["likeliest"]).all()
 
 
-# docs/models.md states a divergence of at most 0.02 (mean). Logits of other bits show that something is rounded; this
-# processor may have neither dot products of bytes nor of bf16, where fast models are exact.
+# docs/models.md states mean divergences of up to 0.0033 over longer texts; the bound leaves a factor of three for these
+# 64 positions. A processor may have neither dot products of bytes nor of bf16; there fast models are exact.
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
 def test_a_fast_model_predicts_nearly_the_same(name):
     path = getattr(real_models, name)()
@@ -46,5 +46,7 @@ def test_a_fast_model_predicts_nearly_the_same(name):
         return logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True)) - logits.max(1, keepdims=True)
 
     p, q = log_p(exact), log_p(fast)
-    assert (np.exp(p) * (p - q)).sum(1).mean() < 0.02
+    assert (np.exp(p) * (p - q)).sum(1).mean() < 0.01
+    if " avx2 " in pathlib.Path("/proc/cpuinfo").read_text():
+        assert (p != q).any()
     np.testing.assert_array_equal(q, log_p(fast, threads=1))

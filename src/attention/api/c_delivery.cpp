@@ -26,9 +26,12 @@ void deliver(const DifferentialResult& result, const ForwardCall& call, const he
   std::vector<Delivery> all;
   for (std::size_t i = 0; i < kResultCount; ++i)
     all.push_back({result_entry(i).path, heed::result<Tensor>(joint, i), heed::result(call.outputs, i)});
-  const Tensor both = joined_heads(result.first.output, result.second.output);
-  all.push_back({"halves", both, {}});
-  set(all.back().to, "halves", halves);
+  Tensor both;
+  if (halves != nullptr) {
+    both = joined_heads(result.first.output, result.second.output);
+    all.push_back({"halves", both, {}});
+    set(all.back().to, "halves", halves);
+  }
   deliver(all);
   call.report.tell({joint.kernel, joint.isa, joint.threads, joint.recomputed_rows});
 }

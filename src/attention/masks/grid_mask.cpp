@@ -10,6 +10,8 @@
 namespace heed::detail {
 namespace {
 
+// Longer runs fill the panels of keys that kernels visit by the mask.
+constexpr std::int64_t kShortRun = 48;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 48;
 
 // The keys that a row at coordinate p sees on an axis. With dilation d, these are among p's own class: the
@@ -165,7 +167,7 @@ bool GridMask::sees_short_runs() const {
   const Axes& axes = windows_.front();
   const GridAxis& last = axes.back();
   return windows_.size() == 1 && axes.size() > 1 && shape().key_length == tokens_each_[0] * axes[0].size &&
-         last.dilation == 1 && last.window > 0 && 2 * last.window <= last.size;
+         last.dilation == 1 && last.window > 0 && last.window <= kShortRun && 2 * last.window <= last.size;
 }
 
 std::pair<std::int64_t, std::int64_t> GridMask::next_run(const RowKeys& keys, std::int64_t token) const {

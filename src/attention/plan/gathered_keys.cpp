@@ -22,6 +22,7 @@ std::int64_t least_keys_each(std::int64_t group, std::int64_t rows) {
   return std::max<std::int64_t>(8, std::min<std::int64_t>(64, rows) / group);
 }
 
+// On smaller grids, making the sequences takes longer than it saves.
 constexpr std::int64_t kManyLineKeys = 1024;
 
 // List entries of a piece, which bound its memory.
@@ -30,6 +31,13 @@ constexpr std::int64_t kPieceEntries = std::int64_t{1} << 16;
 template <class Part>
 const Part* part_of(const MaskSource& source) {
   return dynamic_cast<const Part*>(static_cast<const MaskPart*>(source.part));
+}
+
+template <class Part>
+const MaskSource* source_with(const Problem& p) {
+  for (const MaskSource& one : p.sparse_masks)
+    if (part_of<Part>(one) != nullptr) return &one;
+  return nullptr;
 }
 
 bool is_worth_it(const Problem& p, const KeyLists& lists, std::int64_t heads) {
@@ -47,12 +55,6 @@ bool fits(const Problem& p) {
          !p.score_mod && !p.decay && p.dropout.probability == 0;
 }
 
-// Rows of a line share tiles, so their bits depend on where the rows of a part begin.
-bool is_whole_call(const Problem& p) {
-  return p.rows_of_part.empty() && p.whole.query_length == p.query_length && p.whole.heads == p.heads &&
-         p.whole.batch == p.batch;
-}
-
 // By the mask, rows side by side visit panels of keys of which each allows them few. The sequence of a line
 // is in order of columns. So its keys have no positions that ascend, and no order that decides between equal
 // weights.
@@ -62,7 +64,7 @@ bool fits_lines(const Problem& p, const GridMask& grid) {
   });
   return is_whole && p.key_length >= kManyLineKeys && p.key_length <= INT32_MAX && grid.sees_short_runs() &&
          p.cache == nullptr && !p.mask && p.sparse_masks.size() == 1 && !p.causal && p.window_left < 0 &&
-         p.window_right < 0 && !p.alibi_slopes && !p.distance && p.top_k == 0 && is_whole_call(p);
+         p.window_right < 0 && !p.alibi_slopes && !p.distance && p.top_k == 0;
 }
 
 // The query heads that share all masks. Heads of several key heads belong together only as a whole.
@@ -89,10 +91,9 @@ Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
 std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
   if (p.sparse_masks.empty() || wanted == Kernel::reference || !fused_supports(p) || !fits(p)) return {};
   if (p.batch * p.heads * p.query_length == 0) return {};
-  const auto source = std::find_if(p.sparse_masks.begin(), p.sparse_masks.end(), [](const MaskSource& one) {
-    return part_of<KeyLists>(one) != nullptr || part_of<GridMask>(one) != nullptr;
-  });
-  if (source == p.sparse_masks.end()) return {};
+  const MaskSource* source = source_with<KeyLists>(p);
+  if (source == nullptr) source = source_with<GridMask>(p);
+  if (source == nullptr) return {};
   GatherPlan plan{p, *source, part_of<KeyLists>(*source), part_of<GridMask>(*source), heads_together(p),
                   0, {}};
   std::int64_t rows = 1;
@@ -128,14 +129,15 @@ GatheredPiece::GatheredPiece(const GatherPlan& plan, const GatheredRows& piece, 
 void GatheredPiece::gather_lines(const GatherPlan& plan, const GatheredRows& piece) {
   const GridMask& grid = *plan.grid;
   const std::int64_t length = grid.line_length();
-  const auto line_of = [&](std::int64_t i) { return grid.token_of(i) / length; };
+  const auto row_of = [&](std::int64_t i) { return plan.source.place.row(i); };
+  const auto line_of = [&](std::int64_t i) { return grid.token_of(row_of(i)) / length; };
   ListOfIntervals ranges;
   for (std::int64_t i = piece.row_begin; i < piece.row_end;) {
-    const std::vector<std::int64_t> lines = grid.lines_seen(i);
+    const std::vector<std::int64_t> lines = grid.lines_seen(row_of(i));
     const auto count = static_cast<std::int64_t>(lines.size());
-    Sequence line{i, i, static_cast<std::int64_t>(keys_.size()), 0};
+    Sequence line{i, i, static_cast<std::int64_t>(keys_.size()), 0, length};
     while (line.row_end < piece.row_end && line_of(line.row_end) == line_of(i)) {
-      const GridKeys columns = grid.columns_seen(line.row_end++);
+      const GridKeys columns = grid.columns_seen(row_of(line.row_end++));
       ranges.append({{line.key_begin + columns.first * count, line.key_begin + (columns.last + 1) * count}});
     }
     for (std::int64_t column = 0; column < length; ++column)
@@ -165,7 +167,7 @@ void GatheredPiece::gather_lists(const GatherPlan& plan, const GatheredRows& pie
   const bool has_others = p.mask || p.sparse_masks.size() > 1;
   for (std::int64_t i = piece.row_begin; i < piece.row_end; ++i) {
     const KeyRange seen = visible_keys(p, i - s.query_begin + s.offset, s.keys());
-    Sequence list{i, i + 1, static_cast<std::int64_t>(keys_.size()), 0};
+    Sequence list{i, i + 1, static_cast<std::int64_t>(keys_.size()), 0, 1};
     for (const std::int32_t j :
          plan.lists->keys_of((s.batch + place.batch_begin) * plan.source.batch_step,
                              (piece.head + place.head_begin) / plan.source.heads_each, place.row(i),
@@ -195,10 +197,7 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
   problem_.kv_heads = std::max<std::int64_t>(1, plan.heads / group);
   problem_.query_length = rows;
   problem_.key_length = gathered_.back().key_end;
-  const std::int64_t most_rows =
-      plan.grid != nullptr ? std::min(plan.grid->line_length(), p.whole.query_length) : 1;
-  problem_.whole = {
-      1, plan.heads, problem_.kv_heads, rows, static_cast<std::int64_t>(gathered_.size()), most_rows};
+  problem_.whole = {1, plan.heads, problem_.kv_heads, rows, static_cast<std::int64_t>(gathered_.size()), 1};
   problem_.scale = p.scale;
   problem_.softcap = p.softcap;
   problem_.alibi_slopes = moved(p.alibi_slopes, s.batch, piece.head);
@@ -219,7 +218,8 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
     sequence.positions = positions_.empty() ? nullptr : positions_.data() + one.key_begin;
     problem_.segments.push_back({0, one.row_begin - piece.row_begin, one.row_end - piece.row_begin,
                                  one.key_begin, one.key_end, one.row_begin - s.query_begin + s.offset,
-                                 static_cast<std::int64_t>(sequences_.size()), sequence.positions, 0});
+                                 static_cast<std::int64_t>(sequences_.size()), sequence.positions,
+                                 one.rows_of_whole});
     sequences_.push_back(sequence);
   }
   if (ranges_) problem_.sparse_masks.push_back(source_of(*ranges_, plan.heads));

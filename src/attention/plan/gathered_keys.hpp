@@ -58,9 +58,10 @@ class GatheredPiece {
   void bind(const GatherPlan& plan, const GatheredRows& piece);
   void copy_rows();
 
-  // Rows and keys of a sequence.
+  // Rows and keys of a sequence. Kernels are chosen by rows_of_whole: a line has the same bits where a call
+  // has only some of its rows.
   struct Sequence {
-    std::int64_t row_begin, row_end, key_begin, key_end;
+    std::int64_t row_begin, row_end, key_begin, key_end, rows_of_whole;
   };
   std::vector<Sequence> gathered_;
   std::optional<IntervalLists> ranges_;  // of the rows, in lines of a grid

@@ -236,6 +236,7 @@ class GatedDecoder final : public Family {
     const MixtureRules& rules = rules_.mixture;
     MixtureWeights made;
     made.router = linear_weights(weights, at + rules.router, rules.experts, dim_, rules.bias);
+    made.router.weight.fast = false;  // a rounded score could choose other experts
     made.chosen = rules.chosen;
     made.over_chosen = rules.over_chosen;
     if (rules.read_experts && !weights.contains(at + "experts.0." + rules.gate + ".weight")) {
