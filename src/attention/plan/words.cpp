@@ -72,7 +72,7 @@ std::string path_reason(const ForwardPass& pass) {
                   "vectors.");
     default:
       return said("A key head has ", rows, " rows, which share packed keys. ",
-                  pass.tiling.cached_keys > pass.tiling.step
+                  pass.tiling.cached_keys >= pass.call.key_length
                       ? "All packed keys of a head stay in working memory."
                       : "They do not all fit into working memory, so each task packs them again.");
   }

@@ -33,25 +33,55 @@ inline void leave_out_all(TaskState& state, const KeyRange& keys) {
       leave_out(state, r);
 }
 
-/// Processes one step (a KV block, or a panel) for all rows of the task.
+/// Leaves out rows for which f32 does not hold what comes of a KV block, and lets shifts move where its
+/// scores may be large. Returns false if no row is left.
 template <class Format>
-void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
-  const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
+bool admit_rows(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
   float key_square = kv_block.measured.keys.largest_square;
   if (!holds_scores(state, kv_block.measured.keys)) {
     const float others = leave_out_rows<Format>(state, kv_block_key, kv_block.count);
     if (!kv_block.measured.keys.in_range) key_square = others;
-    if (state.left_out == state.rows) return;
   }
-  if (kv_block.measured.value_factor == 0) {
+  if (state.left_out < state.rows && kv_block.measured.value_factor == 0)
     leave_out_all(state, {kv_block_key, kv_block_key + kv_block.count});
-    if (state.left_out == state.rows) return;
-  }
+  if (state.left_out == state.rows) return false;
   if (key_square > state.tracked_square) track_maxima(state, key_square);
-  if (state.kept != nullptr) sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
-  if constexpr (Format::kMatrixTiles)
-    if (!state.keys_in_place) return TileFlow<Format>(state, kv_block_key, kv_block, true).run();
+  return true;
+}
 
+/// Whether admit_rows() would change anything about a row.
+inline bool changes_rows(const TaskState& state, const KvBlock& kv_block) {
+  const Measure& keys = kv_block.measured.keys;
+  return !holds_scores(state, keys) || kv_block.measured.value_factor == 0 ||
+         (keys.largest_square > state.tracked_square &&
+          score_bound(state.largest_query_square, keys.largest_square) > kBoundedScore);
+}
+
+/// Processes KV blocks from `key` on, before `end`, by matrix tiles. As many as change no row go together.
+template <class Format>
+void attend_chunk(TaskState& state, std::int64_t key, std::int64_t end) {
+  KvBlock kv_blocks[kMostChunkBlocks];
+  std::int64_t first = key, count = 0;
+  const auto attend = [&] {
+    if (count > 0) TileFlow<Format>(state, first, kv_blocks, count, true).run();
+    count = 0;
+  };
+  for (; key < end; key += kKvBlock) {
+    const KvBlock kv_block = packed_kv_block<Format>(state, key);
+    if (changes_rows(state, kv_block)) attend();
+    if (!admit_rows<Format>(state, key, kv_block)) return;
+    if (count == 0) first = key;
+    kv_blocks[count++] = kv_block;
+  }
+  attend();
+}
+
+/// Processes one step (a KV block, or a panel) for all rows of the task.
+template <class Format>
+void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
+  const KvBlock kv_block = packed_kv_block<Format>(state, kv_block_key);
+  if (!admit_rows<Format>(state, kv_block_key, kv_block)) return;
+  if (state.kept != nullptr) sum_kept(state.call, *state.kept, kv_block_key + kKvBlock);
   for (std::int64_t row = 0; row < state.padded_rows; row += kQueryBlock) {
     const std::int64_t rows = smaller(kQueryBlock, state.padded_rows - row);
     if (state.kept != nullptr) state.weights = kept_weights(*state.kept, kv_block_key) + row * kKvBlock;
@@ -71,8 +101,16 @@ void attend_kv_block(TaskState& state, std::int64_t kv_block_key) {
 }
 
 template <class Format>
-void attend_packed(const TasksTogether& tasks, std::int64_t key, std::int64_t /*end*/) {
-  for (std::int64_t t = 0; t < tasks.count; ++t) attend_kv_block<Format>(*tasks.of[t], key);
+void attend_packed(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
+  for (std::int64_t t = 0; t < tasks.count; ++t) {
+    TaskState& state = *tasks.of[t];
+    if constexpr (Format::kMatrixTiles)
+      if (!state.keys_in_place) {
+        attend_chunk<Format>(state, key, smaller(end, key + chunk_keys(state.call)));
+        continue;
+      }
+    attend_kv_block<Format>(state, key);
+  }
 }
 
 /// One step of a span: the KV blocks from `key` on, before `end`.
@@ -139,7 +177,8 @@ WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
   state.splits_weights = Format::kMatrixTiles && call.output.data && call.dropout.threshold == 0;
   state.sums_rounded = state.splits_weights && Format::kRoundsWeights && state.w.softmax.rounded == nullptr;
   state.stores_weights = !state.splits_weights || call.top_k > 0 || has_panel_statistics(call);
-  return {attend_packed<Format>, tiling.step, tiling.step, state.modifies_scores || state.keys_in_place};
+  const std::int64_t step = Format::kMatrixTiles && !state.keys_in_place ? chunk_keys(call) : tiling.step;
+  return {attend_packed<Format>, tiling.step, step, state.modifies_scores || state.keys_in_place};
 }
 
 /// The range of keys that the task's rows may see.

@@ -1,12 +1,14 @@
-// The forward pass of a KV block by matrix tiles, for all groups of a task's rows. Tiles and vectors are
-// units of their own in the processor, so each group's softmax runs between the tile products of others:
+// The forward pass of a chunk of KV blocks by matrix tiles, for all groups of a task's rows. Tiles and
+// vectors are units of their own in the processor, so a panel's softmax runs between the tile products of
+// others:
 //
-//   for each group of rows, for each panel of keys that it may see:
-//     scores of the next panel = q k        } tile products, in this order; between them,
-//     output of the group before += w v     } the panel's scores become weights row by row
+//   for each group of rows, for each KV block, for each panel of keys that the group may see:
+//     scores of the next panel = q k               } tile products, in this order; between them,
+//     output += w v, of the KV block before        } the panel's scores become weights row by row
 //
 // The products with values are spread evenly over the panels. Rows that a mask cuts, or whose scores outgrow
-// their shift, follow after the products (softmax_general).
+// their shift, follow after the products (softmax_general). A group's output stays in the first-level cache
+// from one KV block to the next, while packed keys and values come from the second.
 #pragma once
 
 #include "attention/kernels/softmax/matrix_tiles.hpp"
@@ -17,17 +19,19 @@ namespace heed::detail::HEED_ISA {
 template <class Format>
 class TileFlow {
  public:
-  /// `ends_groups`: candidates are inserted and the output is added to; otherwise only weights are computed.
-  TileFlow(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block, bool ends_groups)
+  /// `kv_blocks` [count] follow each other from key `key` on. `ends_groups`: candidates are inserted and the
+  /// output is added to; otherwise only weights are computed, of one KV block.
+  TileFlow(TaskState& state, std::int64_t key, const KvBlock* kv_blocks, std::int64_t count, bool ends_groups)
       : state_(state),
-        key_(kv_block_key),
-        kv_block_(kv_block),
+        key_(key),
+        kv_blocks_(kv_blocks),
+        count_(count),
         ends_groups_(ends_groups),
         streams_(state.call.key_length * (state.w.key_lanes + state.w.value_lanes) * 4 > kBytesInCache),
         deferred_(result_rows(unused_, 2 * kLanes)) {}
 
   void run() {
-    Unit next = {-kGroupRows, 0, 0, 0};
+    Unit next = {-kGroupRows, count_ - 1, 0, 0, 0};
     bool more = advance(next);
     if (!more) return;
     NoWork none;
@@ -37,18 +41,14 @@ class TileFlow {
       more = advance(next);
       attend(unit, more ? &next : nullptr);
     }
-    multiply(nullptr, values_.columns, none);
-    store_deferred();
+    complete_values();
   }
 
  private:
-  /// A group of rows, and the panels of the KV block that are left for it: [panel, end). `scores`: which
-  /// buffer its scores have.
+  /// A group of rows, a KV block, and the panels that are left for both: [panel, end). `scores`: which buffer
+  /// its scores have.
   struct Unit {
-    std::int64_t row, panel, end, scores;
-  };
-  struct NoWork {
-    HEED_INLINE void operator()() const {}
+    std::int64_t row, kv_block, panel, end, scores;
   };
   /// A sequence whose packed keys and values have at most so many bytes is read from the first-level cache.
   static constexpr std::int64_t kBytesInCache = 32 << 10;
@@ -58,22 +58,29 @@ class TileFlow {
   [[nodiscard]] std::int64_t rows_of(const Unit& unit) const {
     return smaller(kGroupRows, state_.padded_rows - unit.row);
   }
+  [[nodiscard]] std::int64_t key_of(const Unit& unit) const { return key_ + unit.kv_block * kKvBlock; }
   [[nodiscard]] PanelKeys panel_of(const Unit& unit) const {
+    const KvBlock& kv_block = kv_blocks_[unit.kv_block];
     const std::int64_t done = unit.panel * kPanel;
-    return {kv_block_.keys + done * Format::kParts * lanes_of<Format>(state_.w.depth), key_ + done,
-            smaller(kPanel, kv_block_.count - done), done};
+    return {kv_block.keys + done * Format::kParts * lanes_of<Format>(state_.w.depth), key_of(unit) + done,
+            smaller(kPanel, kv_block.count - done), done};
   }
 
   /// Goes on to the next panel that a group may see. Returns false if there is none.
   bool advance(Unit& unit) const {
     unit.scores ^= 1;
     if (++unit.panel < unit.end) return true;
-    while ((unit.row += kGroupRows) < state_.padded_rows) {
-      const KeyRange keys = written_keys(state_.w.group[unit.row / kGroupRows], key_, kv_block_.count);
-      unit = {unit.row, keys.begin / kPanel, (keys.end + kPanel - 1) / kPanel, unit.scores};
+    for (;;) {
+      if (++unit.kv_block == count_) {
+        unit.kv_block = 0;
+        if ((unit.row += kGroupRows) >= state_.padded_rows) return false;
+      }
+      const KeyRange keys =
+          written_keys(state_.w.group[unit.row / kGroupRows], key_of(unit), kv_blocks_[unit.kv_block].count);
+      unit.panel = keys.begin / kPanel;
+      unit.end = (keys.end + kPanel - 1) / kPanel;
       if (unit.panel < unit.end) return true;
     }
-    return false;
   }
 
   /// Stores results that are still in tile registers.
@@ -168,29 +175,41 @@ class TileFlow {
       multiply(next, columns, none);
       count_path(state_.call.paths, Path::masked);
     }
+    if (rest != 0 && row_of_values_ == unit.row) complete_values();  // before a shift scales the output
     softmax_by_memory<Format>(state_, unit.row, rows, rest, panel, scores, false);
     group.started = true;
     add_panel_statistics(state_, unit.row, rows, panel.key, state_.weights + panel.done, panel.keys);
-    if (ends_groups_ && unit.panel + 1 == unit.end) end_group(unit.row, rows);
+    if (ends_groups_ && unit.panel + 1 == unit.end) end_kv_block(unit, rows);
   }
 
-  /// Called when a group's weights are complete. Its product with values waits for the next group.
-  void end_group(std::int64_t row, std::int64_t rows) {
-    insert_candidates(state_, row, rows, state_.weights, key_);
+  void complete_values() {
+    NoWork none;
+    multiply_values(values_.columns, none);
+    store_deferred();
+  }
+
+  /// Called when a group's weights of a KV block are complete. Their product with values waits for what is
+  /// next.
+  void end_kv_block(const Unit& unit, std::int64_t rows) {
+    const KvBlock& kv_block = kv_blocks_[unit.kv_block];
+    insert_candidates(state_, unit.row, rows, state_.weights, key_of(unit));
     values_ = {};
     if (!state_.call.output.data) return;
-    drop_block(state_, row, rows, key_, kv_block_.count);
-    values_ = value_product<Format>(state_, row, rows, key_, kv_block_);
+    drop_block(state_, unit.row, rows, key_of(unit), kv_block.count);
+    values_ = value_product<Format>(state_, unit.row, rows, key_of(unit), kv_block);
+    row_of_values_ = unit.row;
     float* first = state_.w.weight_parts;
     state_.weight_parts = state_.weight_parts == first ? first + Format::kWeightParts * kWeightPart : first;
   }
 
   TaskState& state_;
   const std::int64_t key_;
-  const KvBlock& kv_block_;
+  const KvBlock* const kv_blocks_;
+  const std::int64_t count_;
   const bool ends_groups_;
   const bool streams_;
-  ValueProduct values_;  // the waiting product: of the group before
+  ValueProduct values_;              // the waiting product, of the KV block or the group before
+  std::int64_t row_of_values_ = -1;  // its first row
   alignas(64) MatrixScores scores_[2];
   alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
   TileMatrix deferred_;

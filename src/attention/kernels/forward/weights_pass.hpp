@@ -186,7 +186,7 @@ inline KeyRange keys_of_block(const TaskState& state) {
 template <class Format>
 void compute_weights(TaskState& state, std::int64_t kv_block_key, const KvBlock& kv_block) {
   if constexpr (Format::kMatrixTiles)
-    TileFlow<Format>(state, kv_block_key, kv_block, false).run();
+    TileFlow<Format>(state, kv_block_key, &kv_block, 1, false).run();
   else
     score_block<Format>(state, 0, state.padded_rows, kv_block_key, kv_block);
 }

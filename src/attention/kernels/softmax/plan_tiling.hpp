@@ -73,6 +73,14 @@ inline Path path_of_keys(const Arguments& call, std::int64_t step) {
   return UnitFormat::kElements == 1 || UnitFormat::kParts > 1 ? Path::packed_kv_blocks : Path::packed_pairs;
 }
 
+/// Keys that matrix tiles go over for one group of rows after the other. Their packed keys and values stay in
+/// the second-level cache. Masks, distance and map take one KV block after the other for all rows.
+inline std::int64_t chunk_keys(const Arguments& call) {
+  const std::int64_t key_bytes = 2 * UnitFormat::kParts * (call.head_dim + call.value_dim);
+  const bool one = has_masks(call) || has_panel_statistics(call) || call.keeps_task_weights;
+  return kKvBlock * (one ? 1 : larger(1, smaller(kMostChunkBlocks, kChunkBytes / (kKvBlock * key_bytes))));
+}
+
 inline Tiling plan_tiling(const Arguments& call) {
   const std::int64_t key_bytes =
       static_cast<std::int64_t>(sizeof(float)) * (call.head_dim + round_up(call.value_dim, kLanes));
@@ -93,7 +101,10 @@ inline Tiling plan_tiling(const Arguments& call) {
   tiling.rows = rows;
   tiling.step = narrow ? kPanel : kKvBlock;
   tiling.path = keys_in_place ? Path::matrix_keys : path_of_keys(call, tiling.step);
-  tiling.cached_keys = narrow ? kPanel : cached ? all_keys : kKvBlock;
+  tiling.cached_keys = narrow                              ? kPanel
+                       : cached                            ? all_keys
+                       : kHasMatrixTiles && !keys_in_place ? smaller(all_keys, chunk_keys(call))
+                                                           : kKvBlock;
   tiling.bytes = lay_out(call, tiling, nullptr).bytes;
   Memory state(nullptr);
   lay_out_state(parts_of(call, tiling), state);

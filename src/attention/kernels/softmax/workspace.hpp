@@ -23,7 +23,9 @@ inline constexpr std::int64_t kKvBlock = kHasMatrixTiles && UnitFormat::kParts =
 inline constexpr std::int64_t kQueryBlock = kHasMatrixTiles ? kGroupRows : 192;
 inline constexpr std::int64_t kTaskRows = 384;      // rows per task if packed keys are kept for the next task
 inline constexpr std::int64_t kLongTaskRows = 768;  // rows per task if each task repacks the keys
-inline constexpr std::int64_t kCacheBytes = 5 << 20;  // for packed keys and values
+inline constexpr std::int64_t kCacheBytes = 5 << 20;    // for packed keys and values
+inline constexpr std::int64_t kChunkBytes = 512 << 10;  // of them, that matrix tiles go over at a time
+inline constexpr std::int64_t kMostChunkBlocks = 16;
 // The same if tasks keep their weights, and are therefore short. Reading packed keys from memory, prefetched
 // in time, costs less than repacking them for each task.
 inline constexpr std::int64_t kLongCacheBytes = 16 << 20;
@@ -343,7 +345,7 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     packed_block.batch = task.batch;
     packed_block.kv_head = kv_head;
     packed_block.key = absolute_key;
-    if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
+    if (whole && call.key_length > w.packed_blocks * kKvBlock) count_path(call.paths, Path::repacked);
     // In narrow steps, values are prefetched while keys are packed, and then the next keys.
     const bool with_values = call.output.data != nullptr;
     packed_block.keys = {0, true};
