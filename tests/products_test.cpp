@@ -89,7 +89,7 @@ TEST(Products, AreSumsOfProductsAtEveryShapeAndEdge) {
           for (const std::int64_t outputs : {1, 5, 33, 70})
             for (const std::int64_t inputs : {7, 259})
               expect_product({rows, outputs, inputs, transposed, outputs != 5, dtype}, ++seed);
-        expect_product({961, 3, 9, transposed, true, dtype}, 7);  // one row more than are packed together
+        expect_product({1921, 3, 9, transposed, true, dtype}, 7);  // one row more than are packed together
         expect_product({2, 515, 5, transposed, true, dtype}, 8);  // and more outputs than a piece of work has
       }
   }
@@ -110,13 +110,33 @@ TEST(FastProducts, OfManyRowsAreSumsOfProductsOfBf16) {
       for (const bool transposed : {false, true}) {
         expect_product({3, 33, 70, transposed, true, dtype, false, true}, 1);  // few rows stay exact
         for (const std::int64_t outputs : {1, 33, 70})
-          for (const std::int64_t inputs : {7, 64, 291})
+          for (const std::int64_t inputs : {7, 64, 291, 544})
             expect_product(
                 {outputs == 33 ? 37 : 9, outputs, inputs, transposed, outputs != 33, dtype, in_bf16, true},
                 2);
         // One row more than are packed together.
-        expect_product({961, 3, 9, transposed, true, dtype, in_bf16, true}, 3);
+        expect_product({1921, 3, 9, transposed, true, dtype, in_bf16, true}, 3);
       }
+  }
+}
+
+// Whole tiles are added to the result itself, others to a copy.
+TEST(FastProducts, OfARowHaveTheSameBitsWhateverTheNumberOfRows) {
+  Generator generator(4);
+  const Tensor x = randn(generator, {53, 291}), weight = randn(generator, {70, 291});
+  LinearWeights weights;
+  weights.weight = {weight.view().data(), &detail::kStoredF32, 70, 291, true};
+  weights.bias = randn(generator, {70});
+  EachTarget each;
+  for (const std::string& target : each.available()) {
+    set_target(target);
+    SCOPED_TRACE(target);
+    const Tensor all = linear(x, weights, 1);
+    for (const std::int64_t rows : {9, 16, 31, 48}) {
+      const Tensor some = linear(x.view().narrow(0, 0, rows), weights, 2);
+      EXPECT_EQ(std::memcmp(some.view().data(), all.view().data(), some.values<float>().size_bytes()), 0)
+          << rows << " rows";
+    }
   }
 }
 

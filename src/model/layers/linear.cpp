@@ -27,8 +27,8 @@ constexpr std::int64_t kDotsTogether = 4;
 // Inner elements of a packed panel of weights: 32 outputs of 256 are 32 KiB, which stay in the first-level
 // cache. A multiple of every format's block.
 constexpr std::int64_t kDepth = 256;
-// Rows that are packed together; with 4,096 inputs they take 15 MB. A multiple of every target's tile.
-constexpr std::int64_t kChunkRows = 960;
+// Rows that are packed together; with 4,096 inputs they take 30 MB. A multiple of every target's tile.
+constexpr std::int64_t kChunkRows = 1920;
 
 struct Range {
   std::int64_t begin, size;
@@ -252,13 +252,15 @@ constexpr std::int64_t kStep = 32, kTileRows = 16, kTileSize = kTileRows * kStep
 // Packs rows of x as Bf16Panel::a.
 Tensor pack_bf16_rows(const Call& call, const cpu::Kernels& unit, const Range& rows) {
   const std::int64_t steps = pieces_of(call.inputs, kStep), tiles = pieces_of(rows.size, kTileRows);
-  Tensor packed({tiles, steps, kTileSize}, DType::f32);
+  Tensor packed = Tensor::uninitialized({tiles, steps, kTileSize}, DType::f32);
   parallel_for(tiles, call.threads, [&](std::int64_t tile, int /*worker*/) {
     const Range own = range_of(tile, kTileRows, rows.size);
+    float* first = packed.values<float>().data() + tile * steps * kTileSize;
+    if (own.size < kTileRows) std::fill_n(first, steps * kTileSize, 0.0f);
     std::vector<std::uint16_t> rounded(static_cast<std::size_t>(steps * kStep));
     for (std::int64_t row = 0; row < own.size; ++row) {
       unit.round_bf16(call.x + (rows.begin + own.begin + row) * call.x_stride, call.inputs, rounded.data());
-      float* to = packed.values<float>().data() + tile * steps * kTileSize + row * kStep / 2;
+      float* to = first + row * kStep / 2;
       for (std::int64_t step = 0; step < steps; ++step)
         std::memcpy(to + step * kTileSize, rounded.data() + step * kStep, kStep * sizeof rounded[0]);
     }
@@ -266,24 +268,50 @@ Tensor pack_bf16_rows(const Call& call, const cpu::Kernels& unit, const Range& r
   return packed;
 }
 
+// Weights [N, K] of some outputs and inner elements, rounded to bf16: `padded` numbers for each output.
+std::vector<std::uint16_t> rounded_weights(const Call& call, const cpu::Kernels& unit, const Range& out,
+                                           const Range& depth, std::int64_t padded) {
+  const WeightMatrix& matrix = call.weights.weight;
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(out.size * padded));
+  Tensor numbers = scratch(call.weights.transposed ? out.size * padded : depth.size);
+  float* row = numbers.values<float>().data();
+  if (call.weights.transposed) {
+    Tensor line = scratch(out.size);
+    const float* of_line = line.values<float>().data();
+    std::fill_n(row, out.size * padded, 0.0f);
+    for (std::int64_t k = 0; k < depth.size; ++k) {
+      read_weights(matrix, depth.begin + k, out.begin, out.size, line.values<float>().data());
+      for (std::int64_t n = 0; n < out.size; ++n) row[n * padded + k] = of_line[n];
+    }
+    unit.round_bf16(row, out.size * padded, rounded.data());
+    return rounded;
+  }
+  for (std::int64_t n = 0; n < out.size; ++n) {
+    const float* from = row;
+    if (matrix.plain() != nullptr)
+      from = matrix.plain() + (out.begin + n) * call.inputs + depth.begin;
+    else
+      read_weights(matrix, out.begin + n, depth.begin, depth.size, row);
+    unit.round_bf16(from, depth.size, rounded.data() + n * padded);
+  }
+  return rounded;
+}
+
 // Packs the weights of some outputs and whole steps of inner elements as Bf16Panel::b.
 void pack_bf16_weights(const Call& call, const cpu::Kernels& unit, const Range& out, const Range& depth,
                        float* to) {
   const WeightMatrix& matrix = call.weights.weight;
   const std::int64_t padded = pieces_of(depth.size, kStep) * kStep;
-  Tensor numbers({out.size, padded}, DType::f32), line = scratch(out.size);
-  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(out.size * padded));
-  float* rows = numbers.values<float>().data();
-  for (std::int64_t n = 0; n < (call.weights.transposed ? 0 : out.size); ++n)
-    read_weights(matrix, out.begin + n, depth.begin, depth.size, rows + n * padded);
-  for (std::int64_t k = 0; k < (call.weights.transposed ? depth.size : 0); ++k) {
-    read_weights(matrix, depth.begin + k, out.begin, out.size, line.values<float>().data());
-    for (std::int64_t n = 0; n < out.size; ++n)
-      rows[n * padded + k] = line.values<float>()[static_cast<std::size_t>(n)];
-  }
-  unit.round_bf16(rows, out.size * padded, rounded.data());
-  call.products.pack_transposed(reinterpret_cast<const float*>(rounded.data()), padded / 2,
-                                static_cast<int>(out.size), padded / 2, kPanelOutputs, to);
+  const auto pack = [&](const void* pairs, std::int64_t stride) {
+    call.products.pack_transposed(static_cast<const float*>(pairs), stride / 2, static_cast<int>(out.size),
+                                  padded / 2, kPanelOutputs, to);
+  };
+  const auto* stored = static_cast<const std::uint16_t*>(matrix.data) + out.begin * call.inputs + depth.begin;
+  const bool as_stored = matrix.format == &kStoredBf16 && !call.weights.transposed && call.inputs % 2 == 0 &&
+                         padded == depth.size &&
+                         reinterpret_cast<std::uintptr_t>(stored) % sizeof(float) == 0;
+  if (as_stored) return pack(stored, call.inputs);
+  pack(rounded_weights(call, unit, out, depth, padded).data(), padded);
 }
 
 void many_rows_in_bf16(const Call& call, const cpu::Kernels& unit, const Range& rows) {
@@ -291,17 +319,29 @@ void many_rows_in_bf16(const Call& call, const cpu::Kernels& unit, const Range& 
   const std::int64_t tiles = packed.size(0), row_of_tiles = packed.size(1) * kTileSize;
   parallel_for(pieces_of(call.outputs, kPanelOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
     const Range out = range_of(piece, kPanelOutputs, call.outputs);
-    Tensor b = scratch(kDepth / 2 * kPanelOutputs), sums({tiles * kTileRows, kPanelOutputs}, DType::f32);
-    float* c = sums.values<float>().data();
+    // Whole tiles are added to y, the others to a copy of what they have of it.
+    const std::int64_t whole = out.size == kPanelOutputs ? rows.size / kTileRows : 0;
+    const std::int64_t first = whole * kTileRows, left = rows.size - first;
+    float* y = call.y + rows.begin * call.outputs + out.begin;
+    Tensor b = scratch(kDepth / 2 * kPanelOutputs);
+    Tensor edge({(tiles - whole) * kTileRows, kPanelOutputs}, DType::f32);
+    float* of_edge = edge.values<float>().data();
+    for (std::int64_t row = 0; row < left; ++row)
+      std::copy_n(y + (first + row) * call.outputs, out.size, of_edge + row * kPanelOutputs);
     for (std::int64_t k = 0; k < call.inputs; k += kDepth) {
       const Range depth = {k, std::min(kDepth, call.inputs - k)};
       pack_bf16_weights(call, unit, out, depth, b.values<float>().data());
-      unit.add_bf16_panel({packed.values<float>().data() + k / kStep * kTileSize, tiles * kTileRows,
-                           row_of_tiles, b.values<float>().data(), pieces_of(depth.size, kStep), c});
+      const auto add = [&](std::int64_t tile, std::int64_t count, float* c, std::int64_t stride) {
+        if (count > 0)
+          unit.add_bf16_panel({packed.values<float>().data() + tile * row_of_tiles + k / kStep * kTileSize,
+                               count * kTileRows, row_of_tiles, b.values<float>().data(),
+                               pieces_of(depth.size, kStep), c, stride});
+      };
+      add(0, whole, y, call.outputs);
+      add(whole, tiles - whole, of_edge, kPanelOutputs);
     }
-    for (std::int64_t row = 0; row < rows.size; ++row)
-      for (std::int64_t n = 0; n < out.size; ++n)
-        call.y[(rows.begin + row) * call.outputs + out.begin + n] += c[row * kPanelOutputs + n];
+    for (std::int64_t row = 0; row < left; ++row)
+      std::copy_n(of_edge + row * kPanelOutputs, out.size, y + (first + row) * call.outputs);
   });
 }
 

@@ -8,16 +8,29 @@ namespace heed::detail::HEED_ISA {
 #if defined(HEED_MATRIX_TILES)
 inline constexpr bool kMultipliesBf16Panels = UnitFormat::kParts == 1;
 
+/// Two rows of tiles at a time. Tiles of b are read again for the next two, so they stay in the first-level
+/// cache; results are stored while the next product begins.
 inline void add_bf16_panel(const cpu::Bf16Panel& p) {
+  using Elements = typename UnitFormat::Elements;
   const MatrixTiles tiles;
   const TileMatrix b = {p.b, 32, 16, 16 * 32};
-  for (std::int64_t row = 0; row < p.rows; row += 32)
-    multiply_group<typename UnitFormat::Elements, true>({p.rows - row,
-                                                         {p.a + row / 16 * p.a_row, 16, p.a_row, 256},
-                                                         b,
-                                                         result_rows(p.c + row * 32, 32),
-                                                         p.steps,
-                                                         2});
+  const auto a_at = [&](std::int64_t row) { return TileMatrix{p.a + row / 16 * p.a_row, 16, p.a_row, 256}; };
+  const auto c_at = [&](std::int64_t row) { return result_rows(p.c + row * p.c_stride, p.c_stride); };
+  alignas(64) float unused[2 * kMatrixRows * 32];  // takes stores when nothing is deferred
+  TileMatrix deferred = result_rows(unused, 32);
+  NoWork none;
+  Interleaved<NoWork> way = {deferred, none, false};
+  std::int64_t row = 0;
+  for (; row + 32 <= p.rows; row += 32) {
+    for (std::int64_t r = row + 32; r < smaller(row + 64, p.rows); ++r) {
+      __builtin_prefetch(p.c + r * p.c_stride, 1);
+      __builtin_prefetch(p.c + r * p.c_stride + 16, 1);
+    }
+    multiply_tiles_once<Elements, 2, 2, true>(a_at(row), b, p.steps, c_at(row), way);
+  }
+  if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(deferred);
+  OnItsOwn last;
+  if (row < p.rows) multiply_tiles_once<Elements, 1, 2, true>(a_at(row), b, p.steps, c_at(row), last);
 }
 
 inline void round_to_bf16(const float* from, std::int64_t size, std::uint16_t* to) {

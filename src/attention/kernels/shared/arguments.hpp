@@ -209,6 +209,7 @@ struct Bf16Panel {
   float* b;                  ///< [16 steps][32]
   std::int64_t steps;
   float* c;  ///< [rows][32]
+  std::int64_t c_stride;
 };
 
 /// y[row][output] += sum_i x[row][i] w[output][i]. The strides are between rows.

@@ -26,6 +26,10 @@ struct OnItsOwn {
   HEED_INLINE void between() {}
 };
 
+struct NoWork {
+  HEED_INLINE void operator()() const {}
+};
+
 /// Products with vector work between their tile products. Tiles and vectors are units of their own in the
 /// processor, so both run at once. `Work` is called after every other tile product; what it reads must be in
 /// memory. The results of a product of 2 x 2 tiles stay in tile registers until the next product starts on
