@@ -189,20 +189,24 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
 }
 
 /// Processes a block of keys from `key` on, before `end`, for all rows of each task; a task has at most
-/// kGroupRows. First come the weights of its KV blocks, one below the other, and then their values. Tasks
-/// take turns at each KV block, so all but the first read it from the second-level cache. kDigits: codes are
-/// multiplied as bytes.
+/// kGroupRows. First come the weights of its KV blocks, one below the other, and then their values; or both
+/// KV block by KV block (reads_by_phases()). Tasks take turns at each KV block, so all but the first read it
+/// from the second-level cache. kDigits: codes are multiplied as bytes.
 template <DType kType, class Format, RowFormat kCodes = RowFormat::floats, bool kDigits = false>
 void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
   DecodeStep steps[cpu::kTasksTogether];
+  const bool by_phases = reads_by_phases(*tasks.of[0]);
   for (std::int64_t t = 0; t < tasks.count; ++t) {
-    steps[t].block = decode_block(*tasks.of[t], key, end);
+    steps[t].block = decode_block(*tasks.of[t], key, end, by_phases && tasks.count == 1);
     steps[t].kv_blocks = (steps[t].block.count + kKvBlock - 1) / kKvBlock;
   }
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
-    for (std::int64_t t = 0; t < tasks.count; ++t)
-      if (c < steps[t].kv_blocks) decode_keys<kType, Format, kCodes, kDigits>(*tasks.of[t], steps[t], c);
-  if (!tasks.of[0]->call.output.data) return;
+    for (std::int64_t t = 0; t < tasks.count; ++t) {
+      if (c >= steps[t].kv_blocks) continue;
+      decode_keys<kType, Format, kCodes, kDigits>(*tasks.of[t], steps[t], c);
+      if (by_phases) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
+    }
+  if (by_phases || !tasks.of[0]->call.output.data) return;
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
     for (std::int64_t t = 0; t < tasks.count; ++t)
       if (c < steps[t].kv_blocks) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);

@@ -13,6 +13,7 @@ struct StreamPrefetch {
   std::int64_t bytes, next_bytes;  // per row
   std::int64_t ahead;
   bool to_first_cache;
+  bool by_phases = false;  // prefetches lie a phase ahead (decode_products.hpp)
 
   template <int kLocality>
   HEED_INLINE void fetch_row(std::int64_t at) const {
@@ -25,20 +26,20 @@ struct StreamPrefetch {
 
 /// The prefetches of one of `passes` passes over a panel of `keys` keys, which begins at row `panel` of the
 /// stream. One or two passes wait for memory, so the first prefetches the row `ahead` rows further on. With
-/// more passes, each prefetches its share of the next panel, which is then read from the second-level cache.
-/// So memory works during all passes.
+/// more passes, or by phases, each prefetches its share of the next panel, or of the panel a phase ahead,
+/// which is then read from the second-level cache. So memory works during all passes.
 class PassPrefetch {
  public:
   PassPrefetch(const StreamPrefetch& stream, std::int64_t panel, std::int64_t keys, std::int64_t pass,
                std::int64_t passes)
       : stream_(stream) {
-    if (passes <= 2) {
+    if (passes <= 2 && !stream.by_phases) {
       interval_ = pass == 0 ? 1 : INT64_MAX;
       row_ = panel + stream.ahead;
     } else {
       shares_ = true;
       interval_ = passes;
-      row_ = panel + keys + (pass * keys + passes - 1) / passes;
+      row_ = panel + (stream.by_phases ? stream.ahead : keys) + (pass * keys + passes - 1) / passes;
     }
     wait_ = interval_;
   }
@@ -72,6 +73,12 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const RowBloc
           next.rows.bytes_of(next.width),
           rows_ahead(ahead, block.rows.tensor.dtype, bytes),
           ahead.to_first_cache};
+}
+
+/// The same for rows that are read in the next phase, `ahead` rows further on.
+inline StreamPrefetch phase_prefetch(const RowBlock& block, const RowPrefetch& next, std::int64_t ahead) {
+  const std::int64_t bytes = block.rows.bytes_of(block.width);
+  return {block, next, bytes, bytes, ahead, false, true};
 }
 
 }  // namespace heed::detail::HEED_ISA

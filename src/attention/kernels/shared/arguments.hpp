@@ -67,6 +67,8 @@ inline constexpr float kNotKept = 0x1p30f;
 struct ReadAhead {
   std::int64_t bytes, bytes16;  ///< for f32, and for 16-bit types
   bool to_first_cache;          ///< else to the second-level cache
+  /// Values are prefetched while the keys of their KV block are read, and the next keys with values.
+  bool by_phases = false;
 };
 
 /// The arguments that are the same for all tasks.

@@ -30,8 +30,23 @@ auto group_values_of(std::int64_t vectors) {
                         : group_values<Format, 4, kContinue>;
 }
 
-/// Adds weights x values of a block and one KV block to the output. The weights of a group are first rounded
-/// to pairs of neighbouring keys.
+/// Rounds a row's weights `from` [kKvBlock] of keys [begin, end) to pairs of neighbouring keys, and adds them
+/// to the sum of rounded weights. The output is divided by that sum. It is then a mean by slightly wrong
+/// weights, not a wrong sum. A key has its lane of the sum whichever keys are left out, so the bits do not
+/// depend on the rows beside it.
+inline void round_weights(const TaskState& state, std::int64_t row, const float* from, const KeyRange& keys,
+                          float* to) {
+  float* rounded = state.w.softmax.rounded + row * kLanes;
+  Vf sum = load(rounded);
+  for (std::int64_t k = keys.begin / (2 * kLanes) * (2 * kLanes); k < keys.end; k += 2 * kLanes) {
+    const Vf low = k >= keys.begin ? load(from + k) : zero();
+    const Vf high = k + kLanes < keys.end ? load(from + k + kLanes) : zero();
+    sum = dot_bf16(store_bf16(reinterpret_cast<std::uint16_t*>(to) + k, low, high), pairs_of_one(), sum);
+  }
+  store(rounded, sum);
+}
+
+/// Adds weights x values of a block and one KV block to the output. The weights of a group are first rounded.
 template <class Format>
 void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                          const KvBlock& kv_block) {
@@ -44,19 +59,10 @@ void rounded_value_block(TaskState& state, std::int64_t row, std::int64_t rows, 
     const std::int64_t begin = larger(0, group.begin - key) / kPanel * kPanel;
     const std::int64_t end = smaller(kv_block.count, group.end - key);
     if (begin >= end) continue;
-    // A panel's weights beyond its keys are 0, so whole vectors can be rounded. The output is divided by the
-    // sum of the rounded weights. It is then a mean by slightly wrong weights, not a wrong sum.
-    for (std::int64_t i = 0; i < group_rows; ++i) {
-      auto* to = reinterpret_cast<std::uint16_t*>(w.weight_parts + i * (kKvBlock / 2));
-      float* rounded = w.softmax.rounded + (row + r + i) * kLanes;
-      const float* from = state.weights + (r + i) * kKvBlock;
-      Vf sum = load(rounded);
-      std::int64_t k = begin;
-      for (; k + kLanes < end; k += 2 * kLanes)
-        sum = dot_bf16(store_bf16(to + k, load(from + k), load(from + k + kLanes)), pairs_of_one(), sum);
-      if (k < end) sum = add(sum, store_bf16(to + k, load(from + k)));
-      store(rounded, sum);
-    }
+    // A panel's weights beyond its keys are 0, so whole vectors can be rounded.
+    for (std::int64_t i = 0; i < group_rows; ++i)
+      round_weights(state, row + r + i, state.weights + (r + i) * kKvBlock, {begin, end},
+                    w.weight_parts + i * (kKvBlock / 2));
     for (std::int64_t first = 0; first < vectors; first += kValueVectors) {
       const std::int64_t here = smaller(kValueVectors, vectors - first);
       const float* values = kv_block.values + (first * kv_block_pairs + begin / 2 * here) * kLanes;
