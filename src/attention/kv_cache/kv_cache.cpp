@@ -97,9 +97,10 @@ void append_to(detail::CacheState& state, const TensorView& key, const TensorVie
                ArrivalsOf arrivals_of) {
   check_writable(state);
   if (state.options.values_in_keys == (value != nullptr))
-    refuse(value != nullptr
-               ? "value is given, but the values of this cache are channels of its keys; key alone is expected"
-               : "value is missing; it may be absent only if the values of a cache are channels of its keys");
+    refuse(
+        value != nullptr
+            ? "value is given, but the values of this cache are channels of its keys; key alone is expected"
+            : "value is missing; it may be absent only if the values of a cache are channels of its keys");
   const detail::CallTensor k = rows_to_append(state, "key", key, batch, state.options.head_dim);
   const detail::CallTensor v =
       value == nullptr ? k : rows_to_append(state, "value", *value, batch, state.options.value_dim);
