@@ -113,11 +113,10 @@ std::string example_text(const AttentionReport& report, const Example& example) 
 void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
   for (const Document& text : texts) {
     if (batch >= text.report.batch)
-      throw UsageError("--batch is " + std::to_string(batch) + "; 0 to " +
-                       std::to_string(text.report.batch - 1) + " is expected");
+      refuse_usage("--batch is ", batch, "; 0 to ", text.report.batch - 1, " is expected");
     if (text.report.heads != texts.front().report.heads)
-      throw UsageError("the texts come from different models, with " + std::to_string(text.report.heads) +
-                       " and " + std::to_string(texts.front().report.heads));
+      refuse_usage("the texts come from different models, with ", text.report.heads, " and ",
+                   texts.front().report.heads);
   }
 }
 
@@ -159,9 +158,8 @@ ScoreChange change_between(const HeadStudy& from, const HeadStudy& to) {
   for (std::size_t p = 0; p < from.scores.size(); ++p) {
     const double change = to.scores[p] - from.scores[p];
     if (!(std::abs(change) > most.size)) continue;
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), " %+.2f", change);
-    most = {std::abs(change), std::string(name_of(static_cast<HeadPattern>(p))) + text.data()};
+    most = {std::abs(change),
+            std::string(name_of(static_cast<HeadPattern>(p))) + formatted(" %+.2f", change)};
   }
   return most;
 }
@@ -229,16 +227,16 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
   check_given_tokens(arguments.model, arguments.given, !arguments.document.empty());
   if (arguments.model.empty()) {
     if (arguments.document.empty())
-      throw UsageError("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
+      refuse_usage("no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
     check_document("atlas", arguments.document, arguments.words);
-    if (given(app, "--text")) throw UsageError("--text is given without --model, which would read it");
+    if (given(app, "--text")) refuse_usage("--text is given without --model, which would read it");
     inputs.push_back({"DOC", arguments.document});
     if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
   } else {
     if (given(app, "--batch"))
-      throw UsageError("--batch is given together with --model, which reads one text at a time");
+      refuse_usage("--batch is given together with --model, which reads one text at a time");
     if (arguments.document.empty() && arguments.text_files.empty() && arguments.given.empty())
-      throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
+      refuse_usage("no text is given; WORDS or --text FILE is expected after --model DIR");
   }
   check_outputs(inputs, {{"--out", arguments.out}});
 }
@@ -305,8 +303,8 @@ AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Doc
   const AttentionReport& report = texts.front().report;
   const AttentionReport& other = others.front().report;
   if (report.heads != other.heads || report.layers.size() != other.layers.size())
-    throw UsageError("--difference has " + about_heads(other) + "; " + about_heads(report) +
-                     ", as in the other model, are expected");
+    refuse_usage("--difference has ", about_heads(other), "; ", about_heads(report),
+                 ", as in the other model, are expected");
   std::vector<HeadStudy> before = study_heads(others, arguments.batch);
   std::vector<HeadStudy> after = study_heads(texts, arguments.batch);
   std::vector<ScoreChange> changes;
@@ -339,7 +337,7 @@ void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
       read_all(arguments, arguments.model.empty() ? arguments.document : arguments.model);
   const AtlasPage page =
       arguments.difference.empty() ? plain_page(arguments, texts) : difference_page(arguments, texts);
-  if (page.cards.empty()) throw UsageError("DOC has no heads; at least one is expected");
+  if (page.cards.empty()) refuse_usage("DOC has no heads; at least one is expected");
   const std::vector<std::string> files = draw_atlas(page, picture_format("--out", arguments.out));
   for (std::size_t n = 0; n < files.size(); ++n) io::write_text(page_file(arguments.out, n), files[n]);
   std::cout << "Drew " << counted(std::ssize(page.cards), "head") << " on "

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -18,6 +17,7 @@
 #include "attend_backend.hpp"
 #include "attend_inputs.hpp"
 #include "command.hpp"
+#include "draw/lettering.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/differential.hpp"
 #include "heed/attention/plan.hpp"
@@ -73,15 +73,8 @@ Json object_of(const AttentionPlan& plan) {
 }
 
 void print_line(const std::string& name, const std::string& text) {
-  constexpr std::size_t kIndent = 12;
-  const std::string padded = name + std::string(kIndent - std::min(kIndent, name.size()), ' ');
-  std::cout << wrap(padded + text, 100, static_cast<int>(kIndent)) << '\n';
-}
-
-std::string flops_text(double flops) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.3g GFLOP", flops / 1e9);
-  return text.data();
+  constexpr int kIndent = 12;
+  std::cout << wrap(left_aligned(name, kIndent) + text, 100, kIndent) << '\n';
 }
 
 void print_words(const std::string& title, const AttentionPlan& plan) {
@@ -94,7 +87,8 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
                              pass.schedule + "), " + size_text(static_cast<double>(pass.bytes)));
     print_line("", pass.because);
   }
-  print_line("  costs", flops_text(2 * plan.multiply_adds) + ", for the keys that positions let queries see");
+  print_line("  costs", formatted("%.3g GFLOP", 2 * plan.multiply_adds / 1e9) +
+                            ", for the keys that positions let queries see");
   print_line("  returns", size_text(static_cast<double>(plan.result_bytes)));
   print_line("  fallback", plan.falls_back);
 }
@@ -147,12 +141,6 @@ struct Run {
   Tensor grad_lambda;
   std::vector<std::pair<std::string, Tensor>> grids;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 template <class Work>
 double seconds_of(Work work) {
@@ -324,9 +312,9 @@ double matrix_bytes(const AttendInputs& inputs) {
 // Refuses a matrix that does not fit into memory, and suggests cheaper results.
 void check_memory(double bytes, double memory) {
   if (bytes > memory)
-    throw UsageError("--weights and --scores need " + size_text(bytes) +
-                     ", more than this machine's memory (" + size_text(memory) +
-                     "); --map 1024x1024 (exact sums), --received, --entropy or --top-k need less");
+    refuse_usage("--weights and --scores need ", size_text(bytes), ", more than this machine's memory (",
+                 size_text(memory),
+                 "); --map 1024x1024 (exact sums), --received, --entropy or --top-k need less");
 }
 
 // Tells the size of the files before work begins.

@@ -209,7 +209,7 @@ void check_gradients(const CLI::App& app) {
   require_beside(app, "--grad-lse", "--grad-output", kTensor);
   require_beside(app, "--grad-weights", "--grad-output", kTensor);
   if (given(app, "--grad-output") && !any)
-    throw UsageError(
+    refuse_usage(
         "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
         "--grad-bias, --grad-sinks, --grad-decay or --grad-lambda FILE.npy is expected");
 }
@@ -312,7 +312,7 @@ void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) 
       std::any_of(std::begin(kResults<std::string>), std::end(kResults<std::string>),
                   [&](const auto& line) { return !(arguments.results.*line.member).empty(); });
   if (!any_file && !arguments.json && !arguments.plan) {
-    throw UsageError("no result is requested; --out FILE.npy, another result, --plan or --json is expected");
+    refuse_usage("no result is requested; --out FILE.npy, another result, --plan or --json is expected");
   }
 }
 

@@ -61,13 +61,12 @@ void check_form_options(const CLI::App& app, const AttendArguments& arguments) {
   require_beside(app, "--grid-cells", "--grid-map", "FILE.npy");
   require_beside(app, "--grid-first", "--grid", "SIZES");
   if (given(app, "--grid") && arguments.forms.grid_distance.empty() && arguments.forms.grid_map.empty())
-    throw UsageError("--grid is given without --grid-distance FILE.npy or --grid-map FILE.npy");
+    refuse_usage("--grid is given without --grid-distance FILE.npy or --grid-map FILE.npy");
   for (const NamedFile& file : form_files(arguments)) require_ending(file.option, file.path, ".npy");
   if (!given(app, "--differential")) return;
   for (const char* option :
        {"--grid", "--plan", "--grad-lse", "--grad-weights", "--grad-bias", "--grad-sinks", "--grad-decay"})
-    if (given(app, option))
-      throw UsageError(std::string(option) + " is given with --differential; one of them is expected");
+    if (given(app, option)) refuse_usage(option, " is given with --differential; one of them is expected");
 }
 
 std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& arguments,

@@ -50,8 +50,8 @@ class Reader {
     if (arguments_.length_first && (whole.size() == 3 || whole.size() == 4))
       std::swap(whole[whole.size() - 3], whole[whole.size() - 2]);
     if (!is_floating(stored) && !arguments_.dtype) {
-      throw UsageError(std::string(option) + " has dtype " + std::string(name_of(stored)) +
-                       "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
+      refuse_usage(option, " has dtype ", name_of(stored),
+                   "; f64, f32, f16 or bf16 is expected (--dtype f32 would convert it)");
     }
     if (!dtype_) dtype_ = arguments_.dtype.value_or(stored);
     const TensorView view = keep_as(*dtype_, std::move(found));
@@ -69,8 +69,8 @@ class Reader {
     const DType stored = found.view().dtype();
     const bool is_mask = option == std::string_view("--mask");
     if (is_mask && is_floating(stored)) {
-      throw UsageError("--mask has dtype " + std::string(name_of(stored)) +
-                       "; bool is expected (numbers to add to the scores are a --bias)");
+      refuse_usage("--mask has dtype ", name_of(stored),
+                   "; bool is expected (numbers to add to the scores are a --bias)");
     }
     return keep_as(is_mask && stored == DType::u8 ? DType::boolean : stored, std::move(found));
   }
@@ -115,8 +115,8 @@ std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
     files.push_back({input.option, tensor_argument(input.option, text).file});
     if (text != "-") continue;
     if (from_standard_input != nullptr) {
-      throw UsageError(std::string(from_standard_input) + " and " + input.option +
-                       " are both '-'; standard input holds only one tensor");
+      refuse_usage(from_standard_input, " and ", input.option,
+                   " are both '-'; standard input holds only one tensor");
     }
     from_standard_input = input.option;
   }

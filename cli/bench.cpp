@@ -189,7 +189,7 @@ std::vector<std::string> targets_to_measure(bool all) {
 void bench(const BenchArguments& arguments) {
   require_standard_output();
   if (arguments.choice.caches && arguments.choice.dtype)
-    throw UsageError("--dtype is given together with --cache; --cache names the formats that a cache stores");
+    refuse_usage("--dtype is given together with --cache; --cache names the formats that a cache stores");
   const std::vector<BenchCase> cases = bench_cases(arguments.choice);
   const BenchTable table(cases);
   SeenCeilings ceilings;

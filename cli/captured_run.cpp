@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
+#include "io/fault.hpp"
 #include "json.hpp"
 
 namespace heed::cli {
@@ -30,8 +32,8 @@ std::vector<std::string> captured_files(const std::string& folder) {
       files.push_back(entry.path().string());
   }
   if (files.empty())
-    throw Error(ErrorCode::io,
-                folder + " has no captured calls; files NNNN-layer-LL.safetensors are expected");
+    detail::refuse(ErrorCode::io, folder,
+                   " has no captured calls; files NNNN-layer-LL.safetensors are expected");
   std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
@@ -41,8 +43,8 @@ std::vector<std::string> captured_files(const std::string& folder) {
 void require_captured_call(const std::string& path, const io::SafetensorsReader& file) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != kRunFormat)
-    throw Error(ErrorCode::io, path + " is not a captured call: the format in its metadata is not '" +
-                                   std::string(kRunFormat) + "'");
+    detail::refuse(ErrorCode::io, path, " is not a captured call: the format in its metadata is not '",
+                   kRunFormat, "'");
 }
 
 nlohmann::ordered_json captured_value(const io::SafetensorsReader& file, const std::string& name) {
@@ -59,29 +61,25 @@ struct Layer {
   Tensor weights;  // [B, H, Lq, Lk]
 };
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::io, path + " " + what);
-}
-
 Layer read_layer(const std::string& path) {
   const io::SafetensorsReader file(path);
   require_captured_call(path, file);
   const Json number = captured_value(file, "layer"), kind = captured_value(file, "kind"),
              kind_number = captured_value(file, "kind_layer");
-  if (!number.is_number_integer()) refuse(path, "has no whole number 'layer' in its metadata");
+  if (!number.is_number_integer()) io::detail::fail(path, "has no whole number 'layer' in its metadata");
   if (!file.contains("weights"))
-    refuse(path, "has no weights; a folder of capture(weights=True, to=…) is expected");
+    io::detail::fail(path, "has no weights; a folder of capture(weights=True, to=…) is expected");
   for (const char* part : {"rows", "heads"})
     if (!captured_value(file, part).is_null())
-      refuse(path, std::string("has only some of the ") + part + "; a capture of all of them is expected");
+      io::detail::fail(path, "has only some of the ", part, "; a capture of all of them is expected");
   Layer layer{"", std::to_string(number.get<std::int64_t>()), file.read("weights")};
   if (kind.is_string() && kind_number.is_number_integer()) {
     layer.kind = kind.get<std::string>();
     layer.number = std::to_string(kind_number.get<std::int64_t>());
   }
   if (layer.weights.rank() != 4 || layer.weights.count() == 0 || !is_floating(layer.weights.dtype()))
-    refuse(path, "has weights of dtype " + std::string(name_of(layer.weights.dtype())) + " and shape " +
-                     to_string(layer.weights.shape()) + "; floats [B, H, Lq, Lk] are expected");
+    io::detail::fail(path, "has weights of dtype ", layer.weights.dtype(), " and shape ",
+                     layer.weights.shape(), "; floats [B, H, Lq, Lk] are expected");
   return layer;
 }
 
@@ -89,9 +87,8 @@ void check_alike(const std::string& path, const Tensor& one, const Tensor& first
   const bool same =
       one.size(0) == first.size(0) && one.size(2) == first.size(2) && one.size(3) == first.size(3);
   if (!same || one.dtype() != first.dtype())
-    refuse(path, "has weights of shape " + to_string(one.shape()) +
-                     "; the rows and keys of the first call, " + to_string(first.shape()) +
-                     ", are expected in all layers");
+    io::detail::fail(path, "has weights of shape ", one.shape(), "; the rows and keys of the first call, ",
+                     first.shape(), ", are expected in all layers");
 }
 
 // The layers of the first pass: it ends when a layer occurs again.
@@ -132,7 +129,7 @@ Document open_captured_weights(const std::string& folder) {
     document.report.layers = std::move(heads);
     return document;
   } catch (const Error& error) {
-    refuse(folder, "has no valid attention weights: " + std::string(error.what()));
+    io::detail::fail(folder, "has no valid attention weights: ", error.what());
   }
 }
 

@@ -45,15 +45,14 @@ struct CircuitArguments {
 
 void check_arguments(const CLI::App& app, const CircuitArguments& arguments) {
   check_model_text(app, arguments.text);
-  if (arguments.json && arguments.dot)
-    throw UsageError("--json is given together with --dot; one is expected");
+  if (arguments.json && arguments.dot) refuse_usage("--json is given together with --dot; one is expected");
   if (arguments.json || arguments.dot) require_standard_output();
   if (arguments.through.empty()) {
-    if (given(app, "--top")) throw UsageError("--top is given without --through, which takes it");
+    if (given(app, "--top")) refuse_usage("--top is given without --through, which takes it");
   } else {
     for (const char* option : {"--dot", "--html", "--edges", "--no-patch"})
       if (given(app, option))
-        throw UsageError(std::string(option) + " is given together with --through, which traces one head");
+        refuse_usage(option, " is given together with --through, which traces one head");
   }
   require_page_ending(arguments.html);
   require_beside(app, "--title", "--html", "FILE.html, whose title it would be");
@@ -67,9 +66,8 @@ CircuitOptions options_in(const Traced& traced, const CircuitArguments& argument
     const std::vector<std::int64_t> rows = word_places("--row", arguments.row, traced.tokens.shown,
                                                        static_cast<std::int64_t>(traced.tokens.ids.size()));
     if (rows.size() > 1)
-      throw UsageError("--row is '" + arguments.row + "', which is " + std::to_string(rows.size()) +
-                       " tokens; one is expected (such as " + arguments.row + ":2 or #" +
-                       std::to_string(rows.back()) + ")");
+      refuse_usage("--row is '", arguments.row, "', which is ", rows.size(),
+                   " tokens; one is expected (such as ", arguments.row, ":2 or #", rows.back(), ")");
     options.row = rows.front();
   }
   if (!traced.model.info().predicts) return options;

@@ -4,6 +4,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include "core/message.hpp"
+
 namespace CLI {
 class App;
 }
@@ -15,6 +17,12 @@ class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// Throws a UsageError with the parts as its sentence.
+template <class... Parts>
+[[noreturn]] void refuse_usage(const Parts&... parts) {
+  throw UsageError(heed::detail::said(parts...));
+}
 
 /// The user stopped the command (Ctrl-C) and all work done is saved. Exit code 130, as shells use for SIGINT.
 class Interrupted : public std::runtime_error {

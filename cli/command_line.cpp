@@ -38,11 +38,10 @@ void refuse_unknown_option(const CLI::App& app, const std::string& called) {
   if (unknown.empty()) return;
   const std::string word = unknown[0].substr(0, unknown[0].find('='));
   if (!word.starts_with('-')) {
-    throw UsageError("'" + unknown[0] + "' is one argument too many (see " + called + " --help)");
+    refuse_usage("'", unknown[0], "' is one argument too many (see ", called, " --help)");
   }
   const std::string hint = suggestion(word, long_names_of(app));
-  throw UsageError(word + " is not an option of " + called +
-                   (hint.empty() ? " (see " + called + " --help)" : hint));
+  refuse_usage(word, " is not an option of ", called, hint.empty() ? " (see " + called + " --help)" : hint);
 }
 
 // The words before the first option.
@@ -63,10 +62,9 @@ void refuse_unknown(const CLI::App& app, const std::vector<Command>& commands) {
   const std::string hint = suggestion(unknown[0], names);
   const std::string words = words_before_options(unknown);
   if (hint.empty() && words.find(' ') != words.npos)
-    throw UsageError("'" + words + "' is not a command of heed; heed explain '" + words +
-                     "' shows what attention does with these words");
-  throw UsageError("'" + unknown[0] + "' is not a command of heed" +
-                   (hint.empty() ? " (see heed --help)" : hint));
+    refuse_usage("'", words, "' is not a command of heed; heed explain '", words,
+                 "' shows what attention does with these words");
+  refuse_usage("'", unknown[0], "' is not a command of heed", hint.empty() ? " (see heed --help)" : hint);
 }
 
 void run_chosen(const CLI::App& app, const std::vector<Command>& commands) {
@@ -165,9 +163,9 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
     std::cout << "heed " << version() << '\n';
   } catch (const CLI::Success&) {  // print_alone() printed
   } catch (const CLI::ArgumentMismatch& error) {
-    throw UsageError(reworded(error));
+    refuse_usage(reworded(error));
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+    refuse_usage(error.what());
   }
   flush_standard_output();
 }

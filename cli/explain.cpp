@@ -114,9 +114,9 @@ struct ExplainArguments {
 
 std::vector<std::string> words_of(const std::string& argument, const std::string& name) {
   const std::string text = argument == "-" ? all_of_standard_input() : argument;
-  if (!is_utf8(text)) throw UsageError(name + " is not UTF-8 text");
+  if (!is_utf8(text)) refuse_usage(name, " is not UTF-8 text");
   std::vector<std::string> words = split_words(text);
-  if (words.empty()) throw UsageError(name + " has no words; at least one is expected");
+  if (words.empty()) refuse_usage(name, " has no words; at least one is expected");
   return words;
 }
 
@@ -124,7 +124,7 @@ Question question_of(const CLI::App& app, const ExplainArguments& arguments) {
   require_option(app, "SENTENCE", "the words to explain, in quotes, or - for standard input");
   const bool cross = given(app, "--against");
   if (cross && arguments.sentence == "-" && arguments.against == "-")
-    throw UsageError("SENTENCE and --against are both '-'; only one can be standard input");
+    refuse_usage("SENTENCE and --against are both '-'; only one can be standard input");
   Question question;
   question.tokens = words_of(arguments.sentence, "SENTENCE");
   for (const std::string& more : arguments.words) {
@@ -149,7 +149,7 @@ Model model_of(const ExplainArguments& arguments, const Question& question) {
                       arguments.layout.value_or(WeightLayout::per_head));
   }
   if (arguments.init)
-    throw UsageError("--init draws weights and --params reads them; one of the two is expected");
+    refuse_usage("--init draws weights and --params reads them; one of the two is expected");
   return read_model(arguments.params, vocabulary, arguments.sizes, arguments.layout, seed);
 }
 
@@ -168,13 +168,13 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
   const std::vector<std::int64_t> places = places_of(word, tokens);
   if (colon == std::string::npos || places.empty()) {
     const std::optional<std::string> meant = nearest(word, tokens);
-    throw UsageError("--word is '" + asked + "', which is not in the sentence" +
-                     (meant ? "; did you mean " + *meant + "?" : ""));
+    refuse_usage("--word is '", asked, "', which is not in the sentence",
+                 meant ? "; did you mean " + *meant + "?" : "");
   }
   const std::optional<std::int64_t> number = whole_number(asked.substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
-    throw UsageError("--word is '" + asked + "', but the sentence has '" + word + "' " +
-                     std::to_string(places.size()) + (places.size() == 1 ? " time" : " times"));
+    refuse_usage("--word is '", asked, "', but the sentence has '", word, "' ", places.size(),
+                 places.size() == 1 ? " time" : " times");
   return places[static_cast<std::size_t>(*number - 1)];
 }
 
@@ -195,7 +195,7 @@ void check_files(const ExplainArguments& arguments) {
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   require_page_ending(arguments.html);
   if (!arguments.title.empty() && arguments.html.empty())
-    throw UsageError("--title is given without --html FILE.html, whose title it would be");
+    refuse_usage("--title is given without --html FILE.html, whose title it would be");
   if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
   check_outputs(inputs, outputs);
 }
@@ -206,8 +206,8 @@ void refuse_beside_model(const CLI::App& app) {
     if (positional || group == "Trained model" || name == "--json" || name == "--html" || name == "--title" ||
         name == "--word" || group == "Help")
       continue;
-    throw UsageError(name + " is given together with --model, whose layers are trained" +
-                     (name == "--save" ? "; heed look --model has --save" : ""));
+    refuse_usage(name, " is given together with --model, whose layers are trained",
+                 name == "--save" ? "; heed look --model has --save" : "");
   }
 }
 
@@ -271,7 +271,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
 void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   if (!arguments.model.empty()) return run_trained(app, arguments);
   for (const char* option : {"--layer", "--head", "--ids", "--chat", "--fast"})
-    if (given(app, option)) throw UsageError(std::string(option) + " is given without --model");
+    if (given(app, option)) refuse_usage(option, " is given without --model");
   const Question question = question_of(app, arguments);
   std::optional<std::int64_t> query_word;
   if (given(app, "--word")) query_word = place_of(arguments.word, question.tokens);

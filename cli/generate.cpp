@@ -16,6 +16,7 @@
 #include "options.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
+#include "word_places.hpp"
 
 namespace heed::cli {
 namespace {
@@ -68,21 +69,6 @@ std::string safe(const std::string& text) {
     all += printable(std::exchange(run, {})) + c;
   }
   return all + printable(run);
-}
-
-// Parses "1.3", a head as heed look numbers it.
-ModelHead head_of(const std::string& text, const ModelInfo& info) {
-  const std::vector<std::string> parts = split(text, '.');
-  const auto layer = whole_number(parts[0]);
-  const auto head = parts.size() == 2 ? whole_number(parts[1]) : std::nullopt;
-  if (!layer || !head || *layer < 0 || *head < 0)
-    refuse_value("--head", text, "a head such as 1.3 (layer 1, head 3)");
-  if (*layer >= info.layers)
-    throw UsageError("--head is '" + text + "'; the layers are 0 to " + std::to_string(info.layers - 1));
-  if (*head >= info.heads)
-    throw UsageError("--head is '" + text + "'; layer " + parts[0] + " has the heads 0 to " +
-                     std::to_string(info.heads - 1));
-  return {*layer, *head};
 }
 
 // "or [2] 97.1 % 1.3".
@@ -173,19 +159,22 @@ class GeneratePrinter {
 
 void run_generate(const CLI::App& app, GenerateArguments& arguments) {
   if (!arguments.model.empty() && given(app, "DIR"))
-    throw UsageError("DIR is given together with --model, which names the model too");
+    refuse_usage("DIR is given together with --model, which names the model too");
   if (!arguments.model.empty())
     arguments.folder = arguments.model;
   else
     require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
-    throw UsageError("--head is given without --watch, which shows what it attends to");
+    refuse_usage("--head is given without --watch, which shows what it attends to");
   check_given_tokens(arguments.folder, arguments.given, given(app, "--prompt"), "--prompt");
-  if (!is_utf8(arguments.prompt)) throw UsageError("--prompt is not UTF-8 text");
+  if (!is_utf8(arguments.prompt)) refuse_usage("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
   const heed::Model model = read_model(arguments.folder, arguments.given.fast);
   if (arguments.watch) arguments.options.watch = kWatchedPairs;
-  if (given(app, "--head")) arguments.options.head = head_of(arguments.head, model.info());
+  if (given(app, "--head")) {
+    arguments.options.head = head_named("--head", arguments.head);
+    check_head("--head", *arguments.options.head, model.info());
+  }
   const ModelTokens prompt = read_prompt(model, arguments);
   GeneratePrinter printer(arguments);
   std::string text;
@@ -215,8 +204,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--temperature",
       [arguments](double x) {
         if (x < 0)
-          throw UsageError("--temperature is " + nlohmann::json(x).dump() +
-                           "; a number of at least 0 is expected");
+          refuse_usage("--temperature is ", nlohmann::json(x).dump(), "; a number of at least 0 is expected");
         arguments->options.temperature = x;
       },
       "1 draws from the model's probabilities, less is more cautious, 0 takes the likeliest token (default "
@@ -228,8 +216,7 @@ Command add_generate(CLI::App& heed) {
       *app, "--top-p",
       [arguments](double x) {
         if (!(x > 0 && x <= 1))
-          throw UsageError("--top-p is " + nlohmann::json(x).dump() +
-                           "; a number above 0, at most 1, is expected");
+          refuse_usage("--top-p is ", nlohmann::json(x).dump(), "; a number above 0, at most 1, is expected");
         arguments->options.top_p = x;
       },
       "draw only from the fewest likeliest tokens whose probabilities sum to X or more (default 1)");

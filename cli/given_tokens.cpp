@@ -25,16 +25,17 @@ constexpr std::string_view kSeparators = " ,\t\r\n[]";
 constexpr heed::detail::JsonLimits kChatLimits = {.depth = 4, .members = 100'000, .values = 200'000};
 constexpr std::size_t kShownBytes = 24;  // of text that is no id
 
-[[noreturn]] void refuse_given(const std::string& source, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, source + " " + why);
+template <class... Parts>
+[[noreturn]] void refuse_given(const std::string& source, const Parts&... why) {
+  detail::refuse(source, " ", why...);
 }
 
 std::int64_t id_in(std::string_view word, const std::string& source) {
   std::int64_t id = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
   if (error != std::errc() || end != word.data() + word.size() || id < 0)
-    refuse_given(source, "has '" + printable(word.substr(0, kShownBytes)) +
-                             "'; whole numbers of at least 0, separated by spaces or commas, are expected");
+    refuse_given(source, "has '", printable(word.substr(0, kShownBytes)),
+                 "'; whole numbers of at least 0, separated by spaces or commas, are expected");
   return id;
 }
 
@@ -74,8 +75,8 @@ ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
     std::string* place = name == "role" ? &message.role : name == "content" ? &message.content : nullptr;
     if (value.is_null()) continue;
     if (place == nullptr)
-      refuse_given(source, "has a message with '" + printable(name) + "'; role and content are expected");
-    if (!value.is_string()) refuse_given(source, "has a message whose " + name + " is no text");
+      refuse_given(source, "has a message with '", printable(name), "'; role and content are expected");
+    if (!value.is_string()) refuse_given(source, "has a message whose ", name, " is no text");
     *place = value.get<std::string>();
   }
   if (message.role.empty()) refuse_given(source, "has a message without a role");
@@ -127,15 +128,14 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& con
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
                         const char* words) {
   if (tokens.fast && model.empty())
-    throw UsageError("--fast is given without --model DIR, which would run with it");
+    refuse_usage("--fast is given without --model DIR, which would run with it");
   if (tokens.empty()) return;
   const std::string name = tokens.ids.empty() ? "--chat" : "--ids";
-  if (model.empty()) throw UsageError(name + " is given without --model DIR, which would read it");
+  if (model.empty()) refuse_usage(name, " is given without --model DIR, which would read it");
   const std::string other = beside_words                                  ? words
                             : !tokens.ids.empty() && !tokens.chat.empty() ? "--chat"
                                                                           : "";
-  if (!other.empty())
-    throw UsageError(name + " and " + other + " are both given; one of the two is expected");
+  if (!other.empty()) refuse_usage(name, " and ", other, " are both given; one of the two is expected");
 }
 
 std::vector<NamedFile> files_of(const GivenTokens& tokens) {
@@ -166,7 +166,7 @@ void check_model_text(const CLI::App& app, const ModelText& text) {
   require_option(app, "--model", "the model that reads the text");
   check_given_tokens(text.model, text.given, !text.words.empty());
   if (text.words.empty() && text.given.empty())
-    throw UsageError("no text is given; WORDS are expected after --model DIR");
+    refuse_usage("no text is given; WORDS are expected after --model DIR");
 }
 
 ModelTokens read_model_text(const heed::Model& model, const ModelText& text) {

@@ -33,26 +33,24 @@ void check_arguments(const CLI::App& app, const HeadsArguments& arguments) {
   const int questions = static_cast<int>(arguments.compose) + static_cast<int>(!arguments.lines.empty()) +
                         static_cast<int>(!arguments.keep.empty());
   if (questions != 1)
-    throw UsageError(std::string(questions == 0 ? "no question is given" : "several questions are given") +
-                     "; one of --compose, --lines FILE and --keep SINKS+WINDOW is expected");
+    refuse_usage(questions == 0 ? "no question is given" : "several questions are given",
+                 "; one of --compose, --lines FILE and --keep SINKS+WINDOW is expected");
   const bool has_words = !arguments.text.words.empty() || !arguments.text.given.empty();
   if (arguments.keep.empty()) {
     for (const char* option : {"--text", "--lost", "--save"})
-      if (given(app, option))
-        throw UsageError(std::string(option) + " is given without --keep, which takes it");
-    if (has_words) throw UsageError("a text is given without --keep, which would read it");
+      if (given(app, option)) refuse_usage(option, " is given without --keep, which takes it");
+    if (has_words) refuse_usage("a text is given without --keep, which would read it");
   } else {
     if (has_words && !arguments.text_file.empty())
-      throw UsageError((arguments.text.given.empty() ? "a text" : arguments.text.given.arguments()) +
-                       " is given together with --text; one text is expected");
+      refuse_usage(arguments.text.given.empty() ? "a text" : arguments.text.given.arguments(),
+                   " is given together with --text; one text is expected");
     if (!has_words && arguments.text_file.empty())
-      throw UsageError("no text is given; WORDS or --text FILE is expected with --keep");
+      refuse_usage("no text is given; WORDS or --text FILE is expected with --keep");
     if (has_words) check_model_text(app, arguments.text);
     if (!arguments.save.empty() && !arguments.save.ends_with(".json") && !arguments.save.ends_with(".tsv"))
-      throw UsageError("--save is '" + arguments.save +
-                       "'; a file whose name ends in .json or .tsv is expected");
+      refuse_usage("--save is '", arguments.save, "'; a file whose name ends in .json or .tsv is expected");
     if (arguments.lost < 0 || arguments.lost > 1)
-      throw UsageError("--lost is " + std::to_string(arguments.lost) + "; 0 to 1 is expected");
+      refuse_usage("--lost is ", arguments.lost, "; 0 to 1 is expected");
   }
   require_beside(app, "--head", "--lines", "FILE");
   std::vector<NamedFile> inputs = files_of(arguments.text.given);

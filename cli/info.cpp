@@ -8,6 +8,7 @@
 #include <string>
 
 #include "command.hpp"
+#include "draw/lettering.hpp"
 #include "heed/attention/targets.hpp"
 #include "help.hpp"
 #include "options.hpp"
@@ -50,9 +51,8 @@ void print_json(const Info& info) {
 
 void print(const Info& info) {
   const auto line = [](const std::string& name, const std::string& text) {
-    constexpr std::size_t kIndent = 11;
-    const std::string padded = name + std::string(kIndent - std::min(kIndent, name.size()), ' ');
-    std::cout << wrap(padded + text, 80, static_cast<int>(kIndent)) << '\n';
+    constexpr int kIndent = 11;
+    std::cout << wrap(left_aligned(name, kIndent) + text, 80, kIndent) << '\n';
   };
   line("version", info.version);
   line("build", info.build_type + ", " + info.compiler);

@@ -45,7 +45,7 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
   ModelTokens tokens = model.tokenize(text, source);
   if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
-    throw UsageError(source + " has no words; at least one is expected");
+    refuse_usage(source, " has no words; at least one is expected");
   warn_of_length(model, tokens, source);
   return tokens;
 }
@@ -67,10 +67,10 @@ std::string name_of_text(const std::string& path) { return path == "-" ? "standa
 std::string file_text(const std::string& path) {
   if (path == "-") return all_of_standard_input();
   if (std::filesystem::is_directory(path))
-    throw Error(ErrorCode::io, path + " is a folder; a text file is expected");
+    detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) throw Error(ErrorCode::io, path + " could not be read");
+  if (!file.is_open() || file.bad()) detail::refuse(ErrorCode::io, path, " could not be read");
   return text;
 }
 
@@ -78,20 +78,19 @@ std::vector<std::string> read_tokens(const std::string& option, const std::strin
                                      std::int64_t expected, const char* of) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
+  if (!file) detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
   std::vector<std::string> tokens;
   std::int64_t lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
     if (lines >= expected) continue;  // counted for the message, but not stored
     if (line.ends_with('\r')) line.pop_back();
-    if (!is_utf8(line))
-      throw Error(ErrorCode::io, path + " is not UTF-8 text (line " + std::to_string(lines + 1) + ")");
+    if (!is_utf8(line)) detail::refuse(ErrorCode::io, path, " is not UTF-8 text (line ", lines + 1, ")");
     tokens.push_back(std::move(line));
   }
-  if (file.bad() || !file.eof()) throw Error(ErrorCode::io, path + " could not be read");
+  if (file.bad() || !file.eof()) detail::refuse(ErrorCode::io, path, " could not be read");
   if (lines != expected)
-    throw UsageError(option + " has " + std::to_string(lines) + (lines == 1 ? " line" : " lines") + "; " +
-                     std::to_string(expected) + ", one for each of the " + of + ", is expected");
+    refuse_usage(option, " has ", lines, lines == 1 ? " line" : " lines", "; ", expected,
+                 ", one for each of the ", of, ", is expected");
   return tokens;
 }
 

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdio>
+
+#include "text.hpp"
 
 namespace heed::cli {
 
@@ -19,9 +21,13 @@ std::string size_text(double bytes) {
     bytes /= 1000;
     ++unit;
   }
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text.data();
+  return formatted(unit == 0 ? "%.0f " : "%.1f ", bytes) + kUnits[unit];
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace heed::cli

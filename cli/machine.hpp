@@ -1,7 +1,8 @@
-// Properties of the machine.
+// Properties of the machine, and helpers of its measurements.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace heed::cli {
 
@@ -10,5 +11,7 @@ namespace heed::cli {
 
 /// "1.5 GB", "40.0 GB", "512 B": decimal units.
 [[nodiscard]] std::string size_text(double bytes);
+/// The middle value, or the mean of the two in the middle.
+[[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace heed::cli

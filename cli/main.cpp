@@ -1,5 +1,6 @@
 // The command `heed`. Runs the command line, or hands it to heed-mpi if mpirun started several ranks.
 #include <optional>
+#include <vector>
 
 #include "command_line.hpp"
 #include "failure.hpp"
@@ -14,9 +15,9 @@ int main(int argc, char** argv) {
     tell_bus_errors();
     if (!started || started->rank == 0) tell_renamed_options(argc, argv);
     if (started && started->ranks > 1) become_heed_mpi(argv, *started);
-    run_command_line(argc, argv,
-                     {add_attend, add_bench, add_explain, add_look, add_who, add_why, add_circuit, add_heads,
-                      add_atlas, add_train, add_generate, add_plan, add_info});
+    std::vector<AddCommand> commands;
+    for (const auto& [name, add] : kCommands) commands.emplace_back(add);
+    run_command_line(argc, argv, commands);
   });
   if (!failure) return 0;
   // All ranks fail here in the same way.

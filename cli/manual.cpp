@@ -134,7 +134,7 @@ std::string manual_page(const CLI::App& heed, const std::string& page) {
   if (page == "heed") return page_of(heed);
   for (const CLI::App* command : heed.get_subcommands({}))
     if (command->get_name() == page) return page_of(*command);
-  throw UsageError("--man is '" + page + "'; heed or one of its commands is expected (see heed --help)");
+  refuse_usage("--man is '", page, "'; heed or one of its commands is expected (see heed --help)");
 }
 
 }  // namespace heed::cli

@@ -25,8 +25,8 @@ SparseMask neighbourhood_of(const Numbers& n) {
   std::vector<GridAxis> axes;
   for (std::size_t at = 0; at < n.size(); at += 4) {
     if (n.size() - at < 4 || n[at + 3] < 0 || n[at + 3] > 1)
-      throw UsageError("--mask-pattern neighbourhood has " + std::to_string(n.size()) +
-                       " numbers; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 or 1, is expected");
+      refuse_usage("--mask-pattern neighbourhood has ", n.size(),
+                   " numbers; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 or 1, is expected");
     axes.push_back({n[at], n[at + 1], n[at + 2], n[at + 3] == 1});
   }
   return masks::neighbourhood(axes);
@@ -101,8 +101,8 @@ SparseMask slices_of(const std::string& text, const Lengths& lengths) {
   const Tensor tensor = read("--mask-slices", text);
   const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
   if (!whole || tensor.rank() != 2 || tensor.size(1) != 5)
-    throw UsageError("--mask-slices has dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
-                     to_string(tensor.shape()) + "; i64 or i32 [N, 5] is expected");
+    refuse_usage("--mask-slices has dtype ", tensor.dtype(), " and shape ", tensor.shape(),
+                 "; i64 or i32 [N, 5] is expected");
   const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
   std::vector<MaskSlice> slices;
   for (std::int64_t n = 0; n < numbers.size(0); ++n) {
@@ -117,8 +117,8 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
   const Tensor tensor = read("--mask-blocks", arguments.blocks);
   const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
   if (!whole || tensor.rank() != 2 || tensor.size(1) != 2)
-    throw UsageError("--mask-blocks has dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
-                     to_string(tensor.shape()) + "; i64 or i32 [N, 2] is expected");
+    refuse_usage("--mask-blocks has dtype ", tensor.dtype(), " and shape ", tensor.shape(),
+                 "; i64 or i32 [N, 2] is expected");
   const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
   const auto [query_block, key_block] = arguments.block_size;
   const std::int64_t rows = (lengths.queries + query_block - 1) / query_block;
@@ -127,9 +127,8 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
   for (std::int64_t n = 0; n < numbers.size(0); ++n) {
     const std::int64_t row = numbers.at<std::int64_t>(n, 0);
     if (row < last || row >= rows)
-      throw UsageError("--mask-blocks has block row " + std::to_string(row) + " in line " +
-                       std::to_string(n) + "; rows in ascending order, from 0 to " +
-                       std::to_string(rows - 1) + ", are expected");
+      refuse_usage("--mask-blocks has block row ", row, " in line ", n,
+                   "; rows in ascending order, from 0 to ", rows - 1, ", are expected");
     offsets.resize(static_cast<std::size_t>(row + 1), static_cast<std::int64_t>(indices.size()));
     indices.push_back(numbers.at<std::int64_t>(n, 1));
     last = row;
@@ -199,7 +198,7 @@ void add_score_expression(CLI::App& app, MaskArguments& arguments) {
 void check_mask_options(const CLI::App& app) {
   require_beside(app, "--block-size", "--mask-blocks", "TENSOR");
   if (given(app, "--array") && !given(app, "--mask-expression") && !given(app, "--score-expression"))
-    throw UsageError("--array is given without --mask-expression or --score-expression TEXT");
+    refuse_usage("--array is given without --mask-expression or --score-expression TEXT");
 }
 
 std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
@@ -207,8 +206,8 @@ std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
   const auto add = [&](const char* option, const std::string& text) {
     if (text.empty()) return;
     if (text == "-")
-      throw UsageError(std::string(option) +
-                       " is '-'; a file is expected because standard input is reserved for other tensors");
+      refuse_usage(option,
+                   " is '-'; a file is expected because standard input is reserved for other tensors");
     files.push_back({option, tensor_argument(option, text).file});
   };
   add("--mask-rows", arguments.rows);

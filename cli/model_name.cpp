@@ -15,13 +15,12 @@ void check_document_name(const std::string& path) {
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(path, error);
   if (path.ends_with(".gguf") || (is_folder && std::filesystem::exists(path + "/config.json", error)))
-    throw UsageError("DOC is '" + path +
-                     "', which is a model; --model before it and words after it are expected");
+    refuse_usage("DOC is '", path, "', which is a model; --model before it and words after it are expected");
   const bool looks_like_words = path.find(' ') != path.npos || !std::filesystem::path(path).has_extension();
   if (looks_like_words && !std::filesystem::exists(path, error))
-    throw UsageError("DOC is '" + path +
-                     "', which does not exist; for words, --model DIR is expected before them (--model "
-                     "induction comes with heed)");
+    refuse_usage("DOC is '", path,
+                 "', which does not exist; for words, --model DIR is expected before them (--model "
+                 "induction comes with heed)");
 }
 
 }  // namespace
@@ -41,7 +40,7 @@ void check_document(const std::string& command, const std::string& path,
                     const std::vector<std::string>& words) {
   if (!path.empty()) check_document_name(path);
   if (!words.empty())
-    throw UsageError("'" + words[0] + "' is one argument too many (see heed " + command + " --help)");
+    refuse_usage("'", words[0], "' is one argument too many (see heed ", command, " --help)");
 }
 
 heed::Model read_model(const std::string& name, bool fast) {

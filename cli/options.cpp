@@ -194,7 +194,7 @@ std::vector<GivenOption> given_options(const CLI::App& app) {
 }
 
 void refuse_value(const std::string& option, const std::string& text, const std::string& expected) {
-  throw UsageError(option + " is '" + text + "'; " + expected + " is expected");
+  refuse_usage(option, " is '", text, "'; ", expected, " is expected");
 }
 
 void require_ending(const std::string& option, const std::string& path, const std::string& end) {
@@ -207,13 +207,12 @@ void require_page_ending(const std::string& path) {
 
 void require_beside(const CLI::App& app, const std::string& option, const std::string& other,
                     const std::string& value) {
-  if (given(app, option) && !given(app, other))
-    throw UsageError(option + " is given without " + other + " " + value);
+  if (given(app, option) && !given(app, other)) refuse_usage(option, " is given without ", other, " ", value);
 }
 
 void require_option(const CLI::App& app, const std::string& name, const std::string& meaning) {
   if (!given(app, name))
-    throw UsageError(name + " is missing: " + meaning + " (see heed " + app.get_name() + " --help)");
+    refuse_usage(name, " is missing: ", meaning, " (see heed ", app.get_name(), " --help)");
 }
 
 }  // namespace heed::cli

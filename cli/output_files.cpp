@@ -57,8 +57,7 @@ void check_writable(const NamedFile& output) {
   } else {
     return;
   }
-  throw Error(ErrorCode::io,
-              "cannot write '" + output.path + "' (" + output.option + "): " + error.message());
+  detail::refuse(ErrorCode::io, "cannot write '", output.path, "' (", output.option, "): ", error.message());
 }
 
 }  // namespace
@@ -68,13 +67,13 @@ void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<Named
     const NamedFile& output = outputs[i];
     for (const NamedFile& input : inputs) {
       if (!same_file(output.path, input.path)) continue;
-      throw UsageError(output.option + " '" + output.path + "' is the file that " + input.option +
-                       " is read from; an input is never overwritten");
+      refuse_usage(output.option, " '", output.path, "' is the file that ", input.option,
+                   " is read from; an input is never overwritten");
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (!same_file(output.path, outputs[j].path)) continue;
-      throw UsageError(output.option + " '" + output.path + "' is the file that " + outputs[j].option +
-                       " goes to; each result needs its own file");
+      refuse_usage(output.option, " '", output.path, "' is the file that ", outputs[j].option,
+                   " goes to; each result needs its own file");
     }
     check_writable(output);
   }

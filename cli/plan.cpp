@@ -1,7 +1,6 @@
 // heed plan: memory, traffic and time of attention over machines.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -82,18 +81,10 @@ Sharding laid_out(std::size_t layout, std::int64_t length, int ranks) {
 }
 
 // The shortest text with up to six significant digits.
-std::string number_text(double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
+std::string number_text(double value) { return formatted("%.6g", value); }
 
 // Three significant digits.
-std::string three_digits(double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", value < 10 ? 2 : value < 100 ? 1 : 0, value);
-  return text.data();
-}
+std::string three_digits(double value) { return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
 std::string seconds_text(double seconds) {
   if (seconds < 1e-3) return three_digits(seconds * 1e6) + " µs";
@@ -124,19 +115,16 @@ void complete(PlanArguments& arguments) {
   PlannedCall& call = arguments.call;
   call.kv_heads = arguments.kv_heads.value_or(call.heads);
   if (call.heads % call.kv_heads != 0)
-    throw UsageError("--heads is '" + std::to_string(call.heads) + "'; a multiple of --kv-heads " +
-                     std::to_string(call.kv_heads) + " is expected");
+    refuse_usage("--heads is '", call.heads, "'; a multiple of --kv-heads ", call.kv_heads, " is expected");
   call.value_dim = call.head_dim;
   call.element_bytes = static_cast<int>(size_of(arguments.dtype));
   const std::int64_t nodes = arguments.nodes.value_or(arguments.ranks);
   if (arguments.ranks % nodes != 0)
-    throw UsageError("--nodes is '" + std::to_string(nodes) + "'; a divisor of --ranks " +
-                     std::to_string(arguments.ranks) + " is expected");
+    refuse_usage("--nodes is '", nodes, "'; a divisor of --ranks ", arguments.ranks, " is expected");
   arguments.machines.ranks_per_node = static_cast<int>(arguments.ranks / nodes);
   const std::int64_t queries = arguments.queries.value_or(arguments.length);
   if (queries > arguments.length)
-    throw UsageError("--queries is '" + std::to_string(queries) + "'; at most --length " +
-                     std::to_string(arguments.length) + " is expected");
+    refuse_usage("--queries is '", queries, "'; at most --length ", arguments.length, " is expected");
   call.query_offset = arguments.length - queries;
 }
 
@@ -222,8 +210,8 @@ void add_rate(CLI::App& app, const std::string& name, bool may_be_zero, std::fun
               const std::string& help) {
   const auto checked = [name, may_be_zero, store = std::move(store)](double value) {
     if (value < 0 || (value == 0 && !may_be_zero))
-      throw UsageError(name + " is '" + number_text(value) + "'; a number " +
-                       (may_be_zero ? "of at least" : "above") + " 0 is expected");
+      refuse_usage(name, " is '", number_text(value), "'; a number ", may_be_zero ? "of at least" : "above",
+                   " 0 is expected");
     store(value);
   };
   add_real(app, name, checked, help);

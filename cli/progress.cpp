@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 
 #include "draw/lettering.hpp"
@@ -22,10 +20,8 @@ constexpr int kLeastBar = 3;
 
 std::string progress_line(std::string_view what, double share, int width, std::string_view more) {
   const double done = std::clamp(share, 0.0, 1.0);
-  std::array<char, 16> percent{};
-  std::snprintf(percent.data(), percent.size(), " %3.0f %%", std::floor(100 * done));
   const std::string name = more.empty() ? left_aligned(what, kName) : std::string(what);
-  const std::string rest = percent.data() + std::string(more);
+  const std::string rest = formatted(" %3.0f %%", std::floor(100 * done)) + std::string(more);
   const int bar = width - display_width(name) - display_width(rest) - 3;
   if (bar < kLeastBar) return left_aligned(name + rest, width);
   const auto full = static_cast<int>(std::floor(done * bar));

@@ -65,9 +65,9 @@ void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const 
   if (started_by_mpirun()) return;
   for (const char* name : names)
     if (given(app, name))
-      throw UsageError(
-          std::string(name) +
-          " is given to a single process; several ranks are expected, as started by mpirun -n 4 heed " + "…");
+      refuse_usage(
+          name, " is given to a single process; several ranks are expected, as started by mpirun -n 4 heed ",
+          "…");
 }
 
 Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t length, int ranks) {
@@ -120,7 +120,7 @@ void become_heed_mpi(char** argv, const StartedRank& started) {
       errno == ENOENT || error ? "this heed was built without MPI: heed-mpi is not beside it (install "
                                  "libopenmpi-dev and build again)"
                                : "'" + program + "' cannot be run: " + std::generic_category().message(errno);
-  throw UsageError("mpirun started " + std::to_string(started.ranks) + " ranks, but " + reason);
+  refuse_usage("mpirun started ", started.ranks, " ranks, but ", reason);
 }
 
 }  // namespace heed::cli

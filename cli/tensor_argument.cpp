@@ -16,11 +16,11 @@ TensorArgument tensor_argument(const std::string& option, const std::string& tex
     if (colon + 1 < text.size()) return {text.substr(0, colon), text.substr(colon + 1)};
   }
   if (text.ends_with(kSuffix) || suffix != std::string::npos) {
-    throw UsageError(option + " is '" + text + "', which does not say which tensor of the file; FILE" +
-                     std::string(kSuffix) + ":NAME is expected");
+    refuse_usage(option, " is '", text, "', which does not say which tensor of the file; FILE", kSuffix,
+                 ":NAME is expected");
   }
-  throw UsageError(option + " is '" + text +
-                   "'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is expected");
+  refuse_usage(option, " is '", text,
+               "'; FILE.npy, FILE.safetensors:NAME or - (a .npy file on standard input) is expected");
 }
 
 Tensor read_tensor(const TensorArgument& argument) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 namespace heed::cli {
@@ -70,7 +71,7 @@ namespace {
 
 [[noreturn]] void fail(int error_number) {
   const std::string reason = error_number == 0 ? "" : ": " + std::generic_category().message(error_number);
-  throw Error(ErrorCode::io, "standard output could not be written" + reason);
+  detail::refuse(ErrorCode::io, "standard output could not be written", reason);
 }
 
 }  // namespace

@@ -166,11 +166,14 @@ int display_width(std::string_view text) {
   return width;
 }
 
-std::string fixed(double value, int decimals) {
-  if (std::isnan(value)) return "-";
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+std::string formatted(const char* pattern, double value) {
+  std::array<char, 400> text{};  // a double has at most 309 digits before its point
+  std::snprintf(text.data(), text.size(), pattern, value);
   return text.data();
+}
+
+std::string fixed(double value, int decimals) {
+  return std::isnan(value) ? "-" : formatted(("%." + std::to_string(decimals) + "f").c_str(), value);
 }
 
 std::string signed_fixed(double value, int decimals) {

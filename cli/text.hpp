@@ -25,6 +25,8 @@ namespace heed::cli {
 /// emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);
 
+/// A number by a pattern of printf, such as "%.4g".
+[[nodiscard]] std::string formatted(const char* pattern, double value);
 /// A number with that many decimals; "-" for NaN.
 [[nodiscard]] std::string fixed(double value, int decimals);
 

@@ -59,11 +59,7 @@ struct TrainArguments {
 };
 
 // The option of a setting: "model_dim" becomes "--model-dim".
-std::string option_of(const char* name) {
-  std::string option = std::string("--") + name;
-  std::replace(option.begin(), option.end(), '_', '-');
-  return option;
-}
+std::string option_of(const char* name) { return "--" + with_dashes(name); }
 
 // The command that resumes this training.
 std::string resume_command(const TrainArguments& arguments, const TrainedBy& by, Task task) {
@@ -76,8 +72,8 @@ std::string resume_command(const TrainArguments& arguments, const TrainedBy& by,
 // Throws UsageError if an option contradicts the settings of the checkpoint.
 void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments, const TrainSettings& kept) {
   const auto refuse = [&](const std::string& option, const std::string& given, const std::string& was) {
-    throw UsageError(option + " is " + given + "; the training in " + arguments.out + " was started with " +
-                     was + ", and keeps it");
+    refuse_usage(option, " is ", given, "; the training in ", arguments.out, " was started with ", was,
+                 ", and keeps it");
   };
   const auto number = [](const auto& value) { return nlohmann::json(value).dump(); };
   for (const IntegerSetting& one : integer_settings())
@@ -91,44 +87,41 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
   if (arguments.settings.task != kept.task)
     refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)
-    throw UsageError("--attention-only is given; the training in " + arguments.out +
-                     " was started without it");
+    refuse_usage("--attention-only is given; the training in ", arguments.out, " was started without it");
 }
 
 void check_arguments(const CLI::App& app, TrainArguments& arguments) {
   require_option(app, "--out", "the folder for the model");
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
-    throw UsageError("'" + arguments.text +
-                     "' is given together with --task induction, which makes its own sequences");
+    refuse_usage("'", arguments.text,
+                 "' is given together with --task induction, which makes its own sequences");
   if (!induction && arguments.text.empty())
-    throw UsageError("no task is given; TEXT.txt or --task induction is expected");
+    refuse_usage("no task is given; TEXT.txt or --task induction is expected");
   if (!induction && given(app, "--symbols"))
-    throw UsageError("--symbols is given without --task induction; a text uses its own characters");
+    refuse_usage("--symbols is given without --task induction; a text uses its own characters");
   const TrainSettings& settings = arguments.settings;
   if (settings.model_dim % settings.heads != 0)
-    throw UsageError("--model-dim is " + std::to_string(settings.model_dim) + "; a multiple of the " +
-                     std::to_string(settings.heads) + " of --heads is expected");
+    refuse_usage("--model-dim is ", settings.model_dim, "; a multiple of the ", settings.heads,
+                 " of --heads is expected");
 }
 
 void check_folder(const TrainArguments& arguments) {
   std::error_code error;
   const bool trained = fs::exists(checkpoint_in(arguments.out), error);
   if (arguments.resume && !trained)
-    throw UsageError("--resume is given, but " + arguments.out +
-                     " has no checkpoint.safetensors to continue from");
+    refuse_usage("--resume is given, but ", arguments.out, " has no checkpoint.safetensors to continue from");
   if (!arguments.resume && trained)
-    throw UsageError(arguments.out +
-                     " already holds a training; add --resume to continue it, or name another folder");
+    refuse_usage(arguments.out,
+                 " already holds a training; add --resume to continue it, or name another folder");
 }
 
 TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings) {
   if (settings.task == Task::induction) return induction_data(settings);
   TrainData data = read_train_text(arguments.text);
   if (data.tokens.count() <= settings.context)
-    throw UsageError(arguments.text + " has " + std::to_string(data.tokens.count()) +
-                     " characters; more than the " + std::to_string(settings.context) +
-                     " of --context are expected");
+    refuse_usage(arguments.text, " has ", data.tokens.count(), " characters; more than the ",
+                 settings.context, " of --context are expected");
   return data;
 }
 
@@ -193,8 +186,8 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
   } catch (const Error& error) {
     if (progress) progress->clear();
     if (error.code() != ErrorCode::internal) throw;
-    throw Error(ErrorCode::internal,
-                std::string(error.what()) + "; a lower --learning-rate may help");  // training diverged
+    detail::refuse(ErrorCode::internal, error.what(),
+                   "; a lower --learning-rate may help");  // training diverged
   }
 }
 
@@ -242,8 +235,8 @@ void add_settings(CLI::App& app, TrainSettings& settings) {
     const std::string option = option_of(one.name);
     const auto store = [&settings, one, option](double x) {
       if (x < 0 || (x == 0 && !one.zero_allowed))
-        throw UsageError(option + " is " + nlohmann::json(x).dump() + "; a number " +
-                         (one.zero_allowed ? "of at least 0" : "above 0") + " is expected");
+        refuse_usage(option, " is ", nlohmann::json(x).dump(), "; a number ",
+                     one.zero_allowed ? "of at least 0" : "above 0", " is expected");
       settings.*one.value = x;
     };
     begin_group(app, group_of(one.name));

@@ -8,7 +8,6 @@
 
 #include "command.hpp"
 #include "given_tokens.hpp"
-#include "heed/error.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
 #include "looked_at.hpp"
@@ -53,18 +52,18 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
   require_option(app, "KEY", "the word that is attended to");
   check_given_tokens(arguments.model, arguments.given, !arguments.document.empty());
   if (arguments.document.empty() && arguments.given.empty())
-    throw UsageError(arguments.model.empty()
-                         ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
-                     : arguments.printing.key.find(' ') != std::string::npos
-                         ? "KEY is '" + arguments.printing.key +
-                               "', which is a text; two words, ROW and KEY, are expected before it"
-                         : "no text is given; WORDS are expected after --model DIR");
+    refuse_usage(arguments.model.empty()
+                     ? "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected"
+                 : arguments.printing.key.find(' ') != std::string::npos
+                     ? "KEY is '" + arguments.printing.key +
+                           "', which is a text; two words, ROW and KEY, are expected before it"
+                     : "no text is given; WORDS are expected after --model DIR");
   if (!arguments.model.empty() && !arguments.tokens.empty())
-    throw UsageError("--tokens is given together with --model, which makes its own tokens");
+    refuse_usage("--tokens is given together with --model, which makes its own tokens");
   if (!arguments.model.empty()) return;
   check_document("who", arguments.document, arguments.words);
   if (given(app, "--against"))
-    throw UsageError("--against is given without --model, which would read the other text");
+    refuse_usage("--against is given without --model, which would read the other text");
 }
 
 // Replaces the document's tokens by the lines of a file, if given.
@@ -72,8 +71,8 @@ Document with_tokens(Document document, const std::string& path) {
   AttentionReport& report = document.report;
   if (path.empty()) return document;
   if (report.queries != report.keys)
-    throw UsageError("--tokens is given, but DOC has " + std::to_string(report.queries) + " rows and " +
-                     std::to_string(report.keys) + " keys; equal numbers are expected");
+    refuse_usage("--tokens is given, but DOC has ", report.queries, " rows and ", report.keys,
+                 " keys; equal numbers are expected");
   report.query_tokens = report.key_tokens = read_tokens("--tokens", path, report.queries, "rows");
   return document;
 }
@@ -102,8 +101,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
       against->text = arguments.against;
     }
   }
-  if (answer.heads.empty())
-    throw Error(ErrorCode::invalid_argument, arguments.document + " has no heads; at least one is expected");
+  if (answer.heads.empty()) detail::refuse(arguments.document, " has no heads; at least one is expected");
   const PairAnswer* other = against ? &*against : nullptr;
   if (arguments.json) {
     std::cout

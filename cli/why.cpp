@@ -66,8 +66,8 @@ std::vector<std::int64_t> few_places(const char* name, const std::string& word, 
   std::vector<std::int64_t> places =
       word_places(name, word, tokens.shown, static_cast<std::int64_t>(tokens.ids.size()));
   if (places.size() > kMost)
-    throw UsageError(std::string(name) + " is '" + word + "', which is " + std::to_string(places.size()) +
-                     " tokens; at most " + std::to_string(kMost) + " are expected (one is " + word + ":2)");
+    refuse_usage(name, " is '", word, "', which is ", places.size(), " tokens; at most ", kMost,
+                 " are expected (one is ", word, ":2)");
   return places;
 }
 
@@ -75,8 +75,7 @@ std::vector<std::int64_t> few_places(const char* name, const std::string& word, 
 void check_order(const ModelInfo& info, const char* name, const std::string& word,
                  const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& keys) {
   if (info.causal && keys.front() > rows.back())
-    throw UsageError(std::string(name) + " is '" + word +
-                     "', which stands behind ROW and is not seen from there");
+    refuse_usage(name, " is '", word, "', which stands behind ROW and is not seen from there");
 }
 
 Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& arguments,
@@ -241,7 +240,7 @@ void check_arguments(const CLI::App& app, const WhyArguments& arguments) {
   require_option(app, "KEY", "the word that is attended to");
   check_model_text(app, arguments.text);
   if (!arguments.than.empty() && !arguments.against.empty())
-    throw UsageError("--than is given together with --against; one comparison is expected");
+    refuse_usage("--than is given together with --against; one comparison is expected");
 }
 
 void run_why(const CLI::App& app, const WhyArguments& arguments) {

@@ -99,7 +99,7 @@ std::string all_places(std::int64_t count) {
 Places numbered_place(const std::string& argument, const std::string& asked, std::int64_t count) {
   const std::optional<std::int64_t> place = whole_number(std::string_view(asked).substr(1));
   if (!place || *place < 0 || *place >= count)
-    throw UsageError(argument + " is '" + asked + "'; " + all_places(count) + " are expected");
+    refuse_usage(argument, " is '", asked, "'; ", all_places(count), " are expected");
   return {*place};
 }
 
@@ -107,14 +107,14 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
                          const std::vector<std::string>& tokens, std::int64_t count,
                          const std::string& hint) {
   if (tokens.empty())
-    throw UsageError(argument + " is '" + asked + "', but the document has no words; " + all_places(count) +
-                     " are expected");
+    refuse_usage(argument, " is '", asked, "', but the document has no words; ", all_places(count),
+                 " are expected");
   std::vector<std::string> known;
   for (const Word& word : words_of(tokens))
     if (known.size() < kMaxCompared) known.push_back(word.text);
   const std::optional<std::string> meant = nearest(plain_word(asked), known);
-  throw UsageError(argument + " is '" + asked + "', which is not a word of the text" +
-                   (meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText) + hint));
+  refuse_usage(argument, " is '", asked, "', which is not a word of the text",
+               meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText) + hint);
 }
 
 }  // namespace
@@ -129,9 +129,8 @@ ModelHead head_named(const std::string& option, const std::string& text) {
 
 void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info) {
   if (head.layer >= info.layers || head.head >= info.heads)
-    throw UsageError(option + " is '" + std::to_string(head.layer) + "." + std::to_string(head.head) +
-                     "'; layers 0 to " + std::to_string(info.layers - 1) + " with heads 0 to " +
-                     std::to_string(info.heads - 1) + " are expected");
+    refuse_usage(option, " is '", head.layer, ".", head.head, "'; layers 0 to ", info.layers - 1,
+                 " with heads 0 to ", info.heads - 1, " are expected");
 }
 
 bool is_special(std::string_view token) {
@@ -155,8 +154,8 @@ Places word_places(const std::string& argument, const std::string& asked,
   if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count, hint);
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
-    throw UsageError(argument + " is '" + asked + "', but the text has '" + asked.substr(0, colon) + "' " +
-                     std::to_string(places.size()) + (places.size() == 1 ? " time" : " times"));
+    refuse_usage(argument, " is '", asked, "', but the text has '", asked.substr(0, colon), "' ",
+                 places.size(), places.size() == 1 ? " time" : " times");
   return places[static_cast<std::size_t>(*number - 1)];
 }
 

@@ -170,9 +170,11 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
   expect_refusal(2, {"--watch", "--head", "1"},
-                 "--head is '1'; a head such as 1.3 (layer 1, head 3) is expected");
-  expect_refusal(2, {"--watch", "--head", "1.0"}, "--head is '1.0'; the layers are 0 to 0");
-  expect_refusal(2, {"--watch", "--head", "0.2"}, "--head is '0.2'; layer 0 has the heads 0 to 1");
+                 "--head is '1'; a layer and a head, such as 13.8, is expected");
+  expect_refusal(2, {"--watch", "--head", "1.0"},
+                 "--head is '1.0'; layers 0 to 0 with heads 0 to 1 are expected");
+  expect_refusal(2, {"--watch", "--head", "0.2"},
+                 "--head is '0.2'; layers 0 to 0 with heads 0 to 1 are expected");
   expect_refusal(2, {"--cache", "f64"}, "--cache is 'f64'; f32, bf16, f16, int8, int4 or fp8 is expected");
   expect_refusal(2, {"--prompt", "xyz"}, "--prompt has the character 'x', which the model does not know");
   expect_refusal(2, {"--prompt", "\xff"}, "--prompt is not UTF-8 text");

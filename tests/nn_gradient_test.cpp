@@ -309,7 +309,7 @@ TEST(LayersThatLearn, SayWhatDoesNotFit) {
 
   EXPECT_EQ(message_of([&] { nn::LayerNorm(0); }), "dim is 0; at least 1 is expected");
   EXPECT_EQ(message_of([&] { nn::LayerNorm(3, DType::f32, 0); }),
-            "epsilon is 0.000000; a finite number above 0 is expected");
+            "epsilon is 0; a finite number above 0 is expected");
   EXPECT_EQ(message_of([&] { (void)nn::LayerNorm(4).forward(x); }),
             "x has shape [4, 3]; [..., 4] is expected");
   const nn::LearnedPositions positions(3, 3, generator);

@@ -110,17 +110,17 @@ TEST(AdamW, SaysWhatDoesNotFit) {
   Tensor half({2}, DType::f16);
   const std::vector<nn::NamedParameter> parameters = {{"weight", &weight}};
   EXPECT_EQ(message_of([&] { nn::AdamW(parameters, {.beta1 = 1}); }),
-            "beta1 is 1.000000; a number in [0.000000, 1.000000) is expected");
+            "beta1 is 1; a number in [0, 1) is expected");
   EXPECT_EQ(message_of([&] { nn::AdamW(parameters, {.epsilon = 0}); }),
-            "epsilon is 0.000000; a finite number above 0 is expected");
+            "epsilon is 0; a finite number above 0 is expected");
   EXPECT_EQ(message_of([&] { nn::AdamW(parameters, {.weight_decay = -1}); }),
-            "weight_decay is -1.000000; a finite number of at least 0 is expected");
+            "weight_decay is -1; a finite number of at least 0 is expected");
   EXPECT_EQ(message_of([&] { nn::AdamW({{"half", &half}}); }), "half is f16; f32 or f64 is expected");
   nn::AdamW optimizer(parameters);
   EXPECT_EQ(message_of([&] {
               optimizer.step(parameters, {{"weight", &gradient}}, -1);
             }),
-            "rate is -1.000000; a finite number of at least 0 is expected");
+            "rate is -1; a finite number of at least 0 is expected");
   EXPECT_EQ(message_of([&] { optimizer.step(parameters, {}, 1); }),
             "parameters has 1 entries and gradients 0; 1 of each are expected");
   EXPECT_EQ(message_of([&] {
@@ -158,8 +158,7 @@ TEST(ClipGradients, BoundsTheLengthOfAllTogether) {
   a.at<float>(0) = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(std::isinf(nn::clip_gradients({{"a", &a}, {"b", &b}}, 1)));
   EXPECT_NEAR(b.at<double>(0), 0.8, 1e-15);
-  EXPECT_EQ(message_of([&] { (void)nn::clip_gradients({}, 0); }),
-            "most is 0.000000; a number above 0 is expected");
+  EXPECT_EQ(message_of([&] { (void)nn::clip_gradients({}, 0); }), "most is 0; a number above 0 is expected");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::optional<std::int64_t> top_k_of(std::string_view name) {
 }
 
 [[noreturn]] void refuse_shape(const std::string& text, const std::string& expected) {
-  throw UsageError("--shape is '" + text + "'; " + expected + " is expected");
+  refuse_usage("--shape is '", text, "'; ", expected, " is expected");
 }
 
 // The cases of docs/performance.md.
@@ -113,13 +113,13 @@ BenchNeeds parse_bench_needs(const std::string& text) {
   BenchNeeds needs;
   for (const std::string& name : split(text, ',')) {
     if (!need_of(name) && !top_k_of(name) && name != kMap)
-      throw UsageError("--need is '" + text +
-                       "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, "
-                       "scores or masked-mass, separated by commas, is expected");
+      refuse_usage("--need is '", text,
+                   "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, "
+                   "scores or masked-mass, separated by commas, is expected");
     if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
   }
   if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)
-    throw UsageError("--need is '" + text + "'; one topK is expected");
+    refuse_usage("--need is '", text, "'; one topK is expected");
   return needs;
 }
 
@@ -147,9 +147,9 @@ BenchCaches parse_bench_caches(const std::string& text) {
     if (format) caches.formats.push_back(*format);
     if (layout) caches.layouts.push_back(*layout);
     if (!format && !layout && !in_keys)
-      throw UsageError("--cache is '" + text +
-                       "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged, ring or values-in-keys, "
-                       "separated by commas, is expected");
+      refuse_usage("--cache is '", text,
+                   "'; f32, bf16, f16, int8, int4, fp8, contiguous, paged, ring or values-in-keys, "
+                   "separated by commas, is expected");
   }
   if (caches.formats.empty())
     caches.formats = {CacheFormat::f32, CacheFormat::bf16, CacheFormat::int8, CacheFormat::int4};

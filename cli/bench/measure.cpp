@@ -10,6 +10,7 @@
 #include "heed/attention/attention.hpp"
 #include "heed/attention/kv_cache.hpp"
 #include "heed/random.hpp"
+#include "machine.hpp"
 
 namespace heed::cli {
 namespace {
@@ -25,12 +26,6 @@ constexpr std::int64_t kMaxCaches = 64;  // fewer than kMaxCopies, because cache
 
 constexpr std::int64_t kChunk = 512;  // rows appended to a sequence at once
 constexpr std::int64_t kSinks = 4;    // of a ring buffer (Xiao et al. 2023)
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 Tensor random_tensor(Generator& generator, const Dims& shape, DType dtype) {
   Tensor numbers = randn(generator, shape);

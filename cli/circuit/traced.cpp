@@ -40,8 +40,8 @@ std::int64_t token_named(const Traced& traced, const char* option, const std::st
     if (traced.token(chance.token) == shown) return chance.token;
   const auto number = name[0] == '#' ? whole_number(name.substr(1)) : std::nullopt;
   if (number && *number >= 0 && *number < every.top) return *number;
-  throw UsageError(std::string(option) + " is '" + name +
-                   "', which is not a token of the model; a token as heed look --lens shows it is expected");
+  refuse_usage(option, " is '", name,
+               "', which is not a token of the model; a token as heed look --lens shows it is expected");
 }
 
 std::string writer_text(const Traced& traced, const CircuitEdge& edge) {

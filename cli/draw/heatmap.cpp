@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "draw/lettering.hpp"
@@ -43,10 +42,7 @@ std::string shade(double share) {
 }
 
 std::string number(double value) {
-  if (std::isnan(value)) return " nan";
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", value);
-  return shortened(text.data(), kNumberWidth);
+  return std::isnan(value) ? " nan" : shortened(formatted("%.2f", value), kNumberWidth);
 }
 
 double unit_for(double largest) {

@@ -1,9 +1,7 @@
 #include "draw/table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
@@ -63,13 +61,9 @@ NumberFormat::NumberFormat(const TensorView& values) {
 }
 
 std::string NumberFormat::operator()(double value) const {
-  std::array<char, 32> text{};
-  if (exponent_ && value != 0 && std::isfinite(value))
-    std::snprintf(text.data(), text.size(), value < 0 ? "%.0e" : "%.1e",
-                  value);  // the sign costs one decimal
-  else
-    std::snprintf(text.data(), text.size(), "%.*f", decimals_, value);
-  return right_aligned(text.data(), kWidth);
+  if (exponent_ && value != 0 && std::isfinite(value))  // the sign costs one decimal
+    return right_aligned(formatted(value < 0 ? "%.0e" : "%.1e", value), kWidth);
+  return right_aligned(formatted(("%." + std::to_string(decimals_) + "f").c_str(), value), kWidth);
 }
 
 std::vector<std::string> draw_table(const Table& table, int indent, int width, Color color) {

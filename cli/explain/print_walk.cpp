@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdio>
 
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"
@@ -122,9 +121,7 @@ class Walkthrough {
           sum += static_cast<double>(weights.at<float>(h, i, j));
         if (!(std::abs(sum - 1) <= worst)) worst = std::abs(sum - 1);
       }
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "each row sums to 1, to within %.0e", worst);
-    return worst == 0 ? "each row sums to 1" : text.data();
+    return worst == 0 ? "each row sums to 1" : formatted("each row sums to 1, to within %.0e", worst);
   }
 
   void print_map(const TensorView& weights, std::int64_t head) const {

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
@@ -21,11 +19,7 @@ constexpr int kLongestKey = 14;
 constexpr int kValueLabel = 8;
 constexpr int kLongestBar = 24;
 
-std::string four_decimals(double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.4f", value);
-  return text.data();
-}
+std::string four_decimals(double value) { return formatted("%.4f", value); }
 
 class Follower {
  public:

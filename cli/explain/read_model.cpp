@@ -42,16 +42,14 @@ class ModelReader {
   Model read(const Vocabulary& sentence, std::optional<WeightLayout> layout, std::uint64_t seed) const {
     const Names names = detect(layout);
     for (const char* added : {"bias_k", "bias_v"})  // from torch.nn.MultiheadAttention's add_bias_kv
-      if (file_.contains(added))
-        fail("has a tensor " + std::string(added) + ", which is not a parameter of the layer");
+      if (file_.contains(added)) fail("has a tensor ", added, ", which is not a parameter of the layer");
     nn::MultiHeadAttention attention = attention_with(names);
     for (const nn::Linear* part : {&attention.query, &attention.key, &attention.value})
       if (part->weight.count() == 0)
-        fail("has a projection of shape " + to_string(part->weight.shape()) +
-             "; sizes of at least 1 are expected");
+        fail("has a projection of shape ", part->weight.shape(), "; sizes of at least 1 are expected");
     if (attention.key.weight.size(1) != attention.query.weight.size(1))
-      fail("its keys are made from " + std::to_string(attention.key.weight.size(1)) +
-           " features and its queries from " + std::to_string(attention.query.weight.size(1)) +
+      fail("its keys are made from ", attention.key.weight.size(1), " features and its queries from ",
+           attention.query.weight.size(1),
            "; the same number is expected because both are made from embedded words");
     agree("--heads", sizes_.heads, attention.heads());
     agree("--key-dim", sizes_.key_dim, attention.query.weight.size(0) / attention.heads());
@@ -64,8 +62,9 @@ class ModelReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& message) const {
-    throw Error(ErrorCode::io, path_ + ": " + message);
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... message) const {
+    detail::refuse(ErrorCode::io, path_, ": ", message...);
   }
 
   // Rewords errors of the library about the file's tensors as errors of the file.
@@ -79,17 +78,15 @@ class ModelReader {
   }
 
   void agree(const char* option, std::optional<std::int64_t> asked, std::int64_t found) const {
-    if (asked && *asked != found)
-      throw UsageError(std::string(option) + " is " + std::to_string(*asked) + ", but " + path_ + " has " +
-                       std::to_string(found));
+    if (asked && *asked != found) refuse_usage(option, " is ", *asked, ", but ", path_, " has ", found);
   }
 
   Names detect(std::optional<WeightLayout> wanted) const {
     for (const Names& names : kNames) {
       if (!file_.contains(names.first)) continue;
       if (wanted && *wanted != names.layout)
-        throw UsageError("--layout is " + std::string(name_of(*wanted)) + ", but " + path_ + " has " +
-                         names.first + ", which is " + name_of(names.layout));
+        refuse_usage("--layout is ", name_of(*wanted), ", but ", path_, " has ", names.first, ", which is ",
+                     name_of(names.layout));
       return names;
     }
     fail("has neither query.weight nor in_proj_weight nor qkv_layer.weight; an attention layer is expected");
@@ -97,8 +94,7 @@ class ModelReader {
 
   Tensor tensor(const std::string& name) const {
     if (!is_floating(file_.dtype(name)))
-      fail("tensor " + name + " is " + std::string(name_of(file_.dtype(name))) +
-           "; a floating dtype is expected");
+      fail("tensor ", name, " is ", name_of(file_.dtype(name)), "; a floating dtype is expected");
     return Tensor::copy_of(file_.read(name), DType::f32);
   }
 
@@ -116,7 +112,7 @@ class ModelReader {
       const auto number = whole_number(noted->second);
       if (number && *number > 0) return *number;
     }
-    throw UsageError("--heads is missing: " + path_ + " does not say how many heads are in " + name);
+    refuse_usage("--heads is missing: ", path_, " does not say how many heads are in ", name);
   }
 
   std::optional<nn::Linear> out_proj_of(const Names& names) const {
@@ -131,8 +127,7 @@ class ModelReader {
     if (stacked.rank() == rank) return stacked;
     const std::int64_t heads = heads_for(name);
     if (stacked.rank() != rank - 1 || heads < 1 || stacked.size(0) % heads != 0)
-      fail("tensor " + name + " has shape " + to_string(stacked.shape()) + "; the rows of " +
-           std::to_string(heads) + " heads are expected");
+      fail("tensor ", name, " has shape ", stacked.shape(), "; the rows of ", heads, " heads are expected");
     Dims shape{heads, stacked.size(0) / heads};
     if (rank == 3) shape.push_back(stacked.size(1));
     return std::move(stacked).reshaped(shape);
@@ -162,7 +157,7 @@ class ModelReader {
     constexpr std::array<const char*, 3> kParts = {"query", "key", "value"};
     for (std::size_t i = 0; i < kParts.size(); ++i) {
       const std::string part = kParts[i];
-      if (!file_.contains(part + ".weight")) fail("has no tensor " + part + ".weight");
+      if (!file_.contains(part + ".weight")) fail("has no tensor ", part, ".weight");
       weights[i] = per_head(part + ".weight", 3);
       if (file_.contains(part + ".bias")) biases[i] = per_head(part + ".bias", 2);
     }
@@ -182,8 +177,8 @@ class ModelReader {
       fail("its vocabulary is not a sorted list of distinct words");
     for (const std::string& word : sentence.words())
       if (!vocabulary.contains(word))
-        throw UsageError("the word '" + word + "' is not in the vocabulary of " + path_ + ", which has " +
-                         std::to_string(words.size()) + " words");
+        refuse_usage("the word '", word, "' is not in the vocabulary of ", path_, ", which has ",
+                     words.size(), " words");
     return vocabulary;
   }
 
@@ -194,9 +189,8 @@ class ModelReader {
     }
     Tensor table = tensor("embedding.weight");
     if (table.shape() != Dims{vocabulary.size(), dim})
-      fail("tensor embedding.weight has shape " + to_string(table.shape()) + "; " +
-           to_string(Dims{vocabulary.size(), dim}) + " is expected for " + std::to_string(vocabulary.size()) +
-           " distinct words and projections from " + std::to_string(dim));
+      fail("tensor embedding.weight has shape ", table.shape(), "; ", to_string(Dims{vocabulary.size(), dim}),
+           " is expected for ", vocabulary.size(), " distinct words and projections from ", dim);
     return nn::Embedding(std::move(table));
   }
 

@@ -1,8 +1,6 @@
 #include "explain/trained.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -219,11 +217,7 @@ std::string attended_text(const WalkedLayer& layer) {
   return text;
 }
 
-std::string number_text(double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", number);
-  return text.data();
-}
+std::string number_text(double number) { return formatted("%.3g", number); }
 
 void print_predicted(const TextOutput& output, const std::vector<Expectation>& predicted) {
   if (!predicted.empty())

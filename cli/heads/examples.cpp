@@ -39,8 +39,7 @@ Lines lines_of(const heed::Model& model, const std::string& path) {
     lines.texts.push_back(read_tokens_of(model, line, "line " + std::to_string(number) + " of " + path));
     lines.numbers.push_back(number);
   }
-  if (lines.texts.empty())
-    throw UsageError("--lines is '" + path + "', which has no text; one a line is expected");
+  if (lines.texts.empty()) refuse_usage("--lines is '", path, "', which has no text; one a line is expected");
   return lines;
 }
 

@@ -92,14 +92,14 @@ EvictionPolicy policy_in(const std::string& keep) {
 
 void answer_kept(const heed::Model& model, const HeadsArguments& arguments, const EvictionPolicy& policy) {
   if (!model.info().causal)
-    throw UsageError("--keep is given for a model whose rows see later keys; a causal model is expected");
+    refuse_usage("--keep is given for a model whose rows see later keys; a causal model is expected");
   const ModelTokens tokens = arguments.text_file.empty()
                                  ? read_model_text(model, arguments.text)
                                  : read_tokens_of(model, file_text(arguments.text_file), arguments.text_file);
   const auto length = static_cast<std::int64_t>(tokens.ids.size());
   if (policy.chosen >= length || policy.recent >= length - policy.chosen)
-    throw UsageError("--keep is '" + arguments.keep + "', which keeps all of the " +
-                     counted(length, "token") + " of the text; a longer text is expected");
+    refuse_usage("--keep is '", arguments.keep, "', which keeps all of the ", counted(length, "token"),
+                 " of the text; a longer text is expected");
   std::vector<KeptHead> heads = kept_heads(model, tokens, policy, arguments.lost);
   const auto count = static_cast<std::int64_t>(tokens.ids.size());
   const Json json = kept_json(arguments, model.info(), count, heads);

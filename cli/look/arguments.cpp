@@ -89,8 +89,7 @@ const std::vector<Rule>& rules() {
 }
 
 [[noreturn]] void refuse_second(const char* first, const char* second) {
-  throw UsageError(std::string(first) + " and " + second +
-                   " are both given; one question at a time is expected");
+  refuse_usage(first, " and ", second, " are both given; one question at a time is expected");
 }
 
 const Asking* asking_option(const CLI::App& app) {
@@ -114,7 +113,7 @@ void check_alone(const CLI::App& app, LookQuestion question, const Asking* asked
     for (const GivenOption& option : given_options(app))
       if (!option.positional && option.name != cause &&
           std::find(alone.options.begin(), alone.options.end(), option.name) == alone.options.end())
-        throw UsageError(option.name + " is given together with " + cause + alone.refusal);
+        refuse_usage(option.name, " is given together with ", cause, alone.refusal);
   }
 }
 
@@ -134,23 +133,21 @@ void check_rules(const CLI::App& app) {
     const auto other = std::find_if(rule.others.begin(), rule.others.end(),
                                     [&](const char* name) { return given(app, name); });
     if (rule.kind == Rule::needs && other == rule.others.end())
-      throw UsageError(std::string(rule.option) + " is given without " + rule.others.front() + rule.why);
+      refuse_usage(rule.option, " is given without ", rule.others.front(), rule.why);
     if (rule.kind != Rule::excludes || other == rule.others.end()) continue;
     if (*rule.why == '\0') refuse_second(rule.option, *other);
-    throw UsageError(std::string(rule.option) + " is given together with " + *other + rule.why);
+    refuse_usage(rule.option, " is given together with ", *other, rule.why);
   }
 }
 
 void check_cause(const CLI::App& app, const Asking& asked, const LookSource& source) {
   check_one_question(app, asked);
-  if (source.model.empty())
-    throw UsageError(std::string(asked.option) + " is given without --model DIR, which it examines");
+  if (source.model.empty()) refuse_usage(asked.option, " is given without --model DIR, which it examines");
   check_alone(app, LookQuestion::cause, &asked);
   if (static_cast<std::size_t>(!source.document.empty()) + source.texts.size() +
           static_cast<std::size_t>(!source.given.empty()) !=
       1)
-    throw UsageError(std::string("WORDS, --ids or one --text FILE is expected for ") + asked.option +
-                     " to read");
+    refuse_usage("WORDS, --ids or one --text FILE is expected for ", asked.option, " to read");
 }
 
 }  // namespace
@@ -188,8 +185,7 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
   if (asked != nullptr) check_one_question(app, *asked);
   check_rules(app);
   if (arguments.heads.sort == "received" && !arguments.shared.received)
-    throw UsageError(
-        "--sort is 'received' while --no-received skips that column; one of the two is expected");
+    refuse_usage("--sort is 'received' while --no-received skips that column; one of the two is expected");
   check_page_options(arguments.heads.page);
   check_file_names(arguments.shared);
 }

@@ -23,7 +23,7 @@ std::vector<ModelHead> model_heads_in(const std::string& heads, const std::strin
     const std::vector<std::string> parts = split(name, '.');
     const std::int64_t layer = whole_number(parts[0]).value_or(-1);
     const std::int64_t head = whole_number(parts.back()).value_or(-1);
-    if (parts.size() != 2 || layer < 0 || head < 0) throw UsageError(refusal);
+    if (parts.size() != 2 || layer < 0 || head < 0) refuse_usage(refusal);
     all.push_back({layer, head});
   }
   return all;
@@ -37,7 +37,7 @@ CauseQuestion ablation_in(const std::string& text) {
   CauseQuestion question{CauseKind::ablate};
   const std::size_t sign = text.find('=');
   const std::string to = sign == std::string::npos ? "zero" : text.substr(sign + 1);
-  if (to != "zero" && to != "mean") throw UsageError(refusal);
+  if (to != "zero" && to != "mean") refuse_usage(refusal);
   question.to = to == "mean" ? Ablation::mean : Ablation::zero;
   question.heads = model_heads_in(text.substr(0, sign), refusal);
   return question;
@@ -49,7 +49,7 @@ CauseQuestion patch_in(const std::string& text) {
       "--patch is '" + text + "'; OTHER_TEXT:HEADS, such as 'an apple:5.1,6.9', is expected";
   CauseQuestion question{CauseKind::patch};
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) throw UsageError(refusal);
+  if (colon == std::string::npos || colon == 0) refuse_usage(refusal);
   question.text = text.substr(0, colon);
   question.heads = model_heads_in(text.substr(colon + 1), refusal);
   return question;
@@ -73,24 +73,23 @@ std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked,
   for (const std::string& part : split(*asked, ',')) {
     const auto number = whole_number(part);
     if (number && (*number < 0 || *number >= count))
-      throw UsageError("--row is " + part + "; there are " + std::to_string(count) +
-                       " tokens, counted from 0");
+      refuse_usage("--row is ", part, "; there are ", count, " tokens, counted from 0");
     for (const std::int64_t row :
          number ? std::vector{*number} : word_places("--row", part, tokens.shown, count))
       rows.push_back(row);
   }
   if (rows.size() != 1 && kind != CauseKind::rollout)
-    throw UsageError("--row is '" + *asked + "', which is " + std::to_string(rows.size()) +
-                     " tokens; one is expected (a number, or a word with its occurrence, such as or:2)");
+    refuse_usage("--row is '", *asked, "', which is ", rows.size(),
+                 " tokens; one is expected (a number, or a word with its occurrence, such as or:2)");
   return rows;
 }
 
 void check_cause_heads(const CauseQuestion& question, const ModelInfo& info) {
   for (const ModelHead& head : question.heads)
     if (head.layer >= info.layers || head.head >= info.heads)
-      throw UsageError(std::string("--") + name_of(question.kind) + " has the head " + heads_text({head}) +
-                       "; the model has the layers 0 to " + std::to_string(info.layers - 1) +
-                       " with the heads 0 to " + std::to_string(info.heads - 1));
+      refuse_usage("--", name_of(question.kind), " has the head ", heads_text({head}),
+                   "; the model has the layers 0 to ", info.layers - 1, " with the heads 0 to ",
+                   info.heads - 1);
 }
 
 Json token_json(const CauseText& text, std::int64_t id) { return {{"token", text.token_of(id)}, {"id", id}}; }
@@ -166,8 +165,8 @@ std::int64_t token_named(const Model& model, const ModelTokens& tokens, const Ca
   const auto number =
       text.question.text[0] == '#' ? whole_number(text.question.text.substr(1)) : std::nullopt;
   if (number && *number >= 0 && *number < model.info().vocabulary) return *number;
-  throw UsageError("--attribute is '" + text.question.text +
-                   "', which is not a token of the model; a token as --lens shows it is expected");
+  refuse_usage("--attribute is '", text.question.text,
+               "', which is not a token of the model; a token as --lens shows it is expected");
 }
 
 // The effect of --ablate or --patch.
@@ -177,8 +176,8 @@ Effect effect_of(const Model& model, const CauseQuestion& question, const ModelT
   if (question.kind == CauseKind::ablate) return ablate(model, ids, question.heads, question.to, options);
   const std::vector<std::int64_t> other = model.tokenize(question.text, "the text of --patch").ids;
   if (other.size() != tokens.ids.size())
-    throw UsageError("the length of the text of --patch is " + std::to_string(other.size()) + "; " +
-                     std::to_string(tokens.ids.size()) + " tokens, the length of the text, are expected");
+    refuse_usage("the length of the text of --patch is ", other.size(), "; ", tokens.ids.size(),
+                 " tokens, the length of the text, are expected");
   return patch(model, ids, view_of(other), question.heads, options);
 }
 

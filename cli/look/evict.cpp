@@ -60,20 +60,19 @@ void check_evictions(const Subject& subject, const EvictQuestion& question) {
   const std::size_t layers = subject.document.report.layers.size();
   // A KV cache belongs to one layer. Its evictions depend on all heads of that layer together.
   if (layers > 1)
-    throw UsageError("--evict works on one layer, but this call has the heads of " + std::to_string(layers) +
-                     (subject.source.model.empty() ? "" : "; --layer N is expected with it"));
+    refuse_usage("--evict works on one layer, but this call has the heads of ", layers,
+                 subject.source.model.empty() ? "" : "; --layer N is expected with it");
   const std::int64_t queries = axis_size(subject.document, 2);
   for (const auto& [text, policy] : question.policies) {
-    if (queries == 0) throw UsageError("--evict is given for a call without queries");
+    if (queries == 0) refuse_usage("--evict is given for a call without queries");
     const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
     if (least >= queries)
-      throw UsageError("--evict is '" + text + "', in which the last " + std::to_string(least) +
-                       " rows of a prompt vote; there are " + std::to_string(queries) + " queries");
+      refuse_usage("--evict is '", text, "', in which the last ", least, " rows of a prompt vote; there are ",
+                   queries, " queries");
     const std::int64_t prompt = prompt_for(policy, question, queries);
     if (prompt < least || prompt >= queries)
-      throw UsageError("--prompt is " + std::to_string(prompt) + "; " + std::to_string(least) + " to " +
-                       std::to_string(queries - 1) + " of the " + std::to_string(queries) +
-                       " queries are expected" + (least > 0 ? " for " + text : ""));
+      refuse_usage("--prompt is ", prompt, "; ", least, " to ", queries - 1, " of the ", queries,
+                   " queries are expected", least > 0 ? " for " + text : "");
   }
 }
 

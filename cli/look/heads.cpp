@@ -54,17 +54,17 @@ Needle needle_in(const SourceText& text, const std::string& words) {
   if (words.empty()) return needle;
   needle.spans = spans_of(text.text, text.tokens, words);
   if (needle.spans.empty())
-    throw UsageError("--needle is '" + words + "', which is not in the text; words of the text are expected");
+    refuse_usage("--needle is '", words, "', which is not in the text; words of the text are expected");
   return needle;
 }
 
 void check_heads(const Subject& subject, const HeadsQuestion& question) {
   const Document& document = subject.document;
   if (question.map.rows > 0 && (axis_size(document, 2) == 0 || key_count(document) == 0))
-    throw UsageError("--map is given for a call without queries or keys");
+    refuse_usage("--map is given for a call without queries or keys");
   check_page(document, question.page);
   if (question.sort == "received" && document.has_report && document.report.received.rank() != 3)
-    throw UsageError("--sort is 'received', which DOC lacks because it was saved with --no-received");
+    refuse_usage("--sort is 'received', which DOC lacks because it was saved with --no-received");
 }
 
 Json heads_json(const Document& document, const std::vector<HeadSummary>& heads, const Needle& needle) {

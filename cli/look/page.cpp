@@ -41,8 +41,8 @@ std::vector<LayerHeads> layers_of(const AttentionReport& report, const std::stri
 
 void require_alike(const AttentionReport& own, const AttentionReport& other, const std::string& path) {
   const auto refuse = [&](const std::string& found, const std::string& expected) {
-    throw UsageError("--beside is '" + path + "', which has " + found + "; " + expected +
-                     ", as the first document has, are expected");
+    refuse_usage("--beside is '", path, "', which has ", found, "; ", expected,
+                 ", as the first document has, are expected");
   };
   const auto same = [&](const char* what, std::int64_t found, std::int64_t expected) {
     if (found != expected) refuse(std::to_string(found) + " " + what, std::to_string(expected));
@@ -175,7 +175,7 @@ void add_page_weights(Document& document, const PageOptions& options, std::int64
 
 void check_page_options(const PageOptions& options) {
   if (options.serve && !can_serve())
-    throw UsageError(
+    refuse_usage(
         "--serve is given, but this heed was built without cpp-httplib and cannot serve; one built "
         "where libcpp-httplib-dev is installed can, and --html writes the page into a file");
   if (!options.png.empty()) (void)picture_format("--png", options.png);
@@ -186,8 +186,7 @@ void check_page(const Document& document, const PageOptions& options) {
   const std::int64_t queries = axis_size(document, 2);
   const std::int64_t keys = key_count(document);
   if (options.has_page() && (queries == 0 || keys == 0))
-    throw UsageError(std::string(options.html.empty() ? "--serve" : "--html") +
-                     " is given for a call without queries or keys");
+    refuse_usage(options.html.empty() ? "--serve" : "--html", " is given for a call without queries or keys");
   for (const Place& place : options.tiles_around) {
     check_index("--tile-at", place.row, queries, "queries");
     check_index("--tile-at", place.key, keys, "keys");
@@ -242,14 +241,13 @@ Json checked_json(const DocumentCheck& check) {
 
 void require_that_it_holds(const DocumentCheck& check, const std::string& option) {
   if (!check.holds())
-    throw Error(ErrorCode::internal, option + " found a mismatch: what is shown is not what was computed");
+    detail::refuse(ErrorCode::internal, option, " found a mismatch: what is shown is not what was computed");
   if (check.rows > 0) return;
   const bool nan = check.nan_rows > 0 && check.lost_rows == 0;
-  throw Error(ErrorCode::internal,
-              option + " could compare no row: " +
-                  (nan                   ? "all rows that it took are NaN"
-                   : check.lost_rows > 0 ? "their scores are too large to compare after rounding"
-                                         : "the call has none"));
+  detail::refuse(ErrorCode::internal, option, " could compare no row: ",
+                 nan                   ? "all rows that it took are NaN"
+                 : check.lost_rows > 0 ? "their scores are too large to compare after rounding"
+                                       : "the call has none");
 }
 
 LookPage look_page(Subject& subject, const PageOptions& options, const std::string& command,
@@ -299,7 +297,7 @@ void write_look_picture(const std::string& path, const Subject& subject,
   const Document& document = subject.document;
   const AttentionReport& report = document.report;
   if (heads.empty() || report.queries == 0 || report.keys == 0)
-    throw UsageError("--png is given, but there are no weights to draw");
+    refuse_usage("--png is given, but there are no weights to draw");
   const bool single = report.queries <= kMaxCells && report.keys <= kMaxCells;
   const std::int64_t bins = single ? kMaxCells : kBins;
   HeadsPicture picture;

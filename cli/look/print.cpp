@@ -1,8 +1,6 @@
 #include "look/print.hpp"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,9 +18,8 @@ std::string short_value(const std::string& value) {
   char* end = nullptr;
   const double number = std::strtod(value.c_str(), &end);
   if (value.empty() || *end != '\0') return value;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", number);
-  return std::strlen(text.data()) < value.size() ? text.data() : value;
+  const std::string text = formatted("%.4g", number);
+  return text.size() < value.size() ? text : value;
 }
 
 }  // namespace

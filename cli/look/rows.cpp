@@ -25,8 +25,7 @@ class RowChoice {
   void add(const RowsQuestion& question) {
     if (question.word) {
       if (tokens_.empty())
-        throw UsageError(
-            "--token is given, but no tokens are known; --tokens FILE (a line a token) is expected");
+        refuse_usage("--token is given, but no tokens are known; --tokens FILE (a line a token) is expected");
       add_words("--token", *question.word);
     }
     if (!question.row) return;
@@ -64,9 +63,7 @@ class RowChoice {
 
   void add_range(const std::string& part, std::int64_t begin, std::int64_t end) {
     if (begin < 0 || end <= begin) refuse(part, "a row, or rows R0:R1 (R0 to R1 - 1)");
-    if (begin >= count_)
-      throw UsageError("--row is " + part + "; there are " + std::to_string(count_) +
-                       " queries, counted from 0");
+    if (begin >= count_) refuse_usage("--row is ", part, "; there are ", count_, " queries, counted from 0");
     for (std::int64_t row = begin; row < std::min(end, count_); ++row) add_row(row);
     was_cut_ = was_cut_ || end > count_;
   }

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "captured_run.hpp"
+#include "core/message.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "heed/error.hpp"
@@ -51,7 +51,7 @@ Json read_call(const std::string& path) {
                {"shapes", Json::object()},
                {"means", Json::object()}};
   if (!call["layer"].is_number_integer() || !call["module"].is_string())
-    throw Error(ErrorCode::io, path + " has no whole number 'layer' or no text 'module' in its metadata");
+    detail::refuse(ErrorCode::io, path, " has no whole number 'layer' or no text 'module' in its metadata");
   for (const std::string& name : file.names()) {
     const Dims shape = file.shape(name);
     call["shapes"][name] = std::vector<std::int64_t>(shape.begin(), shape.end());
@@ -70,9 +70,7 @@ std::string shape_text(const Json& shape) {
 }
 
 std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%10.4g", value);
-  return std::isnan(value) ? "         -" : text;
+  return std::isnan(value) ? "         -" : formatted("%10.4g", value);
 }
 
 void print_call(const TextOutput& output, const Json& call, std::size_t number) {

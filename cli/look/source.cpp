@@ -24,7 +24,7 @@ bool belongs_to_call(const std::string& group) {
 void refuse_call_options(const CLI::App& app, const char* holder) {
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
-      throw UsageError(option.name + " is given together with " + holder + ", which contains the call");
+      refuse_usage(option.name, " is given together with ", holder, ", which contains the call");
 }
 
 void complete_model(const CLI::App& app, LookSource& source) {
@@ -32,16 +32,16 @@ void complete_model(const CLI::App& app, LookSource& source) {
   const bool has_text = !source.document.empty() || !source.texts.empty();
   check_given_tokens(source.model, source.given, has_text);
   if (source.repeats && (has_text || !source.given.empty()))
-    throw UsageError("--protocol is given together with a text; it makes its own");
+    refuse_usage("--protocol is given together with a text; it makes its own");
   if (!has_text && source.given.empty() && !source.repeats)
-    throw UsageError("no text is given; WORDS or --text FILE is expected after --model DIR");
+    refuse_usage("no text is given; WORDS or --text FILE is expected after --model DIR");
   source.text = joined_words(std::exchange(source.document, {}), source.words);
 }
 
 void check_tensors(const CLI::App& app, const LookSource& source) {
-  if (source.layer) throw UsageError("--layer is given without --model DIR or DOC, which have layers");
+  if (source.layer) refuse_usage("--layer is given without --model DIR or DOC, which have layers");
   if (!given(app, "--query") && !given(app, "--key") && !given(app, "--value"))
-    throw UsageError("no input is given; DOC.safetensors, or --query, --key and --value, is expected");
+    refuse_usage("no input is given; DOC.safetensors, or --query, --key and --value, is expected");
   require_call_options(app);
 }
 
@@ -117,9 +117,8 @@ void complete_source(const CLI::App& app, LookSource& source) {
   if (!source.model.empty()) return complete_model(app, source);
   check_document("look", source.document, source.words);
   check_given_tokens(source.model, source.given, false);
-  if (source.repeats)
-    throw UsageError("--protocol is given without --model DIR, which would read its tokens");
-  if (!source.texts.empty()) throw UsageError("--text is given without --model, which would read it");
+  if (source.repeats) refuse_usage("--protocol is given without --model DIR, which would read its tokens");
+  if (!source.texts.empty()) refuse_usage("--text is given without --model, which would read it");
   if (source.is_run()) return;
   if (source.document.empty()) return check_tensors(app, source);
   refuse_call_options(app, "DOC");

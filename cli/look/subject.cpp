@@ -15,8 +15,9 @@ constexpr std::size_t kMaxNamesTold = 12;
 constexpr std::int64_t kSavedMap = 1024;  // bins per side
 constexpr double kMaxMapBytes = 512e6;    // upper bound for the maps of all heads; bins are reduced to fit
 
-[[noreturn]] void refuse_head(const std::string& text, const std::string& why) {
-  throw UsageError("--head is '" + text + "'" + why);
+template <class... Parts>
+[[noreturn]] void refuse_head(const std::string& text, const Parts&... why) {
+  refuse_usage("--head is '", text, "'", why...);
 }
 
 // "0 to 5" if layers are numbered consecutively, else their names.
@@ -48,11 +49,10 @@ std::int64_t head_in_layer(const std::string& text, std::size_t point, const Doc
   const std::optional<HeadSpan> span = find_layer(layers, name);
   if (layers.empty())
     refuse_head(text, ", but this call has no layers; a number, counted from 0, is expected");
-  if (!span) refuse_head(text, "; the layers are " + names_of(layers));
+  if (!span) refuse_head(text, "; the layers are ", names_of(layers));
   const std::int64_t number = whole_number(text.substr(point + 1)).value_or(-1);
   if (number < 0 || number >= span->end - span->begin)
-    refuse_head(text,
-                "; layer " + name + " has the heads 0 to " + std::to_string(span->end - span->begin - 1));
+    refuse_head(text, "; layer ", name, " has the heads 0 to ", span->end - span->begin - 1);
   return span->begin + number;
 }
 
@@ -68,8 +68,7 @@ std::int64_t head_named(const std::string& text, const Document& document, const
     refuse_head(text,
                 "; a head (3, or 1.3 for layer 1, head 3), or several separated by commas, is expected");
   if (number >= layer.end - layer.begin)
-    throw UsageError("--head is " + text + "; there are " + std::to_string(layer.end - layer.begin) +
-                     " heads, counted from 0");
+    refuse_usage("--head is ", text, "; there are ", layer.end - layer.begin, " heads, counted from 0");
   return layer.begin + number;
 }
 
@@ -114,8 +113,8 @@ std::int64_t key_count(const Document& document) {
 
 HeadSpan heads_of_layer(const std::vector<LayerHeads>& layers, const std::string& name) {
   const std::optional<HeadSpan> span = find_layer(layers, name);
-  if (layers.empty()) throw UsageError("--layer is " + name + ", but this call has no layers");
-  if (!span) throw UsageError("--layer is " + name + "; the layers are " + names_of(layers));
+  if (layers.empty()) refuse_usage("--layer is ", name, ", but this call has no layers");
+  if (!span) refuse_usage("--layer is ", name, "; the layers are ", names_of(layers));
   return *span;
 }
 
@@ -133,9 +132,7 @@ std::vector<std::int64_t> heads_named(const Document& document, const std::optio
 }
 
 void check_index(const char* option, std::int64_t index, std::int64_t count, const char* of) {
-  if (index >= count)
-    throw UsageError(std::string(option) + " is " + std::to_string(index) + "; there are " +
-                     std::to_string(count) + " " + of + ", counted from 0");
+  if (index >= count) refuse_usage(option, " is ", index, "; there are ", count, " ", of, ", counted from 0");
 }
 
 MapSize saved_map(const Document& document) {

@@ -1,8 +1,7 @@
 #include "look/tables.hpp"
+#include "text.hpp"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 
 namespace heed::cli {
@@ -85,12 +84,7 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-std::string csv_number(double value) {
-  if (std::isnan(value)) return "nan";
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
+std::string csv_number(double value) { return std::isnan(value) ? "nan" : formatted("%.9g", value); }
 
 std::string csv_line(const std::vector<std::string>& fields) {
   std::string line;

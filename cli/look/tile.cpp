@@ -45,17 +45,15 @@ void check_tile(const Subject& subject, const TileRange& tile) {
   const std::int64_t rows = axis_size(subject.document, 2);
   const std::int64_t keys = key_count(subject.document);
   if (tile.row_begin >= rows || tile.key_begin >= keys)
-    throw UsageError("--tile begins at row " + std::to_string(tile.row_begin) + ", key " +
-                     std::to_string(tile.key_begin) + "; there are " + std::to_string(rows) +
-                     " queries and " + std::to_string(keys) + " keys, counted from 0");
+    refuse_usage("--tile begins at row ", tile.row_begin, ", key ", tile.key_begin, "; there are ", rows,
+                 " queries and ", keys, " keys, counted from 0");
   const double cells =
       static_cast<double>(tile.row_end - tile.row_begin) * static_cast<double>(tile.key_end - tile.key_begin);
   const double bytes = cells * planes(subject) * kBytesOfCell;
   if (bytes > memory_of_machine() / 2)
-    throw UsageError(
-        "--tile needs " + size_text(4 * cells) + " per head in f32, and " + size_text(bytes) +
-        " to compute it, more than half of this machine's memory (" + size_text(memory_of_machine()) +
-        "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K need less");
+    refuse_usage("--tile needs ", size_text(4 * cells), " per head in f32, and ", size_text(bytes),
+                 " to compute it, more than half of this machine's memory (", size_text(memory_of_machine()),
+                 "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K need less");
 }
 
 // One line per cell.

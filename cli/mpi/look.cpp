@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "core/tensor/lifted.hpp"
 #include "distributed/mpi/messages.hpp"
 #include "heed/distributed/attention.hpp"
@@ -102,7 +103,7 @@ class SharedCall {
         continue;
       }
       // Fail with rank 0's exit code; rank 0 prints the reason.
-      if (order.exit_code == 2) throw UsageError("");
+      if (order.exit_code == 2) refuse_usage("");
       if (order.exit_code != 0) throw Error(ErrorCode::internal, "");
       return;
     }
@@ -187,9 +188,8 @@ class SharedCall {
 };
 
 void refuse(const Session& session, const std::string& what) {
-  throw UsageError("heed look " + what + " works in one process, and mpirun started " +
-                   std::to_string(session.comm().size()) +
-                   " ranks; several ranks work only with --query, --key and --value");
+  refuse_usage("heed look ", what, " works in one process, and mpirun started ", session.comm().size(),
+               " ranks; several ranks work only with --query, --key and --value");
 }
 
 void look_over(const Session& session, const CLI::App& app, LookArguments& arguments,

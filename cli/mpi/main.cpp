@@ -1,4 +1,5 @@
 // heed-mpi: the commands of `heed` over the ranks of mpirun.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,29 +18,24 @@ AddCommand alone(const Session& session, const std::string& name, AddCommand add
     Command command = add(heed);
     if (session.comm().size() > 1)
       command.run = [&session, name] {
-        throw UsageError("heed " + name + " works in one process, and mpirun started " +
-                         std::to_string(session.comm().size()) + " ranks; one is expected");
+        refuse_usage("heed ", name, " works in one process, and mpirun started ", session.comm().size(),
+                     " ranks; one is expected");
       };
     return command;
   };
 }
 
 std::vector<AddCommand> commands(const Session& session) {
-  const auto over = [&](Command (*add)(const Session&, CLI::App&)) -> AddCommand {
-    return [&session, add](CLI::App& heed) { return add(session, heed); };
-  };
-  return {over(add_attend_over),
-          alone(session, "bench", add_bench),
-          alone(session, "explain", add_explain),
-          over(add_look_over),
-          alone(session, "who", add_who),
-          alone(session, "why", add_why),
-          alone(session, "circuit", add_circuit),
-          alone(session, "atlas", add_atlas),
-          over(add_train_over),
-          alone(session, "generate", add_generate),
-          alone(session, "plan", add_plan),
-          alone(session, "info", add_info)};
+  const std::map<std::string, Command (*)(const Session&, CLI::App&)> over_ranks = {
+      {"attend", add_attend_over}, {"look", add_look_over}, {"train", add_train_over}};
+  std::vector<AddCommand> all;
+  for (const auto& [name, add] : kCommands) {
+    if (const auto over = over_ranks.find(name); over == over_ranks.end())
+      all.push_back(alone(session, name, add));
+    else
+      all.emplace_back([&session, work = over->second](CLI::App& heed) { return work(session, heed); });
+  }
+  return all;
 }
 
 }  // namespace

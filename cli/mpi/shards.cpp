@@ -62,7 +62,7 @@ TensorView ShardReader::whole(const std::string& option, const TensorView& shard
 void require_files(const AttendArguments& arguments) {
   for (const NamedFile& file : attend_input_files(arguments))
     if (file.path == "-")
-      throw UsageError(file.option + " is '-', which several ranks cannot share; a file is expected");
+      refuse_usage(file.option, " is '-', which several ranks cannot share; a file is expected");
 }
 
 void check_whole_call(const ShardReader& shards, const AttendInputs& inputs) {

@@ -1,13 +1,12 @@
 #include "picture/atlas.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "picture/atlas_layout.hpp"
 #include "picture/palette.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -16,13 +15,6 @@ constexpr double kLeastMapPixels = 96;  // smallest side of a map in a PNG
 constexpr double kMaxPixels = 8;        // largest number of PNG pixels per point
 constexpr double kWordSize = 6;         // smallest cell for words beside a map
 constexpr std::size_t kMaxRectangles = 8000;
-
-std::string decimals(double value, int count) {
-  if (std::isnan(value)) return "-";
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", count, value);
-  return text.data();
-}
 
 // The height of the text above and below a card's maps, in multiples of the font size.
 double letter_lines(int maps) { return 1.7 + 1.35 * (maps == 2 ? 3 : 2); }
@@ -169,15 +161,15 @@ class AtlasPainter {
   }
 
   void paint_name(const Box& box, const AtlasHead& head, const std::string& before) {
-    const std::string score = std::isnan(head.score) ? "" : " " + decimals(head.score, 2);
+    const std::string score = std::isnan(head.score) ? "" : " " + fixed(head.score, 2);
     canvas_->text(box, before + head.name + score, {.size = layout_.letters, .ink = ink_of_name(head.name)});
   }
 
   [[nodiscard]] static std::vector<std::string> texts_of(const AtlasCard& card) {
-    std::string entropy = "entropy " + decimals(card.head.entropy, 2);
+    std::string entropy = "entropy " + fixed(card.head.entropy, 2);
     std::string example = card.head.example;
     if (!card.other) return {entropy + " nats", example};
-    entropy += " ⇒ " + decimals(card.other->entropy, 2) + " nats";
+    entropy += " ⇒ " + fixed(card.other->entropy, 2) + " nats";
     if (!card.other->example.empty()) example += "  ⇒  " + card.other->example;
     return {card.note, entropy, example};
   }

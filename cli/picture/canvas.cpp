@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -49,8 +50,7 @@ using Owned = std::unique_ptr<T, Release>;
 void require(cairo_status_t status) {
   if (status == CAIRO_STATUS_NO_MEMORY) throw Error(ErrorCode::out_of_memory, "no memory for the picture");
   if (status != CAIRO_STATUS_SUCCESS)
-    throw Error(ErrorCode::internal,
-                "Cairo could not draw the picture: " + std::string(cairo_status_to_string(status)));
+    detail::refuse(ErrorCode::internal, "Cairo could not draw the picture: ", cairo_status_to_string(status));
 }
 
 cairo_status_t append(void* to, const unsigned char* bytes, unsigned int count) {
@@ -111,10 +111,8 @@ Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
     : page_(std::make_unique<Page>()) {
   const double scale = format == PictureFormat::png ? pixels : 1;
   if (!(std::max(width, height) * scale <= kMaxAlongSide))
-    throw Error(ErrorCode::invalid_argument, "the picture would be " +
-                                                 std::to_string(std::lround(width * scale)) + " x " +
-                                                 std::to_string(std::lround(height * scale)) +
-                                                 "; at most 30000 along a side are expected");
+    detail::refuse("the picture would be ", std::lround(width * scale), " x ", std::lround(height * scale),
+                   "; at most 30000 along a side are expected");
   page_->format = format;
   if (format == PictureFormat::png)
     page_->surface.reset(cairo_image_surface_create(CAIRO_FORMAT_RGB24,

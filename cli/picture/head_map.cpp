@@ -1,9 +1,7 @@
 #include "picture/head_map.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "draw/lettering.hpp"
@@ -143,11 +141,7 @@ void draw_words(Canvas& canvas, const Box& box, const HeadMap& map, const MapSty
         map.column_words[static_cast<std::size_t>(j)], {.size = word_size(width), .ink = kText});
 }
 
-std::string tick_text(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2g", share);
-  return text.data();
-}
+std::string tick_text(double share) { return formatted("%.2g", share); }
 
 }  // namespace
 
@@ -174,9 +168,7 @@ std::vector<HeadMap> head_maps(const Document& document, std::int64_t most) {
 }
 
 std::string short_share(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", share);
-  const std::string number = text.data();
+  const std::string number = fixed(share, 2);
   return number == "1.00" ? "1" : number == "0.00" ? "0" : number.substr(number[0] == '0' ? 1 : 0);
 }
 

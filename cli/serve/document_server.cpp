@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "options.hpp"
 #include "text.hpp"
@@ -30,7 +31,10 @@ struct BadPiece {
   std::string sentence;
 };
 
-[[noreturn]] void refuse(const std::string& sentence) { throw BadPiece{sentence}; }
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  throw BadPiece{heed::detail::said(parts...)};
+}
 
 // Compares all characters, so that timing reveals nothing about the token.
 bool same_text(const std::string& a, const std::string& b) {
@@ -44,7 +48,7 @@ bool same_text(const std::string& a, const std::string& b) {
 const std::string& parameter(const HttpQuestion& question, const char* name) {
   const auto [first, last] = question.parameters.equal_range(name);
   if (first == last || std::next(first) != last)
-    refuse(std::string(name) + " is given " + (first == last ? "not at all" : "more than once") +
+    refuse(name, " is given ", first == last ? "not at all" : "more than once",
            "; tile?head=N&rows=R0:R1&keys=C0:C1&step=S is expected");
   return first->second;
 }
@@ -53,8 +57,7 @@ std::int64_t number(const HttpQuestion& question, const char* name, std::int64_t
   const std::string& text = parameter(question, name);
   const auto value = whole_number(text);
   if (!value || *value < least || *value > most)
-    refuse(std::string(name) + " is '" + printable(text) + "'; " + std::to_string(least) + " to " +
-           std::to_string(most) + " is expected");
+    refuse(name, " is '", printable(text), "'; ", least, " to ", most, " is expected");
   return *value;
 }
 
@@ -65,16 +68,14 @@ std::pair<std::int64_t, std::int64_t> range(const HttpQuestion& question, const 
   const auto begin = whole_number(text.substr(0, colon));
   const auto end = colon < text.size() ? whole_number(text.substr(colon + 1)) : std::nullopt;
   if (!begin || !end || *begin < 0 || *end <= *begin || *end > count)
-    refuse(std::string(name) + " is '" + printable(text) + "'; FROM:TO within 0:" + std::to_string(count) +
-           " is expected");
+    refuse(name, " is '", printable(text), "'; FROM:TO within 0:", count, " is expected");
   return {*begin, *end};
 }
 
 // Division avoids overflow for any sizes.
 void require_at_most(std::int64_t rows, std::int64_t keys, std::int64_t most, const char* what) {
   if (rows > most / keys)
-    refuse("the tile has " + std::to_string(rows) + " x " + std::to_string(keys) + " " + what + "; " +
-           std::to_string(most) + " at most are expected");
+    refuse("the tile has ", rows, " x ", keys, " ", what, "; ", most, " at most are expected");
 }
 
 struct Piece {
@@ -84,8 +85,7 @@ struct Piece {
 
 Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
   if (question.parameters.size() != 4)
-    refuse(std::to_string(question.parameters.size()) +
-           " parameters are given; head, rows, keys and step are expected");
+    refuse(question.parameters.size(), " parameters are given; head, rows, keys and step are expected");
   const std::int64_t head = number(question, "head", 0, report.batch * report.heads - 1);
   const auto [row_begin, row_end] = range(question, "rows", report.queries);
   const auto [key_begin, key_end] = range(question, "keys", report.keys);

@@ -1,5 +1,6 @@
 #include "serve/http.hpp"
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 #if HEED_HTTP
@@ -75,8 +76,8 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
   const bool bound = port == 0 ? (listener_->port = server.bind_to_any_port(kHere)) > 0
                                : server.bind_to_port(kHere, listener_->port = port);
   if (!bound)
-    throw Error(ErrorCode::io, "port " + std::to_string(port) + " of " + kHere +
-                                   " cannot be opened: another program may use it");
+    detail::refuse(ErrorCode::io, "port ", port, " of ", kHere,
+                   " cannot be opened: another program may use it");
 }
 
 void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {

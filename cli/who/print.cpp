@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
@@ -19,11 +18,7 @@ constexpr int kShownColumns = 76;         // of the text
 constexpr int kBarWord = 18;              // most columns of a word beside its bar
 constexpr std::int64_t kDrawnWhole = 40;  // most keys of a row that is drawn whole
 
-std::string three_digits(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3f", value);
-  return text.data();
-}
+std::string three_digits(double value) { return formatted("%.3f", value); }
 
 std::string pair_text(const PairWeight& one) {
   return one.rank > 0 ? std::to_string(one.row) + " → " + std::to_string(one.key) : "not seen";

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 
 namespace heed {
 namespace {
@@ -36,9 +36,8 @@ Vocabulary::Vocabulary(std::vector<std::string> words) : words_(std::move(words)
 
 const std::string& Vocabulary::word(std::int64_t id) const {
   if (id < 0 || id >= size())
-    throw Error(ErrorCode::invalid_argument, "word number " + std::to_string(id) +
-                                                 " is not in the vocabulary, which has " +
-                                                 std::to_string(size()) + " words numbered from 0");
+    detail::refuse("word number ", id, " is not in the vocabulary, which has ", size(),
+                   " words numbered from 0");
   return words_[static_cast<std::size_t>(id)];
 }
 
@@ -49,8 +48,7 @@ bool Vocabulary::contains(const std::string& word) const {
 std::int64_t Vocabulary::id(const std::string& word) const {
   const auto found = std::lower_bound(words_.begin(), words_.end(), word);
   if (found == words_.end() || *found != word)
-    throw Error(ErrorCode::invalid_argument, "the word '" + word + "' is not in the vocabulary, which has " +
-                                                 std::to_string(size()) + " words");
+    detail::refuse("the word '", word, "' is not in the vocabulary, which has ", size(), " words");
   return found - words_.begin();
 }
 

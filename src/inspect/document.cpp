@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "attention/masks/saved_mask.hpp"
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "inspect/document_format.hpp"
@@ -39,20 +40,23 @@ class DocumentReader {
           "holds the parameters of a model, not a call of attention; heed look --model FOLDER WORDS looks at "
           "a model");
     if (text != kLookFormat)
-      fail("is not a document of heed look or heed explain: the format in its metadata is not '" +
-           std::string(kLookFormat) + "' or '" + kExplainFormat + "'");
+      fail("is not a document of heed look or heed explain: the format in its metadata is not '", kLookFormat,
+           "' or '", kExplainFormat, "'");
     return read_look();
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    detail::refuse(ErrorCode::io, path_, " ", what...);
+  }
 
   // A null value, which is never valid here, if a limit is exceeded.
   [[nodiscard]] Json metadata(const std::string& name, const JsonLimits& limits = {}) const {
     const auto found = file_.metadata().find(name);
-    if (found == file_.metadata().end()) fail("has no '" + name + "' in its metadata");
+    if (found == file_.metadata().end()) fail("has no '", name, "' in its metadata");
     std::optional<Json> json = json_of(found->second, limits);
-    if (!json) fail("has metadata '" + name + "' that is not JSON");
+    if (!json) fail("has metadata '", name, "' that is not JSON");
     return std::move(*json);
   }
 
@@ -79,7 +83,7 @@ class DocumentReader {
       if (fits) words.push_back(word.get<std::string>());
     });
     if (!listed || !fits || (words.size() != count && !(may_lack && words.empty())))
-      fail("has '" + std::string(name) + "' that is not a list of " + std::to_string(expected) + " texts");
+      fail("has '", name, "' that is not a list of ", expected, " texts");
     return words;
   }
 
@@ -94,8 +98,8 @@ class DocumentReader {
   TensorView main_tensor(const char* name, Document& document) const {
     Tensor tensor = file_.read(name);
     if (tensor.rank() < 2 || tensor.rank() > 4 || !is_floating(tensor.dtype()))
-      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
-           to_string(tensor.shape()) + "; floats with 2 to 4 axes are expected");
+      fail("has ", name, " of dtype ", tensor.dtype(), " and shape ", tensor.shape(),
+           "; floats with 2 to 4 axes are expected");
     return lifted(document.tensors.emplace_back(std::move(tensor)).view());
   }
 
@@ -128,7 +132,7 @@ class DocumentReader {
     try {
       (void)attention_tile(document, {});
     } catch (const Error& error) {
-      fail("does not hold a valid call of attention: " + std::string(error.what()));
+      fail("does not hold a valid call of attention: ", error.what());
     }
     document.report.query_tokens = tokens("tokens", document.query.size(2), true);
     document.report.key_tokens = tokens("key_tokens", document.key.size(2), true);
@@ -157,8 +161,7 @@ class DocumentReader {
                           }) &&
              fits;
     });
-    if (!fits || left != 0)
-      fail("has layers whose heads do not add up to its " + std::to_string(report.heads) + " heads");
+    if (!fits || left != 0) fail("has layers whose heads do not add up to its ", report.heads, " heads");
   }
 
   // nlohmann throws if a value has another type than work expects.
@@ -167,7 +170,7 @@ class DocumentReader {
     try {
       work();
     } catch (const Json::exception&) {
-      fail("has metadata '" + std::string(name) + "' with values of unexpected kinds");
+      fail("has metadata '", name, "' with values of unexpected kinds");
     }
   }
 
@@ -176,7 +179,7 @@ class DocumentReader {
       read_checked_options(document);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::io) throw;
-      fail("does not hold a valid call of attention: " + std::string(error.what()));
+      fail("does not hold a valid call of attention: ", error.what());
     }
   }
 
@@ -227,9 +230,8 @@ class DocumentReader {
     const bool fits = whole_numbers ? tensor.dtype() == DType::i64
                                     : tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64;
     if (!fits || tensor.shape() != shape)
-      fail("has " + std::string(name) + " of dtype " + std::string(name_of(tensor.dtype())) + " and shape " +
-           to_string(tensor.shape()) + "; " + (whole_numbers ? "i64 " : "f32 or f64 ") + to_string(shape) +
-           " is expected");
+      fail("has ", name, " of dtype ", tensor.dtype(), " and shape ", tensor.shape(), "; ",
+           whole_numbers ? "i64 " : "f32 or f64 ", shape, " is expected");
     return tensor;
   }
 
@@ -255,7 +257,7 @@ class DocumentReader {
     read_top_k(report);
     if (!file_.contains("map")) return;
     const Dims map = file_.shape("map");
-    if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape " + to_string(map));
+    if (map.size() != 4 || map[2] == 0 || map[3] == 0) fail("has a map of shape ", to_string(map));
     report.map = pool_map(saved_tensor("map", {report.batch, report.heads, map[2], map[3]}, false));
   }
 
@@ -266,10 +268,9 @@ class DocumentReader {
     const auto end = report.key_end.values<std::int64_t>();
     for (std::size_t i = 0; i < position.size(); ++i) {
       if (position[i] < -kFarthest || position[i] > kFarthest)
-        fail("has " + std::to_string(position[i]) + " in position; -2^61 to 2^61 is expected");
+        fail("has ", position[i], " in position; -2^61 to 2^61 is expected");
       if (begin[i] < 0 || end[i] < begin[i] || end[i] > report.keys)
-        fail("has a row whose keys are " + std::to_string(begin[i]) + " to " + std::to_string(end[i]) +
-             ", of " + std::to_string(report.keys));
+        fail("has a row whose keys are ", begin[i], " to ", end[i], ", of ", report.keys);
     }
   }
 
@@ -279,8 +280,7 @@ class DocumentReader {
     report.top_k_index = saved_tensor("top_k_index", shape, true);
     report.top_k_weight = saved_tensor("top_k_weight", shape, false);
     for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
-      if (j < -1 || j >= report.keys)
-        fail("has " + std::to_string(j) + " in top_k_index, but " + std::to_string(report.keys) + " keys");
+      if (j < -1 || j >= report.keys) fail("has ", j, " in top_k_index, but ", report.keys, " keys");
   }
 
   void read_summaries(AttentionReport& report) const {
@@ -300,7 +300,7 @@ class DocumentReader {
       });
       fits = fits && listed && report.summaries.size() == heads;
     });
-    if (!fits) fail("does not have one summary for each of its " + std::to_string(heads) + " heads");
+    if (!fits) fail("does not have one summary for each of its ", heads, " heads");
   }
 
   static double number(const Json& value) {
@@ -310,8 +310,7 @@ class DocumentReader {
   std::int64_t offset_of(std::int64_t offset, const AttentionReport& report) const {
     const std::int64_t farthest = kFarthest + std::max(report.queries, report.keys);
     if (offset < -farthest || offset > farthest)
-      fail("has a head whose fixed offset is " + std::to_string(offset) + "; its size may be " +
-           std::to_string(farthest) + " at most");
+      fail("has a head whose fixed offset is ", offset, "; its size may be ", farthest, " at most");
     return offset;
   }
 

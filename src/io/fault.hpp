@@ -5,7 +5,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 
 namespace heed::io::detail {
 
@@ -23,15 +23,16 @@ inline std::string printable(std::string_view text) {
 }
 
 /// Throws Error (io): "'q.npy' has …".
-[[noreturn]] inline void fail(const std::string& subject, const std::string& what) {
-  throw Error(ErrorCode::io, subject + " " + what);
+template <class... Parts>
+[[noreturn]] void fail(const std::string& subject, const Parts&... what) {
+  heed::detail::refuse(ErrorCode::io, subject, " ", what...);
 }
 
 /// Throws Error (io): "cannot open 'q.npy': No such file or directory".
 [[noreturn]] inline void fail_system(const std::string& action, const std::string& subject,
                                      int error_number) {
-  throw Error(ErrorCode::io,
-              "cannot " + action + " " + subject + ": " + std::generic_category().message(error_number));
+  heed::detail::refuse(ErrorCode::io, "cannot ", action, " ", subject, ": ",
+                       std::generic_category().message(error_number));
 }
 
 }  // namespace heed::io::detail

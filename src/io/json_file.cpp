@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 namespace heed::io::detail {
@@ -17,26 +18,26 @@ using heed::detail::kLongestJsonWord;
 
 std::string bytes_in(const std::string& path, std::uintmax_t most) {
   std::error_code error;
-  if (fs::is_directory(path, error)) throw Error(ErrorCode::io, path + " is a folder; a file is expected");
+  if (fs::is_directory(path, error))
+    heed::detail::refuse(ErrorCode::io, path, " is a folder; a file is expected");
   // Reading a pipe may block forever, and a device may have no end.
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
-    throw Error(ErrorCode::io, path + " is not a regular file");
+    heed::detail::refuse(ErrorCode::io, path, " is not a regular file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
+  if (!file) heed::detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
   const std::uintmax_t size = fs::file_size(path, error);
-  if (error) throw Error(ErrorCode::io, path + " could not be read");
-  if (size > most << 20)
-    throw Error(ErrorCode::io, path + " is larger than " + std::to_string(most) + " MiB");
+  if (error) heed::detail::refuse(ErrorCode::io, path, " could not be read");
+  if (size > most << 20) heed::detail::refuse(ErrorCode::io, path, " is larger than ", most, " MiB");
   std::string bytes(size, '\0');
   file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (file.gcount() != static_cast<std::streamsize>(size))
-    throw Error(ErrorCode::io, path + " could not be read");
+    heed::detail::refuse(ErrorCode::io, path, " could not be read");
   return bytes;
 }
 
 void check_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
-  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, subject + " " + what); };
+  const auto fail = [&](const auto&... what) { heed::detail::refuse(ErrorCode::io, subject, " ", what...); };
   const std::string taken = ", the limit";
   switch (fault_in_json(text, limits)) {
     case JsonFault::none:
@@ -45,17 +46,16 @@ void check_json(std::string_view text, const std::string& subject, const JsonLim
       fail("is not JSON");
       break;
     case JsonFault::deep:
-      fail("nests values more than " + std::to_string(limits.depth) + " deep, the limit");
+      fail("nests values more than ", limits.depth, " deep, the limit");
       break;
     case JsonFault::wide:
-      fail("has an object of more than " + std::to_string(limits.members) + " members" + taken);
+      fail("has an object of more than ", limits.members, " members", taken);
       break;
     case JsonFault::many:
-      fail("has more than " + std::to_string(limits.values) + " values" + taken);
+      fail("has more than ", limits.values, " values", taken);
       break;
     case JsonFault::long_word:
-      fail("has a string, a number or a gap of more than " + std::to_string(kLongestJsonWord) + " bytes" +
-           taken);
+      fail("has a string, a number or a gap of more than ", kLongestJsonWord, " bytes", taken);
       break;
   }
 }

@@ -60,9 +60,9 @@ void detail::fail_without_folder(const std::string& name) {
     io::detail::fail(subject,
                      "is not a folder; a model folder with config.json, or a GGUF file, is expected");
   const std::string folder = name.substr(name.rfind('/') + 1);
-  io::detail::fail(subject, "is not a folder; these two lines fetch the model of that name, and ./" + folder +
-                                " is expected then:\n  pip install huggingface_hub\n  hf download " + name +
-                                " --include '*.json' '*.safetensors' --local-dir " + folder);
+  io::detail::fail(subject, "is not a folder; these two lines fetch the model of that name, and ./", folder,
+                   " is expected then:\n  pip install huggingface_hub\n  hf download ", name,
+                   " --include '*.json' '*.safetensors' --local-dir ", folder);
 }
 
 }  // namespace heed

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/message.hpp"
 #include "io/fault.hpp"
 
 namespace heed::io::detail {
@@ -72,11 +73,10 @@ class HeaderParser {
 
  private:
   [[noreturn]] void broken(std::string_view expected) const {
-    fail(subject_,
-         "has a broken header: " + std::string(expected) + " is expected at its byte " + std::to_string(at_));
+    fail(subject_, "has a broken header: ", expected, " is expected at its byte ", at_);
   }
   [[noreturn]] void missing(std::string_view key) const {
-    fail(subject_, "has a header without '" + std::string(key) + "'");
+    fail(subject_, "has a header without '", key, "'");
   }
 
   [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -112,13 +112,13 @@ class HeaderParser {
       once(seen_shape_, key);
       header_.shape = parse_shape();
     } else {
-      fail(subject_,
-           "has the key " + printable(key) + " in its header; descr, fortran_order and shape are expected");
+      fail(subject_, "has the key ", printable(key),
+           " in its header; descr, fortran_order and shape are expected");
     }
   }
 
   void once(bool& seen, std::string_view key) const {
-    if (seen) fail(subject_, "has the key '" + std::string(key) + "' twice in its header");
+    if (seen) fail(subject_, "has the key '", key, "' twice in its header");
     seen = true;
   }
 
@@ -140,7 +140,7 @@ class HeaderParser {
 
   void parse_dtype() {
     if (peek() == '[' || peek() == '(' || peek() == '{')
-      fail(subject_, "has a structured dtype; " + std::string(kExpectedNames));
+      fail(subject_, "has a structured dtype; ", kExpectedNames);
     const std::string_view text = parse_string("the name of a dtype");
     std::string_view name = text;
     char order = '=';
@@ -152,9 +152,8 @@ class HeaderParser {
         std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.text == name; });
     // '|' means no byte order, but elements of several bytes need one.
     if (found == kNames.end() || (order == '|' && size_of(found->dtype) > 1))
-      fail(subject_, "has the dtype " + printable(text) +
-                         std::string(meaning_of(name.empty() ? ' ' : name[0])) + "; " +
-                         std::string(kExpectedNames));
+      fail(subject_, "has the dtype ", printable(text), meaning_of(name.empty() ? ' ' : name[0]), "; ",
+           kExpectedNames);
     header_.dtype = found->dtype;
     header_.swapped = size_of(found->dtype) > 1 && order == (kLittleEndian ? '>' : '<');
   }
@@ -168,8 +167,7 @@ class HeaderParser {
       if (!comma) broken("',' or ')'");
       const std::int64_t size = parse_size();
       if (shape.size() == kMaxRank)
-        fail(subject_,
-             "has an array of more than the " + std::to_string(kMaxRank) + " axes that are supported");
+        fail(subject_, "has an array of more than the ", kMaxRank, " axes that are supported");
       shape.push_back(size);
       skip_space();
       comma = take(',');
@@ -196,8 +194,8 @@ class HeaderParser {
       broken("a whole number");
     }
     if (overflow)
-      fail(subject_, "has the size " + printable(text_.substr(begin, at_ - begin)) +
-                         " in its shape, which 64 bits cannot hold");
+      fail(subject_, "has the size ", printable(text_.substr(begin, at_ - begin)),
+           " in its shape, which 64 bits cannot hold");
     return value;
   }
 
@@ -219,9 +217,7 @@ NpyHeader parse_npy_header(std::string_view text, const std::string& subject) {
 std::string npy_header_text(DType dtype, const Dims& shape) {
   const auto* found =
       std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == dtype; });
-  if (found == kNames.end())
-    throw Error(ErrorCode::invalid_argument,
-                "the .npy format has no name for the dtype " + std::string(name_of(dtype)));
+  if (found == kNames.end()) heed::detail::refuse("the .npy format has no name for the dtype ", dtype);
   const char order = size_of(dtype) == 1 ? '|' : kLittleEndian ? '<' : '>';
   std::string text = "{'descr': '";
   text += order;

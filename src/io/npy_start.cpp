@@ -19,8 +19,7 @@ constexpr std::size_t kDataAlignment = 64;
 void read_preamble(ByteSource& source, std::span<std::byte> to, const char* part) {
   const std::size_t count = source.read(to);
   if (count < to.size())
-    fail(source.subject(), "ends inside its " + std::string(part) + ": " + std::to_string(count) + " of " +
-                               std::to_string(to.size()) + " bytes are there");
+    fail(source.subject(), "ends inside its ", part, ": ", count, " of ", to.size(), " bytes are there");
 }
 
 }  // namespace
@@ -34,8 +33,8 @@ NpyHeader read_npy_start(ByteSource& source) {
   const auto major = std::to_integer<unsigned>(start[6]);
   const auto minor = std::to_integer<unsigned>(start[7]);
   if (major < 1 || major > 3 || minor != 0)
-    fail(source.subject(), "has version " + std::to_string(major) + "." + std::to_string(minor) +
-                               " of the .npy format; 1.0, 2.0 or 3.0 is expected");
+    fail(source.subject(), "has version ", major, ".", minor,
+         " of the .npy format; 1.0, 2.0 or 3.0 is expected");
 
   std::array<std::byte, 4> length_bytes{};
   read_preamble(source, std::span(length_bytes).first(major == 1 ? 2 : 4), "header's length");
@@ -43,8 +42,7 @@ NpyHeader read_npy_start(ByteSource& source) {
   for (std::size_t i = 0; i < length_bytes.size(); ++i)
     length |= std::to_integer<std::uint32_t>(length_bytes[i]) << (8 * i);
   if (length > kMaxTextBytes)
-    fail(source.subject(), "has a header of " + std::to_string(length) + " bytes; at most " +
-                               std::to_string(kMaxTextBytes) + " are expected");
+    fail(source.subject(), "has a header of ", length, " bytes; at most ", kMaxTextBytes, " are expected");
   std::string text(length, '\0');
   read_preamble(source, std::as_writable_bytes(std::span(text)), "header");
   return parse_npy_header(text, source.subject());
@@ -58,14 +56,13 @@ std::uint64_t npy_byte_count(const NpyHeader& header, const std::string& subject
       return static_cast<std::uint64_t>(bytes);
   } catch (const Error&) {  // the same overflow, found one product earlier
   }
-  fail(subject, "has the shape " + to_string(header.shape) + " of " + std::string(name_of(header.dtype)) +
-                    ", more bytes than 64 bits can count");
+  fail(subject, "has the shape ", header.shape, " of ", header.dtype, ", more bytes than 64 bits can count");
 }
 
 void fail_npy_length(const std::string& subject, const NpyHeader& header, const std::string& has,
                      std::uint64_t needed) {
-  fail(subject, "has " + has + " bytes of data; its shape " + to_string(header.shape) + " of " +
-                    std::string(name_of(header.dtype)) + " needs " + std::to_string(needed));
+  fail(subject, "has ", has, " bytes of data; its shape ", header.shape, " of ", header.dtype, " needs ",
+       needed);
 }
 
 std::string npy_start(DType dtype, const Dims& shape) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "core/utf8.hpp"
 #include "heed/error.hpp"
 #include "io/json_file.hpp"
@@ -81,17 +82,20 @@ class TokenizerReader : public nlohmann::json_sax<nlohmann::json> {
  private:
   enum class Place { outside, object, symbols, characters, list };
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    refuse(ErrorCode::io, path_, " ", what...);
+  }
   [[noreturn]] void fail_form() const {
     fail("is not a vocabulary: an object with 'characters' or 'symbols' is expected");
   }
   [[noreturn]] void fail_list() const {
-    fail("has characters that are not a list of 1 to " + std::to_string(TrainedTokenizer::kMax));
+    fail("has characters that are not a list of 1 to ", TrainedTokenizer::kMax);
   }
 
   [[noreturn]] void misplaced() const {
     if (place_ == Place::symbols)
-      fail("has symbols that are not a number from 1 to " + std::to_string(TrainedTokenizer::kMax));
+      fail("has symbols that are not a number from 1 to ", TrainedTokenizer::kMax);
     if (place_ == Place::characters) fail_list();
     if (place_ == Place::list) fail("has a character that is not one code point");
     fail_form();

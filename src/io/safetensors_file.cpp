@@ -18,18 +18,18 @@ const StoredTensor* SafetensorsFile::find(const std::string& name) const {
 
 const StoredTensor& SafetensorsFile::readable(const std::string& name) const {
   const StoredTensor* tensor = find(name);
-  if (tensor == nullptr) fail(file.subject(), "has no tensor " + printable(name) + "; " + what_it_has());
+  if (tensor == nullptr) fail(file.subject(), "has no tensor ", printable(name), "; ", what_it_has());
   require_readable(*tensor);
   return *tensor;
 }
 
 void SafetensorsFile::require_readable(const StoredTensor& tensor) const {
   if (!tensor.type->dtype)
-    fail(file.subject(), "has a tensor " + printable(tensor.name) + " of " + std::string(tensor.type->name) +
-                             "; F64, F32, F16, BF16, I64, I32, U8 or BOOL is expected");
+    fail(file.subject(), "has a tensor ", printable(tensor.name), " of ", tensor.type->name,
+         "; F64, F32, F16, BF16, I64, I32, U8 or BOOL is expected");
   if (tensor.rank > static_cast<std::size_t>(kMaxRank))
-    fail(file.subject(), "has a tensor " + printable(tensor.name) + " of " + std::to_string(tensor.rank) +
-                             " axes; at most " + std::to_string(kMaxRank) + " are supported");
+    fail(file.subject(), "has a tensor ", printable(tensor.name), " of ", tensor.rank, " axes; at most ",
+         kMaxRank, " are supported");
 }
 
 std::string SafetensorsFile::what_it_has() const {

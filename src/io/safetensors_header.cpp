@@ -24,8 +24,9 @@ constexpr std::array<StoredType, 22> kTypes{
      {"F8_E5M2FNUZ", 8, {}},  {"I16", 16, {}},         {"U16", 16, {}},         {"U32", 32, {}},
      {"C64", 64, {}},         {"U64", 64, {}}}};
 
-[[noreturn]] void fail_tensor(const std::string& subject, const std::string& name, const std::string& what) {
-  fail(subject, "has a tensor " + printable(name) + " " + what);
+template <class... Parts>
+[[noreturn]] void fail_tensor(const std::string& subject, const std::string& name, const Parts&... what) {
+  fail(subject, "has a tensor ", printable(name), " ", what...);
 }
 
 // Streams the header to the JSON reader, so that it is never in memory as a whole. Refuses beforehand what a
@@ -51,15 +52,14 @@ class HeaderBuffer : public std::streambuf {
   void check(char c, std::uint64_t place) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < ' ' && c != '\t' && c != '\n' && c != '\r')
-      fail(file_.subject(), "has the control character " + std::to_string(byte) + " at byte " +
-                                std::to_string(place) + " of its header");
+      fail(file_.subject(), "has the control character ", byte, " at byte ", place, " of its header");
     // The JSON reader buffers everything since the start of a token, including white space.
     if (c == '"' && !escaped_) {
       in_string_ = !in_string_;
       since_quote_ = 0;
     } else if (++since_quote_ > kMaxStringBytes) {
-      fail(file_.subject(), "has a string, or a gap between two, of more than " +
-                                std::to_string(kMaxStringBytes) + " bytes in its header, the limit");
+      fail(file_.subject(), "has a string, or a gap between two, of more than ", kMaxStringBytes,
+           " bytes in its header, the limit");
     }
     escaped_ = in_string_ && !escaped_ && c == '\\';
   }
@@ -103,8 +103,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     } else if (place_ == Place::tensor && field_ == Field::dtype) {
       tensor_.type = stored_type_named(value);
       if (tensor_.type == nullptr)
-        fail_tensor(subject_, tensor_.name,
-                    "of " + printable(value) + ", a type that the format does not have");
+        fail_tensor(subject_, tensor_.name, "of ", printable(value),
+                    ", a type that the format does not have");
     } else {
       misplaced();
     }
@@ -120,7 +120,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
       place_ = Place::metadata;
     } else if (place_ == Place::root) {
       if (header_.tensors.size() == kMaxTensors)
-        fail(subject_, "has more than " + std::to_string(kMaxTensors) + " tensors, the limit");
+        fail(subject_, "has more than ", kMaxTensors, " tensors, the limit");
       place_ = Place::tensor;
       seen_ = {};
       offsets_ = 0;
@@ -168,7 +168,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t position, const std::string& /*last*/,
                    const nlohmann::json::exception& /*error*/) override {
-    fail(subject_, "has a header that is not JSON in UTF-8 at its byte " + std::to_string(position - 1));
+    fail(subject_, "has a header that is not JSON in UTF-8 at its byte ", position - 1);
   }
 
  private:
@@ -178,17 +178,16 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void misplaced() const {
     if (tensor_.name == kMetadataKey)
       fail(subject_, "has a __metadata__ entry that is not an object of strings");
-    fail(subject_, "has a malformed entry " + printable(tensor_.name) +
-                       " in its header: an object of a dtype (a string), a shape (whole numbers) and "
-                       "data_offsets (two whole numbers) is expected");
+    fail(subject_, "has a malformed entry ", printable(tensor_.name),
+         " in its header: an object of a dtype (a string), a shape (whole numbers) and "
+         "data_offsets (two whole numbers) is expected");
   }
 
   void add_metadata(std::string& value) {
     if (header_.metadata.size() == kMaxMetadataEntries)
-      fail(subject_,
-           "has more than " + std::to_string(kMaxMetadataEntries) + " entries of metadata, the limit");
+      fail(subject_, "has more than ", kMaxMetadataEntries, " entries of metadata, the limit");
     if (!header_.metadata.emplace(metadata_key_, std::move(value)).second)
-      fail(subject_, "has two entries named " + printable(metadata_key_) + " in its metadata");
+      fail(subject_, "has two entries named ", printable(metadata_key_), " in its metadata");
   }
 
   void start_field(const std::string& text) {
@@ -199,10 +198,10 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     else if (text == "data_offsets")
       field_ = Field::offsets;
     else
-      fail_tensor(subject_, tensor_.name,
-                  "with the key " + printable(text) + "; dtype, shape and data_offsets are expected");
+      fail_tensor(subject_, tensor_.name, "with the key ", printable(text),
+                  "; dtype, shape and data_offsets are expected");
     bool& seen = seen_[static_cast<std::size_t>(field_)];
-    if (seen) fail_tensor(subject_, tensor_.name, "with the key '" + text + "' twice");
+    if (seen) fail_tensor(subject_, tensor_.name, "with the key '", text, "' twice");
     seen = true;
   }
 
@@ -223,26 +222,22 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_tensor() {
     if (!seen_[0] || !seen_[1] || !seen_[2])
-      fail_tensor(subject_, tensor_.name,
-                  "without a " + std::string(!seen_[0]   ? "dtype"
-                                             : !seen_[1] ? "shape"
-                                                         : "data_offsets"));
+      fail_tensor(subject_, tensor_.name, "without a ",
+                  !seen_[0]   ? "dtype"
+                  : !seen_[1] ? "shape"
+                              : "data_offsets");
     if (tensor_.end < tensor_.begin)
-      fail_tensor(subject_, tensor_.name,
-                  "whose data run backwards, from byte " + std::to_string(tensor_.begin) + " to byte " +
-                      std::to_string(tensor_.end));
+      fail_tensor(subject_, tensor_.name, "whose data run backwards, from byte ", tensor_.begin, " to byte ",
+                  tensor_.end);
     if (tensor_.end > data_size_)
-      fail_tensor(
-          subject_, tensor_.name,
-          "whose data end at byte " + std::to_string(tensor_.end) + " of " + std::to_string(data_size_));
+      fail_tensor(subject_, tensor_.name, "whose data end at byte ", tensor_.end, " of ", data_size_);
     std::uint64_t bits = 0;
     if (__builtin_mul_overflow(empty_ ? 0 : count_, std::uint64_t{tensor_.type->bits}, &bits))
       fail_tensor(subject_, tensor_.name, "with more bytes than 64 bits can count");
     if (bits % 8 != 0) fail_tensor(subject_, tensor_.name, "that does not fill its last byte");
     if (tensor_.end - tensor_.begin != bits / 8)
-      fail_tensor(subject_, tensor_.name,
-                  "of " + std::to_string(tensor_.end - tensor_.begin) + " bytes; its shape and " +
-                      std::string(tensor_.type->name) + " need " + std::to_string(bits / 8));
+      fail_tensor(subject_, tensor_.name, "of ", tensor_.end - tensor_.begin, " bytes; its shape and ",
+                  tensor_.type->name, " need ", bits / 8);
     header_.tensors.push_back(std::move(tensor_));
   }
 
@@ -266,15 +261,14 @@ void check_cover(const std::string& subject, const std::vector<StoredTensor>& te
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].begin < at)
-      fail_tensor(subject, tensors[i].name, "whose data overlap those of " + printable(tensors[i - 1].name));
+      fail_tensor(subject, tensors[i].name, "whose data overlap those of ", printable(tensors[i - 1].name));
     if (tensors[i].begin > at)
-      fail(subject, "has " + std::to_string(tensors[i].begin - at) + " bytes before the data of " +
-                        printable(tensors[i].name) + " that belong to no tensor");
+      fail(subject, "has ", tensors[i].begin - at, " bytes before the data of ", printable(tensors[i].name),
+           " that belong to no tensor");
     at = tensors[i].end;
   }
   if (at != data_size)
-    fail(subject,
-         "has " + std::to_string(data_size - at) + " bytes after its last tensor that belong to none");
+    fail(subject, "has ", data_size - at, " bytes after its last tensor that belong to none");
 }
 
 void index_names(const std::string& subject, SafetensorsHeader& header) {
@@ -284,8 +278,7 @@ void index_names(const std::string& subject, SafetensorsHeader& header) {
   const auto name_of_index = [&](std::uint32_t i) -> const std::string& { return tensors[i].name; };
   std::ranges::sort(header.by_name, {}, name_of_index);
   const auto twice = std::ranges::adjacent_find(header.by_name, {}, name_of_index);
-  if (twice != header.by_name.end())
-    fail(subject, "has two tensors named " + printable(tensors[*twice].name));
+  if (twice != header.by_name.end()) fail(subject, "has two tensors named ", printable(tensors[*twice].name));
 }
 
 // The kind of a file whose first bytes are not a header length; nullptr if unknown.
@@ -311,8 +304,8 @@ const StoredType& stored_type_of(DType dtype) {
 SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
   const std::string& subject = file.subject();
   if (file.size() < kHeaderLengthBytes)
-    fail(subject, "is not a safetensors file: it has " + std::to_string(file.size()) + " bytes, and " +
-                      std::to_string(kHeaderLengthBytes) + " for the length of a header are expected");
+    fail(subject, "is not a safetensors file: it has ", file.size(), " bytes, and ", kHeaderLengthBytes,
+         " for the length of a header are expected");
   std::array<std::byte, kHeaderLengthBytes> length_bytes{};
   file.read(0, length_bytes);
   std::uint64_t length = 0;
@@ -320,13 +313,12 @@ SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
     length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
   if (length > kMaxHeaderBytes) {
     if (const char* kind = other_kind(length_bytes); kind != nullptr)
-      fail(subject, std::string("is a ") + kind + "; a safetensors file is expected");
-    fail(subject, "has a header of " + std::to_string(length) + " bytes; at most " +
-                      std::to_string(kMaxHeaderBytes) + " are expected");
+      fail(subject, "is a ", kind, "; a safetensors file is expected");
+    fail(subject, "has a header of ", length, " bytes; at most ", kMaxHeaderBytes, " are expected");
   }
   if (length > file.size() - kHeaderLengthBytes)
-    fail(subject, "has a header of " + std::to_string(length) + " bytes, of which " +
-                      std::to_string(file.size() - kHeaderLengthBytes) + " are there");
+    fail(subject, "has a header of ", length, " bytes, of which ", file.size() - kHeaderLengthBytes,
+         " are there");
 
   SafetensorsHeader header;
   header.data_begin = kHeaderLengthBytes + length;

@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 
+#include "core/message.hpp"
 #include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io/fault.hpp"
@@ -17,8 +18,9 @@ constexpr std::size_t kDataAlignment = 64;
 
 using Named = std::pair<std::string, TensorView>;
 
-[[noreturn]] void fail_call(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "cannot write '" + path + "': " + what);
+template <class... Parts>
+[[noreturn]] void fail_call(const std::string& path, const Parts&... what) {
+  heed::detail::refuse("cannot write '", path, "': ", what...);
 }
 
 // Text as a quoted JSON string. Refuses text that the reader would refuse.
@@ -26,11 +28,11 @@ std::string json_string(const std::string& path, const std::string& text) {
   try {
     std::string result = nlohmann::json(text).dump();
     if (result.size() - 2 > detail::kMaxStringBytes)
-      fail_call(path, "a name or text of metadata has " + std::to_string(result.size() - 2) +
-                          " bytes; at most " + std::to_string(detail::kMaxStringBytes) + " are expected");
+      fail_call(path, "a name or text of metadata has ", result.size() - 2, " bytes; at most ",
+                detail::kMaxStringBytes, " are expected");
     return result;
   } catch (const nlohmann::json::exception&) {
-    fail_call(path, "the name or text of metadata " + detail::printable(text) + " is not UTF-8");
+    fail_call(path, "the name or text of metadata ", detail::printable(text), " is not UTF-8");
   }
 }
 
@@ -38,11 +40,10 @@ void check_names(const std::string& path, const std::vector<Named>& tensors) {
   std::set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
     if (name == detail::kMetadataKey) fail_call(path, "no tensor can be named '__metadata__'");
-    if (!names.insert(name).second) fail_call(path, "two tensors are named " + detail::printable(name));
+    if (!names.insert(name).second) fail_call(path, "two tensors are named ", detail::printable(name));
   }
   if (tensors.size() > detail::kMaxTensors)
-    fail_call(path, std::to_string(tensors.size()) + " tensors were given; at most " +
-                        std::to_string(detail::kMaxTensors) + " are expected");
+    fail_call(path, tensors.size(), " tensors were given; at most ", detail::kMaxTensors, " are expected");
 }
 
 std::uint64_t byte_count(const TensorView& tensor) {
@@ -65,8 +66,8 @@ std::string header_text(const std::string& path, const std::vector<const Named*>
   std::string text = "{";
   if (!metadata.empty()) {
     if (metadata.size() > detail::kMaxMetadataEntries)
-      fail_call(path, std::to_string(metadata.size()) + " entries of metadata were given; at most " +
-                          std::to_string(detail::kMaxMetadataEntries) + " are expected");
+      fail_call(path, metadata.size(), " entries of metadata were given; at most ",
+                detail::kMaxMetadataEntries, " are expected");
     text += json_string(path, std::string(detail::kMetadataKey)) + ":{";
     for (const auto& [key, value] : metadata) {
       if (text.back() != '{') text += ',';
@@ -88,8 +89,8 @@ std::string header_text(const std::string& path, const std::vector<const Named*>
   const std::size_t unpadded = detail::kHeaderLengthBytes + text.size();
   text.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
   if (text.size() > detail::kMaxHeaderBytes)
-    fail_call(path, "its header would have " + std::to_string(text.size()) + " bytes; at most " +
-                        std::to_string(detail::kMaxHeaderBytes) + " are expected");
+    fail_call(path, "its header would have ", text.size(), " bytes; at most ", detail::kMaxHeaderBytes,
+              " are expected");
   return text;
 }
 

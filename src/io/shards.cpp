@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "heed/io/shards.hpp"
 #include "io/atomic_file.hpp"
 #include "io/fault.hpp"
@@ -26,12 +26,12 @@ using detail::fail_system;
 using detail::NpyHeader;
 using detail::RandomAccessFile;
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
+using heed::detail::refuse;
 
 int axis_of(const Dims& shape, int axis) {
   const int counted = axis < 0 ? axis + shape.size() : axis;
   if (counted < 0 || counted >= shape.size())
-    refuse("axis is " + std::to_string(axis) + "; one of shape " + to_string(shape) + " is expected");
+    refuse("axis is ", axis, "; one of shape ", shape, " is expected");
   return counted;
 }
 
@@ -39,8 +39,8 @@ std::int64_t count_of(std::span<const PositionRange> positions, std::int64_t len
   std::int64_t count = 0;
   for (const PositionRange& range : positions) {
     if (range.begin < 0 || range.end < range.begin || range.end > length)
-      refuse("positions " + std::to_string(range.begin) + " to " + std::to_string(range.end) +
-             " are requested; positions within 0 to " + std::to_string(length) + " are expected");
+      refuse("positions ", range.begin, " to ", range.end, " are requested; positions within 0 to ", length,
+             " are expected");
     count += range.end - range.begin;
   }
   return count;
@@ -215,9 +215,8 @@ class Fitted {
     const DType dtype = shard.dtype() == DType::bf16 ? DType::f32 : shard.dtype();
     const NpyHeader& header = to.header;
     if (!(shard.shape() == expected) || dtype != header.dtype || header.fortran_order || header.swapped)
-      refuse("shard has shape " + to_string(shard.shape()) + " and dtype " +
-             std::string(name_of(shard.dtype())) + "; " + to_string(expected) + " and " +
-             std::string(name_of(header.dtype)) + ", row-major in '" + to.path + "', are expected");
+      refuse("shard has shape ", shard.shape(), " and dtype ", shard.dtype(), "; ", to_string(expected),
+             " and ", header.dtype, ", row-major in '", to.path, "', are expected");
     if (dtype == shard.dtype() && dtype != DType::boolean && shard.is_contiguous()) return;
     copy_ = Tensor::copy_of(shard, dtype);
     view_ = copy_;

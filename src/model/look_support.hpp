@@ -1,6 +1,7 @@
 // Shared parts of reports on a text.
 //
-// Weighing keys by what they move: softmax(s_ij + log n_j) has the weights p_ij n_j / m_i.
+// Weights of keys by the norm of the vectors that they add: softmax(s_ij + log n_j) has the weights p_ij n_j
+// / m_i.
 #pragma once
 
 #include <cstdint>

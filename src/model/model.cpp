@@ -37,8 +37,8 @@ ModelTokens own_tokens(const TrainedTokenizer& tokenizer, std::string_view text,
 TrainedTokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
   TrainedTokenizer tokenizer = detail::tokenizer_in(folder);
   if (tokenizer.size() != info.vocabulary)
-    throw Error(ErrorCode::io, folder + "/vocabulary.json has " + std::to_string(tokenizer.size()) +
-                                   " tokens; config.json says " + std::to_string(info.vocabulary));
+    detail::refuse(ErrorCode::io, folder, "/vocabulary.json has ", tokenizer.size(),
+                   " tokens; config.json says ", info.vocabulary);
   return tokenizer;
 }
 

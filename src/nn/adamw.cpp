@@ -11,18 +11,16 @@ namespace {
 
 void require_in(double value, const char* name, double least, double below) {
   if (!(value >= least && value < below))
-    detail::refuse(std::string(name) + " is " + std::to_string(value) + "; a number in [" +
-                   std::to_string(least) + ", " + std::to_string(below) + ") is expected");
+    detail::refuse(name, " is ", value, "; a number in [", least, ", ", below, ") is expected");
 }
 
 void check_options(const AdamWOptions& options) {
   require_in(options.beta1, "beta1", 0, 1);
   require_in(options.beta2, "beta2", 0, 1);
   if (!(options.epsilon > 0 && std::isfinite(options.epsilon)))
-    detail::refuse("epsilon is " + std::to_string(options.epsilon) + "; a finite number above 0 is expected");
+    detail::refuse("epsilon is ", options.epsilon, "; a finite number above 0 is expected");
   if (!(options.weight_decay >= 0 && std::isfinite(options.weight_decay)))
-    detail::refuse("weight_decay is " + std::to_string(options.weight_decay) +
-                   "; a finite number of at least 0 is expected");
+    detail::refuse("weight_decay is ", options.weight_decay, "; a finite number of at least 0 is expected");
 }
 
 // The scalars of one step, the same for all parameters.
@@ -61,16 +59,14 @@ void AdamW::step(const std::vector<NamedParameter>& parameters, const std::vecto
                  double rate) {
   check_options(options);
   if (!(rate >= 0 && std::isfinite(rate)))
-    detail::refuse("rate is " + std::to_string(rate) + "; a finite number of at least 0 is expected");
+    detail::refuse("rate is ", rate, "; a finite number of at least 0 is expected");
   if (parameters.size() != names_.size() || gradients.size() != names_.size())
-    detail::refuse("parameters has " + std::to_string(parameters.size()) + " entries and gradients " +
-                   std::to_string(gradients.size()) + "; " + std::to_string(names_.size()) +
-                   " of each are expected");
+    detail::refuse("parameters has ", parameters.size(), " entries and gradients ", gradients.size(), "; ",
+                   names_.size(), " of each are expected");
   for (std::size_t i = 0; i < names_.size(); ++i)
     for (const NamedParameter* named : {&parameters[i], &gradients[i]}) {
       if (named->name != names_[i])
-        detail::refuse("parameter " + std::to_string(i) + " is " + named->name + "; " + names_[i] +
-                       " is expected");
+        detail::refuse("parameter ", i, " is ", named->name, "; ", names_[i], " is expected");
       detail::require_like(*named->value, named->name.c_str(), first_[i].shape(), first_[i].dtype());
     }
   ++steps;
@@ -108,7 +104,7 @@ double Schedule::rate(std::int64_t step) const {
 }
 
 double clip_gradients(const std::vector<NamedParameter>& gradients, double most) {
-  if (!(most > 0)) detail::refuse("most is " + std::to_string(most) + "; a number above 0 is expected");
+  if (!(most > 0)) detail::refuse("most is ", most, "; a number above 0 is expected");
   double squares = 0;
   for (const NamedParameter& gradient : gradients) {
     detail::require_real(*gradient.value, gradient.name.c_str());

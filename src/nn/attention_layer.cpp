@@ -12,16 +12,15 @@ void check_projection(const Linear& projection, const char* name, std::int64_t h
   require_rank(projection.weight, weight.c_str(), 2, "[out, in]");
   require_dtype(projection.weight, weight.c_str(), dtype, "query.weight");
   if (projection.weight.size(0) % heads != 0)
-    refuse(weight + " has shape " + to_string(projection.weight.shape()) + "; a multiple of " +
-           std::to_string(heads) + " rows is expected for " + std::to_string(heads) + " heads");
+    refuse(weight, " has shape ", projection.weight.shape(), "; a multiple of ", heads,
+           " rows is expected for ", heads, " heads");
 }
 
 void check_input(const TensorView& x, const char* name, const Linear& projection, const char* weight) {
   require_dtype(x, name, projection.weight.dtype(), weight);
   const std::int64_t dim = projection.weight.size(1);
   if ((x.rank() != 2 && x.rank() != 3) || x.shape().back() != dim)
-    refuse(std::string(name) + " has shape " + to_string(x.shape()) + "; [L, " + std::to_string(dim) +
-           "] or [B, L, " + std::to_string(dim) + "] is expected");
+    refuse(name, " has shape ", x.shape(), "; [L, ", dim, "] or [B, L, ", dim, "] is expected");
 }
 
 void check_call(const Parts& parts, const LayerInputs& inputs, const AttentionOptions& options) {
@@ -30,11 +29,10 @@ void check_call(const Parts& parts, const LayerInputs& inputs, const AttentionOp
   check_input(x, "x", parts.query, "query.weight");
   check_input(context, "context", parts.key, "key.weight");
   if (context.rank() != x.rank() || (x.rank() == 3 && context.shape()[0] != x.shape()[0]))
-    refuse("context has shape " + to_string(context.shape()) + "; the batch of x, " + to_string(x.shape()) +
-           ", is expected");
+    refuse("context has shape ", context.shape(), "; the batch of x, ", x.shape(), ", is expected");
   if (options.output_dtype && *options.output_dtype != x.dtype())
-    refuse("output_dtype is " + std::string(name_of(*options.output_dtype)) + "; " +
-           std::string(name_of(x.dtype())) + ", the dtype of the layer, is expected");
+    refuse("output_dtype is ", name_of(*options.output_dtype), "; ", x.dtype(),
+           ", the dtype of the layer, is expected");
 }
 
 void check_result(const Parts& parts, const LayerInputs& inputs, const LayerResult& result,
@@ -58,7 +56,7 @@ void check_result(const Parts& parts, const LayerInputs& inputs, const LayerResu
       parts.out_proj == nullptr ? values / parts.kv_heads * parts.heads : parts.out_proj->weight.size(0);
   require_like(grad_output, "grad_output", output, dtype);
   if (result.attention.lse.shape() != heads_of(x, parts.heads, 0))
-    refuse("result.attention.lse has shape " + to_string(result.attention.lse.shape()) +
+    refuse("result.attention.lse has shape ", result.attention.lse.shape(),
            "; the lse of a forward() with Need::lse is expected");
 }
 
@@ -69,27 +67,24 @@ void check_parts(const Parts& parts) {
   require_size(parts.heads, "heads");
   require_size(parts.kv_heads, "kv_heads");
   if (parts.heads % parts.kv_heads != 0)
-    refuse("kv_heads is " + std::to_string(parts.kv_heads) + "; a divisor of the " +
-           std::to_string(parts.heads) + " heads is expected");
+    refuse("kv_heads is ", parts.kv_heads, "; a divisor of the ", parts.heads, " heads is expected");
   const DType dtype = parts.query.weight.dtype();
   check_projection(parts.query, "query", parts.heads, dtype);
   check_projection(parts.key, "key", parts.kv_heads, dtype);
   check_projection(parts.value, "value", parts.kv_heads, dtype);
   const std::int64_t head_dim = parts.query.weight.size(0) / parts.heads;
   if (parts.key.weight.size(0) != parts.kv_heads * head_dim)
-    refuse("key.weight has shape " + to_string(parts.key.weight.shape()) + "; " +
-           std::to_string(parts.kv_heads * head_dim) + " rows are expected, " + std::to_string(head_dim) +
-           " for each key head, as the query's heads have");
+    refuse("key.weight has shape ", parts.key.weight.shape(), "; ", parts.kv_heads * head_dim,
+           " rows are expected, ", head_dim, " for each key head, as the query's heads have");
   if (parts.value.weight.size(1) != parts.key.weight.size(1))
-    refuse("value.weight has shape " + to_string(parts.value.weight.shape()) + "; " +
-           std::to_string(parts.key.weight.size(1)) + " columns are expected, as key.weight has");
+    refuse("value.weight has shape ", parts.value.weight.shape(), "; ", parts.key.weight.size(1),
+           " columns are expected, as key.weight has");
   if (parts.out_proj == nullptr) return;
   check_projection(*parts.out_proj, "out_proj", 1, dtype);
   const std::int64_t merged = parts.value.weight.size(0) / parts.kv_heads * parts.heads;
   if (parts.out_proj->weight.size(1) != merged)
-    refuse("out_proj.weight has shape " + to_string(parts.out_proj->weight.shape()) + "; " +
-           std::to_string(merged) + " columns are expected: " + std::to_string(parts.heads) +
-           " heads of the value's size");
+    refuse("out_proj.weight has shape ", parts.out_proj->weight.shape(), "; ", merged,
+           " columns are expected: ", parts.heads, " heads of the value's size");
 }
 
 LayerResult run_layer(const Parts& parts, const LayerInputs& inputs, const AttentionOptions& options,

@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "heed/tensor.hpp"
+#include "core/message.hpp"
 
 namespace heed::nn::detail {
 
-[[noreturn]] void refuse(const std::string& message);
+using heed::detail::refuse;
 
 /// f32 or f64, the types of a BLAS.
 void require_real(const TensorView& tensor, const char* name);

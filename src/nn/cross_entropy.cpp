@@ -13,25 +13,23 @@ Tensor checked_targets(const TensorView& logits, const TensorView& targets,
                        const std::optional<std::int64_t>& ignore_index) {
   detail::require_real(logits, "logits");
   if (logits.rank() < 1 || logits.shape().back() < 1)
-    detail::refuse("logits has shape " + to_string(logits.shape()) + "; [..., V] is expected, V at least 1");
+    detail::refuse("logits has shape ", logits.shape(), "; [..., V] is expected, V at least 1");
   Dims expected;
   for (int axis = 0; axis + 1 < logits.rank(); ++axis) expected.push_back(logits.shape()[axis]);
   if (targets.shape() != expected || (targets.dtype() != DType::i64 && targets.dtype() != DType::i32))
-    detail::refuse("targets is " + std::string(name_of(targets.dtype())) + " " + to_string(targets.shape()) +
-                   "; i64 or i32 " + to_string(expected) + " is expected for logits of shape " +
-                   to_string(logits.shape()));
+    detail::refuse("targets is ", targets.dtype(), " ", targets.shape(), "; i64 or i32 ", to_string(expected),
+                   " is expected for logits of shape ", logits.shape());
   Tensor whole = Tensor::copy_of(targets, DType::i64);
   const std::int64_t classes = logits.shape().back();
   for (const std::int64_t target : whole.values<std::int64_t>())
     if (target != ignore_index && (target < 0 || target >= classes))
-      detail::refuse("targets holds " + std::to_string(target) + "; numbers from 0 to " +
-                     std::to_string(classes - 1) + " are expected" +
-                     (ignore_index ? ", or " + std::to_string(*ignore_index) + " for ignored targets" : ""));
+      detail::refuse("targets holds ", target, "; numbers from 0 to ", classes - 1, " are expected",
+                     ignore_index ? ", or " + std::to_string(*ignore_index) + " for ignored targets" : "");
   return whole;
 }
 
-// log sum exp is largest + log_sum. The two are kept apart, so that nothing overflows and the loss of a large
-// logit is as exact as that of a small one.
+// log sum exp is largest + log_sum. The two are kept apart, so that nothing overflows and the loss is as
+// exact for a large logit as for a small one.
 struct LogSumExp {
   double largest;
   double log_sum;

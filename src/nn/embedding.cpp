@@ -18,15 +18,12 @@ void check_weight(const Tensor& weight) {
 // The ids as i64, every one in [0, count).
 Tensor checked_ids(const TensorView& ids, std::int64_t count) {
   if (ids.dtype() != DType::i64 && ids.dtype() != DType::i32)
-    refuse("ids is " + std::string(name_of(ids.dtype())) + "; i64 or i32 is expected");
+    refuse("ids is ", ids.dtype(), "; i64 or i32 is expected");
   if (ids.rank() >= kMaxRank)
-    refuse("ids has shape " + to_string(ids.shape()) + "; at most " + std::to_string(kMaxRank - 1) +
-           " axes are expected");
+    refuse("ids has shape ", ids.shape(), "; at most ", kMaxRank - 1, " axes are expected");
   Tensor whole = Tensor::copy_of(ids, DType::i64);
   for (std::int64_t id : std::as_const(whole).values<std::int64_t>())
-    if (id < 0 || id >= count)
-      refuse("ids holds " + std::to_string(id) + "; numbers from 0 to " + std::to_string(count - 1) +
-             " are expected");
+    if (id < 0 || id >= count) refuse("ids holds ", id, "; numbers from 0 to ", count - 1, " are expected");
   return whole;
 }
 

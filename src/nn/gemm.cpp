@@ -7,7 +7,7 @@
 #include <string>
 #include <type_traits>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 
 namespace heed::detail {
 namespace {
@@ -17,9 +17,7 @@ constexpr std::int64_t kMaxBlasSize = std::numeric_limits<int>::max();
 
 int blas_int(std::int64_t value, const char* what) {
   if (value > kMaxBlasSize)
-    throw Error(ErrorCode::invalid_argument, "a matrix product has " + std::to_string(value) + " " + what +
-                                                 "; at most " + std::to_string(kMaxBlasSize) +
-                                                 " are expected for a BLAS");
+    refuse("a matrix product has ", value, " ", what, "; at most ", kMaxBlasSize, " are expected for a BLAS");
   return static_cast<int>(value);
 }
 

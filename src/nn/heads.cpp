@@ -8,9 +8,8 @@ Tensor split_heads(const TensorView& x, std::int64_t heads) {
   detail::require_size(heads, "heads");
   const int rank = x.rank();
   if (rank < 2 || rank >= kMaxRank || x.shape().back() % heads != 0)
-    detail::refuse("x has shape " + to_string(x.shape()) + "; [..., L, " + std::to_string(heads) +
-                   " d], of at most " + std::to_string(kMaxRank - 1) + " axes, is expected for " +
-                   std::to_string(heads) + " heads");
+    detail::refuse("x has shape ", x.shape(), "; [..., L, ", heads, " d], of at most ", kMaxRank - 1,
+                   " axes, is expected for ", heads, " heads");
   // [..., L, H, d]: splitting the last axis never needs a copy.
   Dims shape = x.shape();
   const std::int64_t width = shape.back() / heads;
@@ -20,7 +19,7 @@ Tensor split_heads(const TensorView& x, std::int64_t heads) {
 }
 
 Tensor merge_heads(const TensorView& x) {
-  if (x.rank() < 3) detail::refuse("x has shape " + to_string(x.shape()) + "; [..., H, L, d] is expected");
+  if (x.rank() < 3) detail::refuse("x has shape ", x.shape(), "; [..., H, L, d] is expected");
   Tensor merged = Tensor::copy_of(x.transpose(-3, -2));  // [..., L, H, d]
   Dims shape;
   for (int axis = 0; axis + 2 < merged.rank(); ++axis) shape.push_back(merged.shape()[axis]);

@@ -23,8 +23,7 @@ constexpr std::int64_t kMaxDim = 100'000;
 
 void require_between(std::int64_t size, const char* name, std::int64_t most) {
   if (size < 1 || size > most)
-    detail::refuse(std::string(name) + " is " + std::to_string(size) + "; a number from 1 to " +
-                   std::to_string(most) + " is expected");
+    detail::refuse(name, " is ", size, "; a number from 1 to ", most, " is expected");
 }
 
 const LanguageModelConfig& checked(const LanguageModelConfig& config) {
@@ -84,8 +83,8 @@ void check(const LanguageModelConfig& config) {
   require_between(config.model_dim, "model_dim", kMaxDim);
   require_between(config.heads, "heads", config.model_dim);
   if (config.model_dim % config.heads != 0)
-    detail::refuse("model_dim is " + std::to_string(config.model_dim) + "; a multiple of the " +
-                   std::to_string(config.heads) + " heads is expected");
+    detail::refuse("model_dim is ", config.model_dim, "; a multiple of the ", config.heads,
+                   " heads is expected");
 }
 
 std::int64_t parameter_count(const LanguageModelConfig& config) {
@@ -113,8 +112,8 @@ LanguageModel::LanguageModel(const LanguageModelConfig& sizes, Generator& genera
 LanguageModelResult LanguageModel::forward(const TensorView& tokens, const AttentionOptions& options,
                                            const SequenceShare& share) const {
   if ((tokens.rank() != 1 && tokens.rank() != 2) || tokens.shape().back() > config.context)
-    detail::refuse("tokens has shape " + to_string(tokens.shape()) +
-                   "; [L] or [B, L] is expected, L at most " + std::to_string(config.context));
+    detail::refuse("tokens has shape ", tokens.shape(), "; [L] or [B, L] is expected, L at most ",
+                   config.context);
   LanguageModelResult result;
   result.embedded = positions.forward(token_embedding.forward(tokens), share.places);
   TensorView stream = result.embedded;
@@ -131,9 +130,8 @@ void LanguageModel::backward(const TensorView& grad_logits, const TensorView& to
                              const LanguageModelResult& result, LanguageModel& grads,
                              const SequenceShare& share) const {
   if (result.blocks.size() != blocks.size() || grads.blocks.size() != blocks.size())
-    detail::refuse("result and grads have " + std::to_string(result.blocks.size()) + " and " +
-                   std::to_string(grads.blocks.size()) + " blocks; the model's " +
-                   std::to_string(blocks.size()) + " are expected");
+    detail::refuse("result and grads have ", result.blocks.size(), " and ", grads.blocks.size(),
+                   " blocks; the model's ", blocks.size(), " are expected");
   Tensor grad = unembedding.backward(grad_logits, result.norm.output, grads.unembedding);
   grad = norm.backward(grad, result.norm, grads.norm);
   for (std::size_t i = blocks.size(); i-- > 0;)
@@ -157,13 +155,12 @@ std::vector<LossPiece> LanguageModel::loss_pieces(const TensorView& tokens, cons
                                                   std::int64_t pieces, std::int64_t begin, std::int64_t end,
                                                   int threads) const {
   if (tokens.rank() != 2 || targets.shape() != tokens.shape() || tokens.count() == 0)
-    detail::refuse("tokens and targets have the shapes " + to_string(tokens.shape()) + " and " +
-                   to_string(targets.shape()) + "; the same non-empty shape [B, L] is expected for both");
+    detail::refuse("tokens and targets have the shapes ", tokens.shape(), " and ", targets.shape(),
+                   "; the same non-empty shape [B, L] is expected for both");
   const std::int64_t batch = tokens.shape()[0];
   if (pieces < 1 || pieces > batch || begin < 0 || begin > end || end > pieces)
-    detail::refuse("begin, end and pieces are " + std::to_string(begin) + ", " + std::to_string(end) +
-                   " and " + std::to_string(pieces) + "; begin <= end <= pieces, from 0 to the batch of " +
-                   std::to_string(batch) + ", is expected");
+    detail::refuse("begin, end and pieces are ", begin, ", ", end, " and ", pieces,
+                   "; begin <= end <= pieces, from 0 to the batch of ", batch, ", is expected");
   const std::int64_t count = count_targets(targets);
   std::vector<std::optional<LossPiece>> made(static_cast<std::size_t>(end - begin));
   parallel_for(end - begin, threads > 0 ? threads : default_threads(), [&](std::int64_t index, int) {

@@ -63,15 +63,14 @@ void row_backward(const T* grad, const T* normalized, const T* weight, T inverse
 LayerNorm::LayerNorm(std::int64_t dim, DType dtype, double small)
     : weight(ones(dim, dtype)), bias({dim}, dtype), epsilon(small) {
   if (!(epsilon > 0 && std::isfinite(epsilon)))
-    detail::refuse("epsilon is " + std::to_string(epsilon) + "; a finite number above 0 is expected");
+    detail::refuse("epsilon is ", epsilon, "; a finite number above 0 is expected");
 }
 
 LayerNormResult LayerNorm::forward(const TensorView& x) const {
   const std::int64_t dim = weight.size(0);
   detail::require_dtype(x, "x", weight.dtype(), "weight");
   if (x.rank() < 1 || x.shape().back() != dim)
-    detail::refuse("x has shape " + to_string(x.shape()) + "; [..., " + std::to_string(dim) +
-                   "] is expected");
+    detail::refuse("x has shape ", x.shape(), "; [..., ", dim, "] is expected");
   detail::require_like(bias, "bias", weight.shape(), weight.dtype());
   Tensor storage;
   const TensorView from = detail::contiguous(x, storage);

@@ -25,17 +25,16 @@ HeadSizes sizes_of(const TensorView& weight, const char* name, std::int64_t head
   if (kv_heads == 0) kv_heads = heads;
   detail::require_size(kv_heads, "kv_heads");
   if (heads % kv_heads != 0)
-    refuse("kv_heads is " + std::to_string(kv_heads) + "; a divisor of the " + std::to_string(heads) +
-           " heads is expected");
+    refuse("kv_heads is ", kv_heads, "; a divisor of the ", heads, " heads is expected");
   const std::int64_t rows = weight.shape()[0];
   // The rows form groups of one key head, its value head and the query heads that read them.
   const std::int64_t group = heads / kv_heads;
   const std::int64_t width = rows / kv_heads - value_dim;
   const std::int64_t parts = group + (value_dim == 0 ? 2 : 1);
   if (value_dim < 0 || rows % kv_heads != 0 || width <= 0 || width % parts != 0)
-    refuse(std::string(name) + " has shape " + to_string(weight.shape()) + "; " + std::to_string(heads) +
-           " query, " + std::to_string(kv_heads) + " key and " + std::to_string(kv_heads) + " value heads" +
-           (value_dim == 0 ? " of one size" : ", the last of size " + std::to_string(value_dim) + ",") +
+    refuse(name, " has shape ", weight.shape(), "; ", heads, " query, ", kv_heads, " key and ", kv_heads,
+           " value heads",
+           value_dim == 0 ? " of one size" : ", the last of size " + std::to_string(value_dim) + ",",
            " do not make that many rows");
   const std::int64_t head_dim = width / parts;
   return {heads, kv_heads, head_dim, value_dim == 0 ? head_dim : value_dim};
@@ -47,9 +46,8 @@ void check_bias(const std::optional<TensorView>& bias, const char* name, const T
   if (!bias) return;
   detail::require_dtype(*bias, name, weight.dtype(), of);
   if (bias->shape() != Dims{weight.shape()[0]})
-    refuse(std::string(name) + " has shape " + to_string(bias->shape()) + "; [" +
-           std::to_string(weight.shape()[0]) + "] is expected for " + of + " of shape " +
-           to_string(weight.shape()));
+    refuse(name, " has shape ", to_string(bias->shape()), "; [", weight.shape()[0], "] is expected for ", of,
+           " of shape ", weight.shape());
 }
 
 // Merges axes 0 and 1.
@@ -85,9 +83,9 @@ Linear stacked(const TensorView& weight, const char* name, const std::optional<T
   const std::string bias_name = std::string(name) + " bias";
   detail::require_dtype(*bias, bias_name.c_str(), weight.dtype(), name);
   if (bias->shape() != Dims{weight.shape()[0], weight.shape()[1]})
-    refuse(bias_name + " has shape " + to_string(bias->shape()) + "; " +
-           to_string(Dims{weight.shape()[0], weight.shape()[1]}) + " is expected for a weight of shape " +
-           to_string(weight.shape()));
+    refuse(bias_name, " has shape ", to_string(bias->shape()), "; ",
+           to_string(Dims{weight.shape()[0], weight.shape()[1]}), " is expected for a weight of shape ",
+           weight.shape());
   return Linear(joined(weight), joined(*bias));
 }
 
@@ -100,9 +98,8 @@ MultiHeadAttention MultiHeadAttention::from_heads(const TensorView& query, const
   Linear keys = stacked(key, "key", biases.key);
   Linear values = stacked(value, "value", biases.value);
   if (key.shape()[0] != value.shape()[0] || key.shape()[1] != query.shape()[1])
-    refuse("key has shape " + to_string(key.shape()) + "; [" + std::to_string(value.shape()[0]) + ", " +
-           std::to_string(query.shape()[1]) + ", C] is expected for a query of shape " +
-           to_string(query.shape()) + " and a value of shape " + to_string(value.shape()));
+    refuse("key has shape ", key.shape(), "; [", value.shape()[0], ", ", query.shape()[1],
+           ", C] is expected for a query of shape ", query.shape(), " and a value of shape ", value.shape());
   return {std::move(queries),  std::move(keys),  std::move(values),
           std::move(out_proj), query.shape()[0], key.shape()[0]};
 }

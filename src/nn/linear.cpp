@@ -98,13 +98,13 @@ void check(const TensorView& x, const TensorView& weight, const std::optional<Te
   detail::require_rank(weight, "weight", 2, "[out, in]");
   detail::require_dtype(x, "x", weight.dtype(), "weight");
   if (x.rank() < 1 || x.shape().back() != weight.shape()[1])
-    refuse("x has shape " + to_string(x.shape()) + "; [..., " + std::to_string(weight.shape()[1]) +
-           "] is expected for a weight of shape " + to_string(weight.shape()));
+    refuse("x has shape ", x.shape(), "; [..., ", weight.shape()[1], "] is expected for a weight of shape ",
+           weight.shape());
   if (!bias) return;
   detail::require_dtype(*bias, "bias", weight.dtype(), "weight");
   if (bias->shape() != Dims{weight.shape()[0]})
-    refuse("bias has shape " + to_string(bias->shape()) + "; [" + std::to_string(weight.shape()[0]) +
-           "] is expected for a weight of shape " + to_string(weight.shape()));
+    refuse("bias has shape ", to_string(bias->shape()), "; [", weight.shape()[0],
+           "] is expected for a weight of shape ", weight.shape());
 }
 
 }  // namespace
@@ -145,8 +145,8 @@ Linear::Linear(Tensor matrix, std::optional<Tensor> offset)
   if (!bias) return;
   detail::require_dtype(*bias, "bias", weight.dtype(), "weight");
   if (bias->shape() != Dims{weight.size(0)})
-    refuse("bias has shape " + to_string(bias->shape()) + "; [" + std::to_string(weight.size(0)) +
-           "] is expected for a weight of shape " + to_string(weight.shape()));
+    refuse("bias has shape ", to_string(bias->shape()), "; [", weight.size(0),
+           "] is expected for a weight of shape ", weight.shape());
 }
 
 Tensor Linear::forward(const TensorView& x) const {

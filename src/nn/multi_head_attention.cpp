@@ -31,8 +31,7 @@ Tensor drawn_weight(Generator& generator, std::int64_t out, std::int64_t in, DTy
 void require_product(std::int64_t heads, std::int64_t width, const char* name) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   if (width > kMax / heads)
-    detail::refuse(std::string(name) + " is " + std::to_string(width) + "; at most " +
-                   std::to_string(kMax / heads) + " is expected for " + std::to_string(heads) + " heads");
+    detail::refuse(name, " is ", width, "; at most ", kMax / heads, " is expected for ", heads, " heads");
 }
 
 // Fills in the default sizes, or throws an error that names the wrong one.
@@ -42,12 +41,11 @@ MultiHeadOptions completed(MultiHeadOptions sizes) {
   if (sizes.kv_heads == 0) sizes.kv_heads = sizes.heads;
   detail::require_size(sizes.kv_heads, "kv_heads");
   if (sizes.heads % sizes.kv_heads != 0)
-    detail::refuse("kv_heads is " + std::to_string(sizes.kv_heads) + "; a divisor of the " +
-                   std::to_string(sizes.heads) + " heads is expected");
+    detail::refuse("kv_heads is ", sizes.kv_heads, "; a divisor of the ", sizes.heads, " heads is expected");
   if (sizes.head_dim == 0) {
     if (sizes.dim % sizes.heads != 0)
-      detail::refuse("dim is " + std::to_string(sizes.dim) + "; a multiple of the " +
-                     std::to_string(sizes.heads) + " heads is expected if head_dim is not given");
+      detail::refuse("dim is ", sizes.dim, "; a multiple of the ", sizes.heads,
+                     " heads is expected if head_dim is not given");
     sizes.head_dim = sizes.dim / sizes.heads;
   }
   if (sizes.value_dim == 0) sizes.value_dim = sizes.head_dim;
@@ -100,8 +98,8 @@ MultiHeadAttention::MultiHeadAttention(Linear query_part, Linear key_part, Linea
 LayerResult MultiHeadAttention::forward(const TensorView& x, const AttentionOptions& options,
                                         const AttentionFunctions& functions) const {
   if (key.weight.rank() == 2 && query.weight.rank() == 2 && key.weight.size(1) != query.weight.size(1))
-    detail::refuse("context is not given; this layer makes its keys and values from [L, " +
-                   std::to_string(key.weight.size(1)) + "]");
+    detail::refuse("context is not given; this layer makes its keys and values from [L, ", key.weight.size(1),
+                   "]");
   return forward(x, x, options, functions);
 }
 

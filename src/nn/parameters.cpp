@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/nn/layers.hpp"
@@ -16,8 +17,9 @@ struct Source {
   std::int64_t rows_of_all = -1;  ///< rows of the tensor if it is shared, else -1
 };
 
-[[noreturn]] void fail(const std::string& path, const std::string& message) {
-  throw Error(ErrorCode::io, path + ": " + message);
+template <class... Parts>
+[[noreturn]] void fail(const std::string& path, const Parts&... message) {
+  heed::detail::refuse(ErrorCode::io, path, ": ", message...);
 }
 
 // "layer.0.query.weight" → {"layer.0.", "query", "weight"}; `part` is "" if the name is not a projection's.
@@ -80,7 +82,7 @@ void refuse_unread_bias(const std::string& path, const io::SafetensorsReader& fi
     if (!has_parameter(parameters, prefix + "bias")) unread.push_back(name.prefix + "in_proj_bias");
   }
   for (const std::string& name : unread)
-    if (file.contains(name)) fail(path, "has a tensor " + name + ", which is not a parameter of the layer");
+    if (file.contains(name)) fail(path, "has a tensor ", name, ", which is not a parameter of the layer");
 }
 
 Source find(const std::string& path, const io::SafetensorsReader& file, const NamedParameter& parameter,
@@ -93,7 +95,7 @@ Source find(const std::string& path, const io::SafetensorsReader& file, const Na
     const std::string alone = name.prefix + name.part.substr(0, 1) + "_proj_" + name.kind;
     if (file.contains(alone)) return {alone};
   }
-  fail(path, "has no tensor " + parameter.name + "; it has " + listed(file.names()));
+  fail(path, "has no tensor ", parameter.name, "; it has ", listed(file.names()));
 }
 
 // Whether a file's shape holds the same rows split into heads: [heads, d, D] for [heads d, D].
@@ -115,11 +117,11 @@ Tensor read(const std::string& path, const io::SafetensorsReader& file, const So
   const Dims found = file.shape(source.name);
   const bool heads = !projection_name(parameter.name).part.empty() && is_cut_into_heads(found, expected);
   if (found != expected && !heads)
-    fail(path, "tensor " + source.name + " has shape " + to_string(found) + "; " + to_string(expected) +
-                   " is expected");
+    fail(path, "tensor ", source.name, " has shape ", to_string(found), "; ", to_string(expected),
+         " is expected");
   if (!is_floating(file.dtype(source.name)))
-    fail(path, "tensor " + source.name + " is " + std::string(name_of(file.dtype(source.name))) +
-                   "; a floating dtype is expected");
+    fail(path, "tensor ", source.name, " is ", name_of(file.dtype(source.name)),
+         "; a floating dtype is expected");
   const Tensor whole = file.read(source.name).reshaped(expected);
   if (source.rows_of_all < 0) return Tensor::copy_of(whole, now.dtype());
   return Tensor::copy_of(whole.view().narrow(0, source.begin, now.size(0)), now.dtype());

@@ -15,9 +15,8 @@ void check_places(const TensorView& x, const char* name, const Tensor& weight) {
   detail::require_dtype(x, name, weight.dtype(), "weight");
   const bool ranked = x.rank() == 2 || x.rank() == 3;
   if (!ranked || x.shape().back() != weight.size(1) || x.size(-2) > weight.size(0))
-    detail::refuse(std::string(name) + " has shape " + to_string(x.shape()) + "; [L, " +
-                   std::to_string(weight.size(1)) + "] or [B, L, " + std::to_string(weight.size(1)) +
-                   "] is expected, L at most " + std::to_string(weight.size(0)));
+    detail::refuse(name, " has shape ", x.shape(), "; [L, ", weight.size(1), "] or [B, L, ", weight.size(1),
+                   "] is expected, L at most ", weight.size(0));
 }
 
 // For each row of x, its offset in the table, in elements.
@@ -29,12 +28,11 @@ std::vector<std::int64_t> row_offsets(const TensorView& x, const Tensor& weight,
     std::iota(offsets.begin(), offsets.end(), 0);
   }
   if (static_cast<std::int64_t>(offsets.size()) != x.size(-2))
-    detail::refuse("places has " + std::to_string(offsets.size()) + " numbers; one for each of the " +
-                   std::to_string(x.size(-2)) + " rows is expected");
+    detail::refuse("places has ", offsets.size(), " numbers; one for each of the ", x.size(-2),
+                   " rows is expected");
   for (std::int64_t& place : offsets) {
     if (place < 0 || place >= weight.size(0))
-      detail::refuse("places holds " + std::to_string(place) + "; numbers from 0 to " +
-                     std::to_string(weight.size(0) - 1) + " are expected");
+      detail::refuse("places holds ", place, "; numbers from 0 to ", weight.size(0) - 1, " are expected");
     place *= weight.size(1);
   }
   return offsets;

@@ -37,11 +37,12 @@ BlockResult TransformerBlock::forward(const TensorView& x, const AttentionOption
   return result;
 }
 
-// A residual path bypasses each part, so the gradient of the part's input is added to that of its output.
+// A residual path bypasses each part, so the gradient of the part's input is added to the gradient of its
+// output.
 Tensor TransformerBlock::backward(const TensorView& grad_output, const BlockResult& result,
                                   TransformerBlock& grads, const AttentionFunctions& functions) const {
   if (mlp.has_value() != grads.mlp.has_value())
-    detail::refuse("grads is a block " + std::string(mlp ? "without" : "with") +
+    detail::refuse("grads is a block ", mlp ? "without" : "with",
                    " an MLP; a block of the same kind is expected");
   Tensor grad = Tensor::copy_of(grad_output);
   if (mlp) {

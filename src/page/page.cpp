@@ -74,20 +74,17 @@ void check(const HtmlPage& page) {
     throw Error(ErrorCode::invalid_argument, "proof is given without its report");
   if (page.beside != 0 &&
       (page.report == nullptr || page.beside < 0 || 2 * page.beside != page.report->heads))
-    throw Error(ErrorCode::invalid_argument,
-                "beside is " + std::to_string(page.beside) + "; half of the heads of the report is expected");
+    detail::refuse("beside is ", page.beside, "; half of the heads of the report is expected");
   if (page.picture) check_picture(page);
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
-      throw Error(ErrorCode::invalid_argument,
-                  "step '" + step.name + "' names " + std::to_string(step.axes.size()) +
-                      " axes; its value has shape " + to_string(step.value.shape()));
+      detail::refuse("step '", step.name, "' names ", step.axes.size(), " axes; its value has shape ",
+                     step.value.shape());
     count += step.value.count();
   }
   if (count > kMaxPageValues)
-    throw Error(ErrorCode::invalid_argument, "the steps have " + std::to_string(count) + " values; at most " +
-                                                 std::to_string(kMaxPageValues) + " are expected on a page");
+    detail::refuse("the steps have ", count, " values; at most ", kMaxPageValues, " are expected on a page");
 }
 
 std::int64_t count_of(const std::vector<std::string>& words) {
@@ -199,9 +196,7 @@ class Writer {
   }
 
   [[noreturn]] void refuse_bound(std::int64_t least) const {
-    throw Error(ErrorCode::invalid_argument, "most_bytes is " + std::to_string(page_.most_bytes) +
-                                                 "; more than " + std::to_string(least) +
-                                                 " is expected for this page");
+    detail::refuse("most_bytes is ", page_.most_bytes, "; more than ", least, " is expected for this page");
   }
 
   template <class Put>

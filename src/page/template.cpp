@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 namespace heed::detail {
@@ -47,8 +48,7 @@ std::string all_files(std::span<const PageFile> files, std::string_view ending) 
 std::string_view file_named(std::span<const PageFile> files, std::string_view name) {
   const auto found =
       std::find_if(files.begin(), files.end(), [&](const PageFile& file) { return file.name == name; });
-  if (found == files.end())
-    throw Error(ErrorCode::internal, "the page's " + std::string(name) + " is missing");
+  if (found == files.end()) refuse(ErrorCode::internal, "the page's ", name, " is missing");
   return found->text;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "text/models/token_table.hpp"
 #include "text/shared/unicode.hpp"
 
@@ -101,9 +101,7 @@ using Ids = std::vector<std::int64_t>;
 
 void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<TextToken>& tokens) {
   for (const std::int64_t id : ids) {
-    if (!vocabulary.token(id))
-      throw Error(ErrorCode::invalid_argument,
-                  "the tokenizer's post-processor adds " + std::to_string(id) + ", which is not a token");
+    if (!vocabulary.token(id)) refuse("the tokenizer's post-processor adds ", id, ", which is not a token");
     tokens.push_back({id, 0, 0, vocabulary.is_special(id)});
   }
 }
@@ -132,7 +130,7 @@ class Around final : public PostProcessor {
 
 std::int64_t id_from(const JsonPart& part, const json& value) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
-    part.fail("with an id that is not a whole number from 0 to " + std::to_string(kMaxTokenIds - 1));
+    part.fail("with an id that is not a whole number from 0 to ", kMaxTokenIds - 1);
   return value.get<std::int64_t>();
 }
 
@@ -140,7 +138,7 @@ std::int64_t id_from(const JsonPart& part, const json& value) {
 Ids named_id(const JsonPart& part, const char* member) {
   const json& pair = part.at(member);
   if (!pair.is_array() || pair.size() != 2)
-    part.fail(std::string("whose ") + member + " is not a list of a token and its id");
+    part.fail("whose ", member, " is not a list of a token and its id");
   return {id_from(part, pair[1])};
 }
 
@@ -178,8 +176,7 @@ std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
       ++texts;
     }
   }
-  if (texts != 1)
-    part.fail("whose single form has the text " + std::to_string(texts) + " times; 1 is expected");
+  if (texts != 1) part.fail("whose single form has the text ", texts, " times; 1 is expected");
   return std::make_unique<Around>(std::move(around[0]), std::move(around[1]));
 }
 

@@ -12,7 +12,7 @@
 namespace heed::detail {
 namespace {
 
-// What happens to a match: it is dropped, becomes a word of its own, joins the word before or after it, or
+// The treatment of a match: it is dropped, becomes a word of its own, joins the word before or after it, or
 // forms one word with adjacent matches.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
@@ -159,7 +159,7 @@ class Metaspace : public PreTokenizer {
       part.fail("whose prepend_scheme is not always, first or never");
     const bool prefix = part.flag("add_prefix_space", true);
     if (!prefix && scheme != "never" && part.has("prepend_scheme"))
-      part.fail("whose add_prefix_space is false, but prepend_scheme is " + scheme);
+      part.fail("whose add_prefix_space is false, but prepend_scheme is ", scheme);
     always_ = prefix && scheme == "always";
     first_ = prefix && scheme == "first";
     pattern_ = string_pattern(mark_);

@@ -146,8 +146,7 @@ struct Regex::Impl {
 Regex::Regex(const std::string& pattern, const JsonPart& part) {
   initialize();
   if (pattern.size() > kLongestPattern)
-    part.fail("with a pattern of " + std::to_string(pattern.size()) + " bytes; at most " +
-              std::to_string(kLongestPattern) + " are expected");
+    part.fail("with a pattern of ", pattern.size(), " bytes; at most ", kLongestPattern, " are expected");
   auto impl = std::make_unique<Impl>();
   OnigErrorInfo info{};
   const std::string whole = with_young_points(pattern);
@@ -155,7 +154,7 @@ Regex::Regex(const std::string& pattern, const JsonPart& part) {
   const int result = onig_new(&impl->regex, begin, begin + whole.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
                               ONIG_SYNTAX_DEFAULT, &info);
   if (result != ONIG_NORMAL)
-    part.fail("with a pattern that is not a regular expression: " + io::detail::printable(pattern));
+    part.fail("with a pattern that is not a regular expression: ", io::detail::printable(pattern));
   impl_ = std::move(impl);
 }
 

@@ -148,7 +148,7 @@ void SettingsTokens::read_named(const FolderSettings& file) {
     else if (!token.is_null())
       named_.emplace_back(name, token);
     if (named_.size() > kMaxNames)
-      fail(file.part().file(), "has special tokens of more than " + std::to_string(kMaxNames) + " names");
+      fail(file.part().file(), "has special tokens of more than ", kMaxNames, " names");
   };
   for (const char* name : kNamedTokens)
     if (values.contains(name)) set(name, values[name]);
@@ -184,7 +184,7 @@ std::vector<SettingsTokens::NumberedToken> SettingsTokens::tokens_of_decoder() c
   std::vector<NumberedToken> tokens;
   for (const auto& [id, value] : config.at("added_tokens_decoder").items()) {
     const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == id.npos;
-    if (!digits) decoder.fail("with " + printable(id) + ", which is not an id");
+    if (!digits) decoder.fail("with ", printable(id), ", which is not an id");
     const JsonPart token(value, config.file(), "an added token");
     tokens.push_back({std::stoll(id), added_token(token, token.flag("special", false)), config.file()});
   }
@@ -199,8 +199,7 @@ void SettingsTokens::add_ids_of(const FolderSettings& file, std::vector<Numbered
   for (const NumberedToken& one : tokens) taken.insert(one.id);
   for (const auto& [content, id] : file.values().items()) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
-      fail(file.part().file(),
-           "gives " + printable(content) + " no id from 0 to " + std::to_string(kMaxTokenIds - 1));
+      fail(file.part().file(), "gives ", printable(content), " no id from 0 to ", kMaxTokenIds - 1);
     if (taken.contains(id.get<std::int64_t>())) continue;
     const json object = {{"content", content}};
     const JsonPart token(object, file.part().file(), "an added token");

@@ -22,7 +22,7 @@ struct TokenSources {
   bool keeps_file = false;           ///< the file's tokens come first, unchanged
 };
 
-/// The order is that of transformers: tokens with ids by id, then special tokens. special_tokens_map.json,
+/// The order is transformers': tokens with ids by id, then special tokens. special_tokens_map.json,
 /// added_tokens.json and tokenizer.json's own tokens are read only if tokenizer_config.json has no
 /// added_tokens_decoder.
 class SettingsTokens {

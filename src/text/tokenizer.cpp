@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/message.hpp"
 #include "core/utf8.hpp"
-#include "heed/error.hpp"
 #include "io/fault.hpp"
 #include "io/json_file.hpp"
 #include "text/added_tokens.hpp"
@@ -209,12 +209,10 @@ constexpr detail::JsonLimits kTokenizerLimits = {.depth = 32, .members = 2'000'0
 
 void check_text(std::string_view text) {
   if (text.size() > std::numeric_limits<std::uint32_t>::max())
-    throw Error(ErrorCode::invalid_argument,
-                "text has " + std::to_string(text.size()) + " bytes; fewer than 2^32 are expected");
+    detail::refuse("text has ", text.size(), " bytes; fewer than 2^32 are expected");
   for (std::size_t at = 0; at < text.size();) {
     const auto point = detail::decode_utf8(text.substr(at));
-    if (!point.valid)
-      throw Error(ErrorCode::invalid_argument, "text is not UTF-8 at byte " + std::to_string(at));
+    if (!point.valid) detail::refuse("text is not UTF-8 at byte ", at);
     at += point.length;
   }
 }
@@ -358,8 +356,7 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids, bool skip_speci
   std::vector<std::string> tokens;
   for (const std::int64_t id : ids) {
     const auto token = impl_->vocabulary.decoded(id);
-    if (!token)
-      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is not a token");
+    if (!token) detail::refuse("ids has ", id, ", which is not a token");
     if (!skip_special || !is_special(id)) tokens.emplace_back(*token);
   }
   if (impl_->decoder) impl_->decoder->apply(tokens);
@@ -380,8 +377,7 @@ std::optional<std::string> Tokenizer::token(std::int64_t id) const {
 
 std::vector<std::string> Tokenizer::shown(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids)
-    if (!impl_->vocabulary.token(id))
-      throw Error(ErrorCode::invalid_argument, "ids has " + std::to_string(id) + ", which is not a token");
+    if (!impl_->vocabulary.token(id)) detail::refuse("ids has ", id, ", which is not a token");
   return detail::shown_tokens(*this, ids);
 }
 

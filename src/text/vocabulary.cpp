@@ -40,16 +40,14 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   token.normalized = part.flag("normalized", !token.special);
   token.pattern = pattern_of(token, normalizer);
   if (token.pattern.empty() || token.pattern.size() > kLongestAddedToken)
-    part.fail(shown + " that is, normalised, " + std::to_string(token.pattern.size()) + " bytes long; 1 to " +
-              std::to_string(kLongestAddedToken) + " is expected");
+    part.fail(shown, " that is, normalised, ", token.pattern.size(), " bytes long; 1 to ", kLongestAddedToken,
+              " is expected");
   // As in tokenizers, the ids of new tokens continue from the number of the model's tokens, whatever their
   // ids are.
   const auto known = id(token.content);
   token.id = known ? *known : next_++;
   const std::int64_t said = part.integer("id", 0, kMaxTokens, token.id);
-  if (said != token.id)
-    part.fail(shown + " with id " + std::to_string(said) + ", but the vocabulary gives " +
-              std::to_string(token.id));
+  if (said != token.id) part.fail(shown, " with id ", said, ", but the vocabulary gives ", token.id);
   by_content_[token.content] = token.id;
   size_ = std::max(size_, token.id + 1);
   const auto place = static_cast<std::size_t>(token.id);

@@ -70,9 +70,9 @@ json kept_by_class(json& values) {
   return made;
 }
 
-// Reads the tokenizer of a folder with a tokenizer.json. If there is a tokenizer_config.json, the ids are
-// those of transformers' AutoTokenizer, or no tokenizer is returned. `family` and `config_class` come from
-// config.json (model_type, tokenizer_class). Throws Error (io) for a broken file.
+// Reads the tokenizer of a folder with a tokenizer.json. If there is a tokenizer_config.json, the ids equal
+// those that transformers' AutoTokenizer gives, or no tokenizer is returned. `family` and `config_class` come
+// from config.json (model_type, tokenizer_class). Throws Error (io) for a broken file.
 FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::string& family,
                                         const std::string& config_class) {
   const std::string path = folder + "/tokenizer.json", subject = io::detail::subject_of(path);
@@ -120,9 +120,8 @@ void each_line(const std::string& path, Visit visit) {
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (++number > kMaxLines)
-      fail(subject_of(path), "has more than " + std::to_string(kMaxLines) + " lines, the limit");
-    if (!is_utf8(line)) fail(subject_of(path), "has bytes that are not UTF-8" + on_line(number));
+    if (++number > kMaxLines) fail(subject_of(path), "has more than ", kMaxLines, " lines, the limit");
+    if (!is_utf8(line)) fail(subject_of(path), "has bytes that are not UTF-8", on_line(number));
     visit(line, number);
   }
 }
@@ -142,8 +141,8 @@ json tokens_of_lines(const std::string& path) {
   each_line(path, [&](std::string_view line, std::size_t number) {
     const auto [token, fresh] = tokens.emplace(without_spaces_behind(line), number - 1);
     if (!fresh)
-      fail(subject_of(path), "has the token " + printable(token.key()) + on_line(number) + " and on line " +
-                                 std::to_string(token->get<std::size_t>() + 1));
+      fail(subject_of(path), "has the token ", printable(token.key()), on_line(number), " and on line ",
+           token->get<std::size_t>() + 1);
   });
   return tokens;
 }
@@ -154,14 +153,13 @@ json tokens_of_object(const std::string& path) {
   std::unordered_set<std::string> seen;
   const json tokens = json::parse(text, [&](int /*depth*/, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::key && !seen.insert(value.get<std::string>()).second)
-      fail(subject_of(path), "has the token " + printable(value.get<std::string>()) + " twice");
+      fail(subject_of(path), "has the token ", printable(value.get<std::string>()), " twice");
     return true;
   });
   if (!tokens.is_object()) fail(subject_of(path), "is not a JSON object of tokens and their ids");
   for (const auto& [token, id] : tokens.items())
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
-      fail(subject_of(path),
-           "gives " + printable(token) + " no id from 0 to " + std::to_string(kMaxTokenIds - 1));
+      fail(subject_of(path), "gives ", printable(token), " no id from 0 to ", kMaxTokenIds - 1);
   return tokens;
 }
 
@@ -172,13 +170,13 @@ json merges_of_lines(const std::string& path, const json& tokens) {
     if (line.starts_with("#version")) return;
     const std::size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
-      fail(subject_of(path), "has " + printable(line) + on_line(number) +
-                                 "; two tokens with a space between them are expected");
+      fail(subject_of(path), "has ", printable(line), on_line(number),
+           "; two tokens with a space between them are expected");
     const std::string left(line.substr(0, space)), right(line.substr(space + 1));
     for (const std::string& token : {left, right, left + right})
       if (!tokens.contains(token))
-        fail(subject_of(path), "has " + printable(line) + on_line(number) + ", but " + printable(token) +
-                                   " is not a token of vocab.json");
+        fail(subject_of(path), "has ", printable(line), on_line(number), ", but ", printable(token),
+             " is not a token of vocab.json");
     merges.push_back(std::string(line));
   });
   return merges;

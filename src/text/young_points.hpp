@@ -1,4 +1,4 @@
-// Code points that Unicode 15 and 16 added, by category. Debian 12's Oniguruma has Unicode 14; that of the
+// Code points that Unicode 15 and 16 added, by category. Debian 12's Oniguruma has Unicode 14; the
 // Python package tokenizers has Unicode 16. Marks, punctuation and symbols are not subdivided.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/nn/train.hpp"
@@ -26,7 +27,7 @@ class CheckpointReader {
  public:
   explicit CheckpointReader(const std::string& path) : path_(path), file_(path) {
     if (text("format") != kCheckpointFormat)
-      fail("is not a checkpoint: the format in its metadata is not '" + std::string(kCheckpointFormat) + "'");
+      fail("is not a checkpoint: the format in its metadata is not '", kCheckpointFormat, "'");
   }
 
   [[nodiscard]] TrainSettings settings() const { return settings_from(json("settings"), path_); }
@@ -37,9 +38,8 @@ class CheckpointReader {
     if (!state.is_object() || !state.contains("text") || !state["text"].is_string())
       fail("has a state without the name of its text");
     if (state["text"].get<std::string>() != data.fingerprint)
-      throw Error(ErrorCode::invalid_argument, "the text (" + data.fingerprint + ") is not the text that " +
-                                                   path_ + " was made with (" +
-                                                   state["text"].get<std::string>() + ")");
+      detail::refuse("the text (", data.fingerprint, ") is not the text that ", path_, " was made with (",
+                     state["text"].get<std::string>(), ")");
     require_enough(data, settings);
     // Checks the sizes against the file before memory is allocated for them.
     const nn::LanguageModelConfig config = model_config(settings, data.tokenizer.size());
@@ -51,7 +51,7 @@ class CheckpointReader {
     for (const nn::NamedParameter& moment : optimizer.state()) {
       Tensor value = tensor("adamw." + moment.name, DType::f32);
       if (value.shape() != moment.value->shape())
-        fail("has a tensor adamw." + moment.name + " of another shape");
+        fail("has a tensor adamw.", moment.name, " of another shape");
       *moment.value = std::move(value);
     }
     nn::LanguageModel gradients = zeros_like(model);
@@ -65,7 +65,10 @@ class CheckpointReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    detail::refuse(ErrorCode::io, path_, " ", what...);
+  }
 
   [[nodiscard]] std::string text(const std::string& name) const {
     const auto found = file_.metadata().find(name);
@@ -74,13 +77,12 @@ class CheckpointReader {
 
   [[nodiscard]] Json json(const char* name) const {
     std::optional<Json> value = json_of(text(name));
-    if (!value) fail("has metadata '" + std::string(name) + "' that is not JSON");
+    if (!value) fail("has metadata '", name, "' that is not JSON");
     return std::move(*value);
   }
 
   [[nodiscard]] Tensor tensor(const std::string& name, DType dtype) const {
-    if (!file_.contains(name) || file_.dtype(name) != dtype)
-      fail("has no tensor " + name + " of " + std::string(name_of(dtype)));
+    if (!file_.contains(name) || file_.dtype(name) != dtype) fail("has no tensor ", name, " of ", dtype);
     return file_.read(name);
   }
 
@@ -90,7 +92,7 @@ class CheckpointReader {
     try {
       generator.set_state(state);
     } catch (const Error& error) {
-      fail(std::string("has an invalid generator: ") + error.what());
+      fail("has an invalid generator: ", error.what());
     }
     return generator;
   }
@@ -134,8 +136,7 @@ void save_checkpoint(const std::string& path, TrainState& state) {
   std::vector<std::pair<std::string, TensorView>> tensors;
   for (const nn::NamedParameter& parameter : state.trained.model.parameters()) {
     if (!all_finite(*parameter.value))
-      throw Error(ErrorCode::internal,
-                  "the parameters are not numbers after step " + std::to_string(state.step));
+      detail::refuse(ErrorCode::internal, "the parameters are not numbers after step ", state.step);
     tensors.emplace_back(parameter.name, parameter.value->view());
   }
   for (const nn::NamedParameter& moment : state.optimizer.state())

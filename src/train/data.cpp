@@ -28,10 +28,10 @@ std::string fingerprint_of(const std::string& text) {
 std::string text_in(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::io, path + " could not be opened: " + std::strerror(errno));
+  if (!file) detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || (text.empty() && !file.eof())) throw Error(ErrorCode::io, path + " could not be read");
-  if (!is_utf8(text)) throw Error(ErrorCode::io, path + " is not UTF-8 text");
+  if (file.bad() || (text.empty() && !file.eof())) detail::refuse(ErrorCode::io, path, " could not be read");
+  if (!is_utf8(text)) detail::refuse(ErrorCode::io, path, " is not UTF-8 text");
   return text;
 }
 

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/nn/trained_model.hpp"
@@ -27,7 +28,7 @@ constexpr JsonLimits kConfig = {.values = 10'000};
 
 // The part of a configuration that heed wrote. `path` is the file's.
 const Json& own_part(const Json& config, const std::string& path) {
-  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + " " + what); };
+  const auto fail = [&](const auto&... what) { detail::refuse(ErrorCode::io, path, " ", what...); };
   if (config.is_object() && config.contains("format") && config["format"] == "heed model 1")
     fail("was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
   const bool own = config.is_object() && config.contains("heed") && config["heed"].is_object();
@@ -35,8 +36,7 @@ const Json& own_part(const Json& config, const std::string& path) {
     fail("describes a model that heed train did not make");
   if (!own || !config["heed"].contains("format") || config["heed"]["format"] != kModelFormat ||
       !config["heed"].contains("settings"))
-    fail("is not the configuration of a model from heed train: its format is not '" +
-         std::string(kModelFormat) + "'");
+    fail("is not the configuration of a model from heed train: its format is not '", kModelFormat, "'");
   return config["heed"];
 }
 
@@ -55,9 +55,9 @@ void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes
     if (config.contains(name)) found[own.get<std::string>()] = config[name];
   for (const auto& [name, value] : expected.items())
     if (found[name] != value)
-      throw Error(ErrorCode::io, path + " has " + name + " " +
-                                     (config.contains(name) ? found[name].dump() : "missing") +
-                                     "; its settings and vocabulary.json give " + value.dump());
+      detail::refuse(ErrorCode::io, path, " has ", name, " ",
+                     config.contains(name) ? found[name].dump() : "missing",
+                     "; its settings and vocabulary.json give ", value.dump());
 }
 
 Json losses_json(const LossMarks& losses) {
@@ -110,8 +110,8 @@ TrainedModel load_trained_model(const std::string& name) {
   std::error_code error;
   const std::string folder = model_folder(name);
   if (!fs::is_directory(folder, error))
-    throw Error(ErrorCode::io,
-                folder + " is not a folder; the folder of a model from heed train is expected");
+    detail::refuse(ErrorCode::io, folder,
+                   " is not a folder; the folder of a model from heed train is expected");
   const std::string config_path = folder + "/config.json";
   const Json config = Json::parse(json_in(config_path, kConfigMiB, kConfig));
   const TrainSettings settings = settings_from(own_part(config, config_path)["settings"], config_path);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 
@@ -100,16 +101,18 @@ class Gpt2File {
  public:
   explicit Gpt2File(const std::string& path) : path_(path), file_(path) {}
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::io, path_ + " " + what); }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    refuse(ErrorCode::io, path_, " ", what...);
+  }
 
   // Returns the tensor as f32.
   [[nodiscard]] const Tensor& tensor(const std::string& name, const Dims& shape) {
     if (name != last_name_) {
-      if (!file_.contains(name)) fail("has no tensor " + name + ", which the GPT-2 of its config.json needs");
+      if (!file_.contains(name)) fail("has no tensor ", name, ", which the GPT-2 of its config.json needs");
       if (const Dims found = file_.shape(name); found != shape)
-        fail("has a tensor " + name + " of shape " + to_string(found) + "; " + to_string(shape) +
-             " is expected");
-      if (!is_floating(file_.dtype(name))) fail("has a tensor " + name + " that is not of floating point");
+        fail("has a tensor ", name, " of shape ", to_string(found), "; ", shape, " is expected");
+      if (!is_floating(file_.dtype(name))) fail("has a tensor ", name, " that is not of floating point");
       last_ = Tensor::copy_of(file_.read(name), DType::f32);
       last_name_ = name;
     }
@@ -119,7 +122,7 @@ class Gpt2File {
   void require_zero(const std::string& name, const Dims& shape) {
     const auto values = tensor(name, shape).values<float>();
     if (std::any_of(values.begin(), values.end(), [](float value) { return value != 0; }))
-      fail("has a tensor " + name + " that is not 0, although the model is attention only");
+      fail("has a tensor ", name, " that is not 0, although the model is attention only");
   }
 
  private:
@@ -193,8 +196,7 @@ nn::LanguageModel read_gpt2_tensors(const std::string& path, const nn::LanguageM
 void require_numbers(const std::string& path, const nn::LanguageModelConfig& config) {
   const std::int64_t wanted = nn::parameter_count(config);
   if (const std::int64_t there = numbers_in(io::SafetensorsReader(path)); there < wanted)
-    throw Error(ErrorCode::io, path + " holds " + std::to_string(there) +
-                                   " numbers; a model of these sizes has " + std::to_string(wanted));
+    refuse(ErrorCode::io, path, " holds ", there, " numbers; a model of these sizes has ", wanted);
 }
 
 }  // namespace heed::detail

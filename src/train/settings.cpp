@@ -77,10 +77,10 @@ Json settings_json(const TrainSettings& settings) {
 }
 
 TrainSettings settings_from(const Json& json, const std::string& path) {
-  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::io, path + ": " + what); };
+  const auto fail = [&](const auto&... what) { detail::refuse(ErrorCode::io, path, ": ", what...); };
   if (!json.is_object()) fail("its settings are not a JSON object");
   const auto member = [&](const char* name) -> const Json& {
-    if (!json.contains(name)) fail("its settings have no '" + std::string(name) + "'");
+    if (!json.contains(name)) fail("its settings have no '", name, "'");
     return json[name];
   };
   TrainSettings settings;
@@ -94,17 +94,17 @@ TrainSettings settings_from(const Json& json, const std::string& path) {
     // Compared as a double first, because that works for a number of any size.
     if (!value.is_number_integer() || value.get<double>() < static_cast<double>(one.least) ||
         value.get<double>() > static_cast<double>(one.most))
-      fail("its '" + std::string(one.name) + "' is not a " + range_text(one));
+      fail("its '", one.name, "' is not a ", range_text(one));
     settings.*one.value = value.get<std::int64_t>();
   }
   for (const RealSetting& one : kReals) {
     const Json& value = member(one.name);
     const double number = value.is_number() ? value.get<double>() : std::nan("");
-    if (!fits(one, number)) fail("its '" + std::string(one.name) + "' is not a " + range_text(one));
+    if (!fits(one, number)) fail("its '", one.name, "' is not a ", range_text(one));
     settings.*one.value = number;
   }
   if (settings.model_dim % settings.heads != 0)
-    throw Error(ErrorCode::io, path + " has a model_dim that is not a multiple of its heads");
+    detail::refuse(ErrorCode::io, path, " has a model_dim that is not a multiple of its heads");
   return settings;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/nn/train.hpp"
 #include "train/data.hpp"
@@ -37,11 +38,11 @@ double diverging_loss(std::int64_t vocabulary) { return 2 * std::log(static_cast
 
 void require_sound(const TrainState& state, double loss, double length) {
   const std::string at = " at step " + std::to_string(state.step + 1);
-  if (!std::isfinite(loss)) throw Error(ErrorCode::internal, "the loss is not a number" + at);
-  if (!std::isfinite(length)) throw Error(ErrorCode::internal, "the gradients are not numbers" + at);
+  if (!std::isfinite(loss)) detail::refuse(ErrorCode::internal, "the loss is not a number", at);
+  if (!std::isfinite(length)) detail::refuse(ErrorCode::internal, "the gradients are not numbers", at);
   if (const double most = diverging_loss(state.trained.model.config.vocabulary); state.smooth_loss > most)
-    throw Error(ErrorCode::internal, "the loss, " + loss_text(state.smooth_loss) + at +
-                                         ", is far above the loss of random guessing");
+    detail::refuse(ErrorCode::internal, "the loss, ", loss_text(state.smooth_loss), at,
+                   ", is far above the loss of random guessing");
 }
 
 void mark(TrainState& state, double loss) {

@@ -198,8 +198,9 @@ TEST_F(AttendOverRanks, JsonSaysHowRanksComputed) {
 }
 
 TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
-  expect_refusal(3, {"info"}, 2,
-                 "heed info works in one process, and mpirun started 3 ranks; one is expected");
+  for (const std::string command : {"info", "heads"})
+    expect_refusal(3, {command}, 2,
+                   "heed " + command + " works in one process, and mpirun started 3 ranks; one is expected");
   expect_refusal(2, joined({kCall, {"--plan"}}), 2,
                  "--plan is given over ranks; heed plan tells what each scheme would do there");
   expect_refusal(2, joined({kCall, {"--differential", "0.5", "--out", "o.npy"}}), 2,

@@ -2,7 +2,7 @@
 # exports.sh VERSION LIBRARY…: the shared libraries of this version show the names of namespace heed and the C functions
 # heed_*, and no instances of std templates. Of heed's internals they show what shown_to_siblings lists: the names of libheed
 # that heed_nn, heed_model, heed_mpi and Python's module use. Their SONAMEs name the interface: before 1.0 a minor version may change it
-# (docs/release.md), from then on a major one. libheed needs the C and C++ runtime alone.
+# (docs/release.md), from then on a major one. libheed needs the C and C++ runtime alone, and the others do not need each other.
 set -euo pipefail
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 version=$1
@@ -17,6 +17,12 @@ for library; do
     echo "the SONAME is '$soname'; $name.so.$interface was expected" >&2
     exit 1
   fi
+  # Each library stands on libheed alone; heed_mpi trains over ranks, too.
+  siblings=$(readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(libheed[a-z_]*\)\..*/\1/p' | sort | paste -sd' ')
+  case $name:$siblings in
+    libheed: | libheed_*:libheed | libheed_mpi:"libheed libheed_nn") ;;
+    *) echo "$name needs ${siblings:-no library of heed}; libheed alone was expected" >&2 && exit 1 ;;
+  esac
   names=$(nm -D --defined-only --demangle "$library" | cut -d' ' -f3-)
   foreign=$(grep -v -E '^(heed_[a-z0-9_]+$|((typeinfo|typeinfo name|vtable) for )?heed::)' <<<"$names" || true)
   internal=$({ grep -E 'heed::(detail|[a-z_]+::detail)::|\(anonymous namespace\)' <<<"$names" || true; } |

@@ -126,7 +126,7 @@ struct Axis {
   int number;  // of [B, H, L, C]
 };
 
-// Checks that an axis is as long as that of another tensor.
+// Checks that an axis is as long as the same axis of another tensor.
 void check_axis(const Axis& axis, const CallTensor& tensor, const CallTensor& other, const char* other_name) {
   const std::int64_t size = tensor.size[axis.number], expected = other.size[axis.number];
   if (size != expected)

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "attention/problem/elements.hpp"
@@ -43,7 +44,7 @@ class KeyHeadRange {
   }
 
  private:
-  static constexpr double kBits = 1.44269504088896340736;  // scores are in units of log 2
+  static constexpr double kBits = std::numbers::log2e;  // scores are in units of log 2
   static constexpr double kMaxKeySquare = 0x1p59;
   static constexpr double kMaxRowSquare = 0x1p50;
   static constexpr double kMaxDelta = 0x1p50;

@@ -100,7 +100,7 @@ void make_writable(CacheState& state, const MutableTensorView& key, const Mutabl
   detail::target_of("key", key, key.shape(), key.dtype(), 0);  // no two rows may share memory
   detail::target_of("value", value, value.shape(), value.dtype(), 0);
   state.key.writable = static_cast<std::byte*>(key.data());
-  if (!state.options.values_in_keys) state.value.writable = static_cast<std::byte*>(value.data());
+  state.value.writable = static_cast<std::byte*>(value.data());
 }
 
 // A sequence with `length` rows in `pages`; the rest of the pages is free.

@@ -47,7 +47,7 @@ CachedSequence CacheState::plain(const Sequence& s) const {
   plain.groups = s.groups.data();
   plain.coded = coded_end(s);
   plain.key_tail = s.key_tail.data();
-  plain.value_tail = options.values_in_keys ? nullptr : s.value_tail.data();
+  plain.value_tail = s.value_tail.data();
   return plain;
 }
 
@@ -115,7 +115,7 @@ class Writer {
     have_room(s_.groups, s_.groups.size() + index(groups_to_fill(state_, s_, rows)));
     const std::int64_t tail = state_.options.kv_heads * 2 * state_.options.group;
     s_.key_tail.resize(index(tail * state_.options.head_dim));
-    if (!state_.options.values_in_keys) s_.value_tail.resize(index(tail * state_.options.value_dim));
+    s_.value_tail.resize(index(tail * state_.stored_value_dim()));
   }
 
   /// Takes a free page; there must be one.
@@ -156,8 +156,7 @@ class Writer {
       codes_.append(key, value, batch, row);
     } else {
       write_floats(key, batch, row, state_.key, slot, state_.options.head_dim);
-      if (!state_.options.values_in_keys)
-        write_floats(value, batch, row, state_.value, slot, state_.options.value_dim);
+      write_floats(value, batch, row, state_.value, slot, state_.stored_value_dim());
     }
     ++s_.length;
     if (state_.has_codes() && s_.length % state_.options.group == 0) codes_.encode_group();
@@ -258,8 +257,7 @@ class Writer {
       std::memcpy(memory.writable + to * bytes, memory.writable + from * bytes, index(bytes));
     };
     copy(state_.key, state_.options.head_dim);
-    if (state_.options.values_in_keys) return;
-    copy(state_.value, state_.options.value_dim);
+    copy(state_.value, state_.stored_value_dim());
     if (!state_.has_codes()) return;
     const std::int64_t scales = rows * state_.value_groups();
     const auto copy_scales = [&](std::vector<std::uint16_t>& all) {

@@ -66,9 +66,12 @@ class CacheState {
 
   [[nodiscard]] bool has_codes() const { return format != RowFormat::floats; }
   [[nodiscard]] bool has_offsets() const { return format == RowFormat::int4; }
+  /// The channels of values that are stored beside the keys: 0 if values are channels of the keys.
+  [[nodiscard]] std::int64_t stored_value_dim() const {
+    return options.values_in_keys ? 0 : options.value_dim;
+  }
   [[nodiscard]] std::int64_t value_groups() const {
-    return has_codes() && !options.values_in_keys ? (options.value_dim + options.group - 1) / options.group
-                                                  : 0;
+    return has_codes() ? (stored_value_dim() + options.group - 1) / options.group : 0;
   }
   /// Rows below this position are codes, if the cache keeps codes.
   [[nodiscard]] std::int64_t coded_end(const Sequence& s) const {

@@ -9,8 +9,7 @@ namespace heed::detail {
 
 void CodedGroups::append(const Operand& key, const Operand& value, std::int64_t batch, std::int64_t row) {
   write_tail(key, batch, row, s_.key_tail, state_.options.head_dim, state_.options.rotate);
-  if (!state_.options.values_in_keys)
-    write_tail(value, batch, row, s_.value_tail, state_.options.value_dim, false);
+  write_tail(value, batch, row, s_.value_tail, state_.stored_value_dim(), false);
   s_.tail_begin = std::max(s_.tail_begin, s_.length + 1 - 2 * state_.options.group);
 }
 
@@ -38,8 +37,7 @@ void CodedGroups::encode_group() {
   const std::int32_t number = take_scales();
   for (std::int64_t h = 0; h < state_.options.kv_heads; ++h) {
     for (std::int64_t c = 0; c < state_.options.head_dim; ++c) encode_channel(number, h, c, first);
-    for (std::int64_t row = first; row < s_.rows() && !state_.options.values_in_keys; ++row)
-      encode_value(h, row);
+    for (std::int64_t row = first; row < s_.rows(); ++row) encode_value(h, row);
   }
   s_.groups.push_back(number);
 }
@@ -88,7 +86,7 @@ void CodedGroups::encode_channel(std::int32_t number, std::int64_t head, std::in
 }
 
 void CodedGroups::encode_value(std::int64_t head, std::int64_t row) {
-  const std::int64_t width = state_.options.value_dim;
+  const std::int64_t width = state_.stored_value_dim();
   const float* from = tail_at(s_.value_tail, head, s_.position(row), width);
   const ScaleStrides strides = value_scale_strides(state_);
   for (std::int64_t c = 0; c < width; c += state_.options.group) {
@@ -114,8 +112,7 @@ void CodedGroups::truncate(std::int64_t length) {
   for (std::int64_t position = begin; position < std::min(length, s_.tail_begin); ++position)
     for (std::int64_t h = 0; h < state_.options.kv_heads; ++h) {
       restore_tail(true, h, position, s_.key_tail, state_.options.head_dim);
-      if (!state_.options.values_in_keys)
-        restore_tail(false, h, position, s_.value_tail, state_.options.value_dim);
+      restore_tail(false, h, position, s_.value_tail, state_.stored_value_dim());
     }
   s_.tail_begin = std::min(s_.tail_begin, begin);
   while (static_cast<std::int64_t>(s_.groups.size()) > begin / state_.options.group) {

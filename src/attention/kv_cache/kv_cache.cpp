@@ -72,9 +72,8 @@ void check_arrivals(const detail::CacheState& state, const detail::CallTensor& k
       refuse("sequence ", arrival.sequence, " would be ", length + (arrival.end - arrival.begin),
              " positions long; fewer than 2^31 are expected");
     check_numbers(state, "key", key.rows, arrival.batch, arrival.begin, arrival.end, state.options.head_dim);
-    if (state.options.values_in_keys) continue;
     check_numbers(state, "value", value.rows, arrival.batch, arrival.begin, arrival.end,
-                  state.options.value_dim);
+                  state.stored_value_dim());
   }
 }
 
@@ -97,10 +96,11 @@ template <class ArrivalsOf>
 void append_to(detail::CacheState& state, const TensorView& key, const TensorView* value, std::int64_t batch,
                ArrivalsOf arrivals_of) {
   check_writable(state);
-  if (state.options.values_in_keys && value != nullptr)
-    refuse("value is given, but the values of this cache are channels of its keys; key alone is expected");
-  if (!state.options.values_in_keys && value == nullptr)
-    refuse("value is missing; it may be absent only if the values of a cache are channels of its keys");
+  if (state.options.values_in_keys == (value != nullptr))
+    refuse(
+        value != nullptr
+            ? "value is given, but the values of this cache are channels of its keys; key alone is expected"
+            : "value is missing; it may be absent only if the values of a cache are channels of its keys");
   const detail::CallTensor k = rows_to_append(state, "key", key, batch, state.options.head_dim);
   const detail::CallTensor v =
       value == nullptr ? k : rows_to_append(state, "value", *value, batch, state.options.value_dim);

@@ -115,8 +115,7 @@ Memory memory_for(const CacheState& state, std::int64_t pages) {
   const DType dtype = dtype_of_rows(o.format);
   Memory memory;
   memory.key = Tensor({rows, code_bytes(state.format, o.head_dim)}, dtype);
-  if (o.values_in_keys) return memory;
-  memory.value = Tensor({rows, code_bytes(state.format, o.value_dim)}, dtype);
+  memory.value = Tensor({rows, code_bytes(state.format, state.stored_value_dim())}, dtype);
   if (state.has_codes()) memory.value_scale.resize(static_cast<std::size_t>(rows * state.value_groups()));
   if (state.has_offsets()) memory.value_offset.resize(memory.value_scale.size());
   return memory;
@@ -130,16 +129,22 @@ Operand view_of(const CacheState& state, const Tensor& memory, std::int64_t widt
           {0, hnd ? o.page_size * width : width, hnd ? width : o.kv_heads * width, 1}};
 }
 
+void view_owned(CacheState& state) {
+  const auto view = [&](CacheRowsMemory& rows, Tensor& owned, std::int64_t width) {
+    rows.view = view_of(state, owned, width);
+    rows.writable = static_cast<std::byte*>(owned.mutable_view().data());
+  };
+  view(state.key, state.key.owned, state.options.head_dim);
+  if (state.stored_value_dim() > 0)
+    view(state.value, state.value.owned, state.options.value_dim);
+  else
+    view(state.value, state.key.owned, state.options.head_dim);
+}
+
 void take(CacheState& state, Memory memory) {
   state.key.owned = std::move(memory.key);
   state.value.owned = std::move(memory.value);
-  state.key.view = view_of(state, state.key.owned, state.options.head_dim);
-  state.key.writable = static_cast<std::byte*>(state.key.owned.mutable_view().data());
-  state.value.view = state.key.view;
-  if (!state.options.values_in_keys) {
-    state.value.view = view_of(state, state.value.owned, state.options.value_dim);
-    state.value.writable = static_cast<std::byte*>(state.value.owned.mutable_view().data());
-  }
+  view_owned(state);
   state.value_scale = std::move(memory.value_scale);
   state.value_offset = std::move(memory.value_offset);
   state.page_rows = state.options.order == PageOrder::hnd ? state.options.kv_heads * state.options.page_size
@@ -204,8 +209,7 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
     return reinterpret_cast<std::byte*>(all.data());
   };
   move_rows(state.key.writable, grown.key.writable, row_bytes(grown.key.owned));
-  if (!options.values_in_keys)
-    move_rows(state.value.writable, grown.value.writable, row_bytes(grown.value.owned));
+  move_rows(state.value.writable, grown.value.writable, row_bytes(grown.value.owned));
   const std::int64_t scales = 2 * state.value_groups();
   if (scales > 0) move_rows(bytes_of(state.value_scale), bytes_of(grown.value_scale), scales);
   if (!state.value_offset.empty())
@@ -248,12 +252,7 @@ std::unique_ptr<CacheState> copied(const CacheState& state) {
     return restored(std::vector<std::pair<std::string, TensorView>>(tensors.begin(), tensors.end()));
   }
   auto copy = std::make_unique<CacheState>(state);
-  for (CacheRowsMemory* memory : {&copy->key, &copy->value}) {
-    if (memory->writable == nullptr) continue;  // values in keys
-    memory->view.data = memory->owned.view().data();
-    memory->writable = static_cast<std::byte*>(memory->owned.mutable_view().data());
-  }
-  if (copy->options.values_in_keys) copy->value.view.data = copy->key.view.data;
+  view_owned(*copy);
   copy->free_pages.reserve(copy->page_holders.size());  // give_page_back() must not allocate
   return copy;
 }

@@ -120,7 +120,7 @@ void save_sequence(const CacheState& state, std::size_t number,
   if (!state.has_codes()) return;
   add("groups", list_tensor(s.groups));
   add("key_tail", list_tensor(s.key_tail));
-  if (!state.options.values_in_keys) add("value_tail", list_tensor(s.value_tail));
+  if (state.stored_value_dim() > 0) add("value_tail", list_tensor(s.value_tail));
 }
 
 // Untrusted tensors by name.
@@ -217,7 +217,7 @@ class SequenceReader {
     if (state_.has_codes()) {
       read_groups();
       s_.key_tail = tail("key_tail", state_.options.head_dim);
-      if (!state_.options.values_in_keys) s_.value_tail = tail("value_tail", state_.options.value_dim);
+      if (state_.stored_value_dim() > 0) s_.value_tail = tail("value_tail", state_.stored_value_dim());
     }
     return std::move(s_);
   }
@@ -402,7 +402,7 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   all.emplace_back("tail_begins", list_tensor(tail_begins));
   all.emplace_back("released", list_tensor(state.released));
   all.emplace_back("key", rows_of_pages(state, state.key.view, o.head_dim));
-  const bool has_values = !o.values_in_keys;
+  const bool has_values = state.stored_value_dim() > 0;
   if (has_values) all.emplace_back("value", rows_of_pages(state, state.value.view, o.value_dim));
   if (state.has_codes()) {
     const Dims shape{scales, o.kv_heads, o.head_dim};
@@ -432,7 +432,7 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
         "two sequences of the saved cache share a page; separate pages are expected unless the cache is "
         "paged");
   read_rows(*state, state->key, "key", state->options.head_dim, found);
-  const bool has_values = !state->options.values_in_keys;
+  const bool has_values = state->stored_value_dim() > 0;
   if (has_values) read_rows(*state, state->value, "value", state->options.value_dim, found);
   if (!state->has_codes()) return state;
   const Dims shape{numbers[kScales], state->options.kv_heads, state->options.head_dim};

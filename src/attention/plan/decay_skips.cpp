@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numbers>
 #include <span>
 
 #include "attention/plan/execution_plan.hpp"
@@ -19,7 +20,6 @@ constexpr std::int64_t kEnoughRows = 512;
 // T in units of log 2: 149 (the smallest float), 22 (the gain and the keys of a span), and 17 to spare for
 // the rounding of scores. The size of the values comes on top.
 constexpr double kDistance = 188;
-constexpr double kLn2 = 0.693147180559945309417;
 constexpr double kMaxTerm = 0x1p17;        // beyond, the kernel may leave out the row
 constexpr double kMaxSquare = 0x1p100;     // of queries and keys; below, the kernel holds their sums
 constexpr double kMaxGradSquare = 0x1p50;  // of values and gradients of outputs, likewise
@@ -102,7 +102,7 @@ bool DecaySkips::find_head(const Problem& p, std::int64_t batch, std::int64_t kv
   const Extent key = extent_of(p.key, batch, kv_head, {0, p.key_length}, p.head_dim);
   const Extent value = extent_of(p.value, batch, kv_head, {0, p.key_length}, p.value_dim);
   if (!(key.square < kMaxSquare && value.square < kMaxGradSquare)) return false;
-  const double distance = kLn2 * (kDistance + std::max(0.0, std::log2(value.number)));
+  const double distance = std::numbers::ln2 * (kDistance + std::max(0.0, std::log2(value.number)));
   const double scale = 1.01 * std::abs(p.scale) * std::sqrt(key.square);
   const std::int64_t group = p.heads / p.kv_heads;
   bool skips = false;

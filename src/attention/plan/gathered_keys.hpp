@@ -1,6 +1,6 @@
 // Calls whose rows see few keys, far apart, gather these keys: rows become sequences of a cache that holds
 // their keys, and the kernels run over such sequences. They sum a row in the order of its sequence, so the
-// result agrees with that of the mask up to rounding.
+// result agrees with the mask's up to rounding.
 //
 // With lists of keys, each row is a sequence of its own. With a neighbourhood on a grid, the rows of a line
 // are one. It holds the lines that they see column by column. So the keys of a row are one range of it, and

@@ -1,18 +1,13 @@
 #include "attention/plan/lower.hpp"
 
 #include <algorithm>
+#include <numbers>
 
 #include "attention/isa/dispatch.hpp"
 #include "attention/isa/features.hpp"
 #include "attention/problem/dropout.hpp"
 
 namespace heed::detail {
-namespace {
-
-constexpr double kLog2e = 1.44269504088896340736;
-
-}  // namespace
-
 Output output_of_rows(const Problem& p, float* data) {
   return {data, DType::f32, {p.heads * p.query_length, p.query_length, 1, 0}};
 }
@@ -30,8 +25,8 @@ cpu::Arguments lower(const Problem& p) {
   call.group = p.kv_heads > 0 ? p.heads / p.kv_heads : 1;
   call.most_rows = p.whole.most_rows;
   for (const Segment& s : p.segments) call.most_rows = std::max(call.most_rows, s.rows_of_whole());
-  call.log2_scale = static_cast<float>(p.scale * kLog2e);
-  call.log2_softcap = static_cast<float>(p.softcap * kLog2e);
+  call.log2_scale = static_cast<float>(p.scale * std::numbers::log2e);
+  call.log2_softcap = static_cast<float>(p.softcap * std::numbers::log2e);
   call.sparse_masks = p.sparse_masks.data();
   call.sparse_mask_count = static_cast<std::int64_t>(p.sparse_masks.size());
   call.cache = p.cache;

@@ -1,38 +1,29 @@
 // Fills tensors from a Generator. PyTorch's kernels are built with fused multiply-add. It is explicit here,
 // so that every processor gives PyTorch's bits.
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <span>
 #include <string>
 #include <type_traits>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "heed/random.hpp"
 
 namespace heed {
 namespace {
 
-[[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
-std::string text_of(double value) {
-  std::array<char, 32> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  return {buffer.data(), end};
-}
+using detail::refuse;
 
 void require_real(const char* function, DType dtype) {
   if (dtype != DType::f32 && dtype != DType::f64)
-    fail(std::string(function) + " was asked for " + std::string(name_of(dtype)) +
-         "; f32 or f64 was expected");
+    refuse(function, " was asked for ", dtype, "; f32 or f64 was expected");
 }
 
 void require_target(const char* function, const MutableTensorView& tensor) {
   require_real(function, tensor.dtype());
   if (!tensor.is_contiguous())
-    fail(std::string(function) + " got a tensor of shape " + to_string(tensor.shape()) + " with strides " +
-         to_string(tensor.strides()) + "; a contiguous tensor was expected");
+    refuse(function, " got a tensor of shape ", tensor.shape(), " with strides ", tensor.strides(),
+           "; a contiguous tensor was expected");
 }
 
 // Calls fill(span<float or double>).
@@ -93,9 +84,8 @@ void uniform_(Generator& generator, const MutableTensorView& tensor, double from
     const T low = static_cast<T>(from);
     const T width = static_cast<T>(to) - low;
     if (!(std::isfinite(low) && std::isfinite(width) && width >= 0))
-      fail("uniform_ got the range from " + text_of(from) + " to " + text_of(to) +
-           "; from <= to was expected, " + "both of them and their difference finite in " +
-           std::string(name_of(tensor.dtype())));
+      refuse("uniform_ got the range from ", from, " to ", to, "; from <= to was expected, ",
+             "both of them and their difference finite in ", tensor.dtype());
     for (T& value : out) value = std::fma(unit<T>(generator), width, low);
   });
 }
@@ -103,8 +93,8 @@ void uniform_(Generator& generator, const MutableTensorView& tensor, double from
 void normal_(Generator& generator, const MutableTensorView& tensor, double mean, double std) {
   require_target("normal_", tensor);
   if (!(std::isfinite(mean) && std::isfinite(std) && std >= 0))
-    fail("normal_ got the mean " + text_of(mean) + " and the standard deviation " + text_of(std) +
-         "; finite numbers were expected, the second one >= 0");
+    refuse("normal_ got the mean ", mean, " and the standard deviation ", std,
+           "; finite numbers were expected, the second one >= 0");
   with_elements(tensor, [&]<class T>(std::span<T> out) {
     if (out.size() >= 16)
       fill_normal_in_blocks(generator, out, static_cast<T>(mean), static_cast<T>(std));
@@ -116,7 +106,7 @@ void normal_(Generator& generator, const MutableTensorView& tensor, double mean,
 void bernoulli_(Generator& generator, const MutableTensorView& tensor, double probability) {
   require_target("bernoulli_", tensor);
   if (!(probability >= 0 && probability <= 1))
-    fail("bernoulli_ got the probability " + text_of(probability) + "; a number in [0, 1] was expected");
+    refuse("bernoulli_ got the probability ", probability, "; a number in [0, 1] was expected");
   with_elements(tensor, [&]<class T>(std::span<T> out) {
     for (T& value : out) value = unit<double>(generator) < probability ? T{1} : T{0};
   });

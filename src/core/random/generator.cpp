@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "heed/random.hpp"
 
 namespace heed {
@@ -19,9 +19,7 @@ constexpr std::uint32_t kUpperBit = 0x80000000u;
 constexpr std::uint32_t kLowerBits = 0x7fffffffu;
 constexpr std::uint32_t kMatrix = 0x9908b0dfu;  // a
 
-[[noreturn]] void refuse_state(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "the generator's state " + what);
-}
+[[noreturn]] void refuse_state(const std::string& what) { detail::refuse("the generator's state ", what); }
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "heed/random.hpp"
 
 namespace heed {
@@ -18,9 +18,7 @@ constexpr std::int64_t kLongPermutation = 0xffffffff / 20;
 }  // namespace
 
 Tensor randint(Generator& generator, std::int64_t low, std::int64_t high, const Dims& shape) {
-  if (low >= high)
-    throw Error(ErrorCode::invalid_argument, "randint got the range [" + std::to_string(low) + ", " +
-                                                 std::to_string(high) + "); low < high was expected");
+  if (low >= high) detail::refuse("randint got the range [", low, ", ", high, "); low < high was expected");
   // Unsigned, because the difference of two std::int64_t may overflow.
   const std::uint64_t base = static_cast<std::uint64_t>(low);
   const std::uint64_t range = static_cast<std::uint64_t>(high) - base;
@@ -33,9 +31,7 @@ Tensor randint(Generator& generator, std::int64_t low, std::int64_t high, const 
 }
 
 Tensor randperm(Generator& generator, std::int64_t n) {
-  if (n < 0)
-    throw Error(ErrorCode::invalid_argument,
-                "randperm got n = " + std::to_string(n) + "; n >= 0 was expected");
+  if (n < 0) detail::refuse("randperm got n = ", n, "; n >= 0 was expected");
   Tensor tensor = Tensor::uninitialized({n}, DType::i64);
   const std::span<std::int64_t> values = tensor.values<std::int64_t>();
   const auto below = [](std::uint64_t draw, std::int64_t limit) {

@@ -1,7 +1,7 @@
 #include <cstring>
 
+#include "core/message.hpp"
 #include "core/tensor/element.hpp"
-#include "heed/error.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
@@ -41,8 +41,7 @@ void for_each_row(const Nest& n, Row row) {
 
 void copy(const TensorView& from, const MutableTensorView& to) {
   if (from.shape() != to.shape())
-    throw Error(ErrorCode::invalid_argument, "copy from shape " + to_string(from.shape()) + " to shape " +
-                                                 to_string(to.shape()) + ": equal shapes are expected");
+    detail::refuse("copy from shape ", from.shape(), " to shape ", to.shape(), ": equal shapes are expected");
   if (from.count() == 0) return;
   const Nest nest = nest_of(from, to);
   // bool to bool uses the slow path, which makes every byte 0 or 1.

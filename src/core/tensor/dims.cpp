@@ -1,3 +1,4 @@
+#include "core/message.hpp"
 #include "heed/error.hpp"
 #include "heed/tensor.hpp"
 
@@ -5,16 +6,12 @@ namespace heed {
 
 Dims::Dims(std::span<const std::int64_t> values) {
   if (values.size() > static_cast<std::size_t>(kMaxRank))
-    throw Error(ErrorCode::invalid_argument, "a shape has " + std::to_string(values.size()) +
-                                                 " axes; at most " + std::to_string(kMaxRank) +
-                                                 " are supported");
+    detail::refuse("a shape has ", values.size(), " axes; at most ", kMaxRank, " are supported");
   for (std::int64_t value : values) values_[static_cast<std::size_t>(size_++)] = value;
 }
 
 void Dims::push_back(std::int64_t value) {
-  if (size_ == kMaxRank)
-    throw Error(ErrorCode::invalid_argument,
-                "a shape has more than the " + std::to_string(kMaxRank) + " axes that are supported");
+  if (size_ == kMaxRank) detail::refuse("a shape has more than the ", kMaxRank, " axes that are supported");
   values_[static_cast<std::size_t>(size_++)] = value;
 }
 
@@ -33,13 +30,11 @@ std::int64_t element_count(const Dims& shape) {
   std::int64_t count = 1;
   bool empty = false;
   for (std::int64_t size : shape) {
-    if (size < 0)
-      throw Error(ErrorCode::invalid_argument, "shape " + to_string(shape) + " has a negative size");
+    if (size < 0) detail::refuse("shape ", shape, " has a negative size");
     if (size == 0)
       empty = true;
     else if (__builtin_mul_overflow(count, size, &count))
-      throw Error(ErrorCode::out_of_memory,
-                  "shape " + to_string(shape) + " has more elements than 64 bits can count");
+      detail::refuse(ErrorCode::out_of_memory, "shape ", shape, " has more elements than 64 bits can count");
   }
   return empty ? 0 : count;
 }

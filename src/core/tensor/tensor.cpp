@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/message.hpp"
 #include "core/tensor/recycled_blocks.hpp"
 #include "heed/error.hpp"
 
@@ -13,8 +14,8 @@ namespace {
 std::size_t byte_count(const Dims& shape, DType dtype) {
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(element_count(shape), static_cast<std::int64_t>(size_of(dtype)), &bytes))
-    throw Error(ErrorCode::out_of_memory, "shape " + to_string(shape) + " of " + std::string(name_of(dtype)) +
-                                              " has more bytes than 64 bits can count");
+    detail::refuse(ErrorCode::out_of_memory, "shape ", shape, " of ", dtype,
+                   " has more bytes than 64 bits can count");
   return static_cast<std::size_t>(bytes);
 }
 
@@ -28,9 +29,8 @@ Tensor Tensor::uninitialized(const Dims& shape, DType dtype) {
   // An empty tensor also gets a valid pointer, so that `data()` is never null.
   const detail::Block block = detail::allocate_block(bytes);
   if (block.memory == nullptr)
-    throw Error(ErrorCode::out_of_memory, "not enough memory for shape " + to_string(shape) + " of " +
-                                              std::string(name_of(dtype)) + " (" + std::to_string(bytes) +
-                                              " bytes)");
+    detail::refuse(ErrorCode::out_of_memory, "not enough memory for shape ", shape, " of ", dtype, " (",
+                   bytes, " bytes)");
   tensor.memory_ = {block.memory, Free{block.bytes}};
   tensor.dtype_ = dtype;
   tensor.shape_ = shape;
@@ -64,9 +64,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
 
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, const Dims& shape) {
   if (bytes.size() != byte_count(shape, dtype))
-    throw Error(ErrorCode::invalid_argument, std::to_string(bytes.size() / size_of(dtype)) +
-                                                 " values were given for a tensor of shape " +
-                                                 to_string(shape));
+    detail::refuse(bytes.size() / size_of(dtype), " values were given for a tensor of shape ", shape);
   Tensor tensor = uninitialized(shape, dtype);
   if (!bytes.empty()) std::memcpy(tensor.memory_.get(), bytes.data(), bytes.size());
   return tensor;
@@ -82,8 +80,7 @@ Tensor Tensor::copy_of(const TensorView& view, DType dtype) {
 
 Tensor Tensor::reshaped(const Dims& shape) && {
   if (element_count(shape) != count())
-    throw Error(ErrorCode::invalid_argument, "shape " + to_string(shape_) + " cannot become " +
-                                                 to_string(shape) + ": the numbers of elements differ");
+    detail::refuse("shape ", shape_, " cannot become ", shape, ": the numbers of elements differ");
   Tensor result = std::move(*this);
   result.shape_ = shape;
   return result;

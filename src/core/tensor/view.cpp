@@ -1,10 +1,10 @@
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed {
 namespace {
 
-[[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+using detail::refuse;
 
 }  // namespace
 
@@ -16,10 +16,9 @@ template <class Void>
 BasicTensorView<Void>::BasicTensorView(Void* data, DType dtype, const Dims& shape, const Dims& strides)
     : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
   if (shape.size() != strides.size())
-    fail("strides " + to_string(strides) + " do not match shape " + to_string(shape) +
-         ": one stride per axis is expected");
+    refuse("strides ", strides, " do not match shape ", shape, ": one stride per axis is expected");
   if (element_count(shape) > 0 && data == nullptr)
-    fail("a view of shape " + to_string(shape) + " has a null data pointer");
+    refuse("a view of shape ", shape, " has a null data pointer");
 }
 
 template <class Void>
@@ -42,15 +41,13 @@ bool BasicTensorView<Void>::is_contiguous() const noexcept {
 template <class Void>
 int BasicTensorView<Void>::checked_axis(int axis, int limit) const {
   const int positive = axis < 0 ? axis + limit : axis;
-  if (positive < 0 || positive >= limit)
-    fail("axis " + std::to_string(axis) + " is out of range for shape " + to_string(shape_));
+  if (positive < 0 || positive >= limit) refuse("axis ", axis, " is out of range for shape ", shape_);
   return positive;
 }
 
 template <class Void>
 void BasicTensorView<Void>::require_dtype(DType wanted) const {
-  if (wanted != dtype_)
-    fail("a tensor of " + std::string(name_of(dtype_)) + " was read as " + std::string(name_of(wanted)));
+  if (wanted != dtype_) refuse("a tensor of ", dtype_, " was read as ", name_of(wanted));
 }
 
 template <class Void>
@@ -62,7 +59,7 @@ std::int64_t BasicTensorView<Void>::offset_of(std::initializer_list<std::int64_t
     inside = where[axis] >= 0 && where[axis] < shape_[axis];
     offset += where[axis] * strides_[axis];
   }
-  if (!inside) fail("index " + to_string(where) + " is out of range for shape " + to_string(shape_));
+  if (!inside) refuse("index ", to_string(where), " is out of range for shape ", shape_);
   return offset;
 }
 
@@ -83,9 +80,8 @@ template <class Void>
 BasicTensorView<Void> BasicTensorView<Void>::narrow(int axis, std::int64_t begin, std::int64_t length) const {
   const int at = checked_axis(axis, rank());
   if (begin < 0 || length < 0 || begin > shape_[at] - length)
-    fail("elements " + std::to_string(begin) + " to " + std::to_string(begin) + " + " +
-         std::to_string(length) + " of axis " + std::to_string(axis) + " are out of range for shape " +
-         to_string(shape_));
+    refuse("elements ", begin, " to ", begin, " + ", length, " of axis ", axis,
+           " are out of range for shape ", shape_);
   BasicTensorView result = *this;
   result.shape_[at] = length;
   // An empty view keeps its base pointer, because moving it past the end of memory is undefined.
@@ -110,13 +106,13 @@ BasicTensorView<Void> BasicTensorView<Void>::transpose(int axis_a, int axis_b) c
 template <class Void>
 BasicTensorView<Void> BasicTensorView<Void>::permute(std::initializer_list<int> axes) const {
   if (static_cast<int>(axes.size()) != rank())
-    fail("permute got " + std::to_string(axes.size()) + " axes for shape " + to_string(shape_));
+    refuse("permute got ", axes.size(), " axes for shape ", shape_);
   BasicTensorView result = *this;
   std::array<bool, kMaxRank> seen{};
   int to = 0;
   for (int axis : axes) {
     const int from = checked_axis(axis, rank());
-    if (seen[static_cast<std::size_t>(from)]) fail("permute names axis " + std::to_string(axis) + " twice");
+    if (seen[static_cast<std::size_t>(from)]) refuse("permute names axis ", axis, " twice");
     seen[static_cast<std::size_t>(from)] = true;
     result.shape_[to] = shape_[from];
     result.strides_[to] = strides_[from];
@@ -154,15 +150,14 @@ BasicTensorView<Void> BasicTensorView<Void>::expand(const Dims& shape) const {
       strides[axis] = strides_[axis - added];
     }
   }
-  if (!fits) fail("shape " + to_string(shape_) + " does not broadcast to " + to_string(shape));
+  if (!fits) refuse("shape ", shape_, " does not broadcast to ", shape);
   return {data_, dtype_, shape, strides};
 }
 
 template <class Void>
 BasicTensorView<Void> BasicTensorView<Void>::reshape(const Dims& shape) const {
   if (element_count(shape) != count())
-    fail("shape " + to_string(shape_) + " cannot become " + to_string(shape) +
-         ": the numbers of elements differ");
+    refuse("shape ", shape_, " cannot become ", shape, ": the numbers of elements differ");
   if (count() == 0 || is_contiguous()) return {data_, dtype_, shape};
   // Walk both shapes from the left and match the smallest groups of axes with equal products. Within a group
   // of old axes, each stride must equal the next axis's size times its stride.
@@ -188,8 +183,7 @@ BasicTensorView<Void> BasicTensorView<Void>::reshape(const Dims& shape) const {
       if (first)
         stride = strides_[axis];
       else if (strides_[axis] != expected)
-        fail("shape " + to_string(shape_) + " with strides " + to_string(strides_) + " cannot become " +
-             to_string(shape) + " without a copy");
+        refuse("shape ", shape_, " with strides ", strides_, " cannot become ", shape, " without a copy");
       expected = strides_[axis] * shape_[axis];
       first = false;
     }

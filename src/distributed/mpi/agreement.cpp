@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 namespace heed::distributed {
@@ -53,10 +54,8 @@ void agree_on(const Communicator& comm, const std::vector<Common>& numbers) {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::int64_t most = ends[2 * i], least = ~ends[2 * i + 1];
     if (most != least)
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(numbers[i].name) + " is " + std::to_string(numbers[i].value) + " on rank " +
-                      std::to_string(comm.rank()) + " and ranges from " + std::to_string(least) + " to " +
-                      std::to_string(most) + " over all ranks; equal values are expected");
+      detail::refuse(numbers[i].name, " is ", numbers[i].value, " on rank ", comm.rank(), " and ranges from ",
+                     least, " to ", most, " over all ranks; equal values are expected");
   }
 }
 

@@ -1,6 +1,7 @@
 // options -> checks -> scheme -> results.
 #include <string>
 
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/call.hpp"
 #include "distributed/mpi/choose.hpp"
@@ -67,9 +68,8 @@ void check_scheme(const Call& call, Scheme scheme) {
   if (scheme != Scheme::ring && scheme != Scheme::decode) return;
   for (const auto& [entry, member] : kResults<MutableTensorView>)
     if (has_rows(entry.shape) && !takes_one_pass(entry) && (call.outputs.*member).data() != nullptr)
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(entry.path) + " is requested with scheme " + std::string(name_of(scheme)) +
-                      ", which never has all weights of a row; gather or ulysses is expected");
+      detail::refuse(entry.path, " is requested with scheme ", name_of(scheme),
+                     ", which never has all weights of a row; gather or ulysses is expected");
 }
 
 Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& layout, int rank) {
@@ -116,9 +116,8 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
             ErrorCode::invalid_argument,
             "a tensor of the call has shape " + to_string(tensor->shape()) + "; 2 to 4 axes are expected");
     if (given.layout.key.ranks() != comm.size())
-      throw Error(ErrorCode::invalid_argument, "layout.key has " + std::to_string(given.layout.key.ranks()) +
-                                                   " ranks; the communicator's " +
-                                                   std::to_string(comm.size()) + " are expected");
+      detail::refuse("layout.key has ", given.layout.key.ranks(), " ranks; the communicator's ", comm.size(),
+                     " are expected");
     if (given.options.top_k < 0 || given.options.map.rows < 0 || given.options.map.columns < 0)
       throw Error(ErrorCode::invalid_argument, "top_k or map is negative; 0 (off) or more is expected");
     for (std::size_t i = 0; i < kResultCount; ++i)

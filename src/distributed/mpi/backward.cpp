@@ -1,6 +1,7 @@
 // options -> checks -> scheme -> gradients.
 #include <string>
 
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/choose.hpp"
@@ -29,9 +30,7 @@ AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& g
       to = tensor.mutable_view();
     };
     const auto require = [](bool wanted, const char* name, bool given_too) {
-      if (wanted && !given_too)
-        throw Error(ErrorCode::invalid_argument,
-                    std::string("request.") + name + " is true, but the call has no " + name);
+      if (wanted && !given_too) detail::refuse("request.", name, " is true, but the call has no ", name);
     };
     require(request.bias, "bias", given.options.bias.has_value());
     require(request.sinks, "sinks", given.options.sinks.has_value());
@@ -51,8 +50,7 @@ bool is_shared_by_keys(const BackwardCall& call) {
 
 void check_scheme(const BackwardCall& call, Scheme scheme) {
   if (scheme == Scheme::ring || scheme == Scheme::decode)
-    throw Error(ErrorCode::invalid_argument, "scheme is " + std::string(name_of(scheme)) +
-                                                 "; gather or ulysses is expected for gradients");
+    detail::refuse("scheme is ", name_of(scheme), "; gather or ulysses is expected for gradients");
   if (scheme == Scheme::gather && !is_shared_by_keys(call))
     throw Error(ErrorCode::invalid_argument,
                 "scheme is gather, which computes gradients of query, key and value only and accepts no "

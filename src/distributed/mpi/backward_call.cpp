@@ -3,19 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "heed/attention/part.hpp"
-#include "heed/error.hpp"
 
 namespace heed::distributed {
 namespace {
 
 void check_like(const char* name, const MutableTensorView& view, const TensorView& like) {
   if (!is_given(view) || (view.shape() == like.shape() && view.dtype() == like.dtype())) return;
-  throw Error(ErrorCode::invalid_argument,
-              std::string(name) + " has shape " + to_string(view.shape()) + " and dtype " +
-                  std::string(name_of(view.dtype())) + "; " + to_string(like.shape()) + " and " +
-                  std::string(name_of(like.dtype())) + ", as in its tensor, are expected");
+  detail::refuse(name, " has shape ", view.shape(), " and dtype ", view.dtype(), "; ", like.shape(), " and ",
+                 like.dtype(), ", as in its tensor, are expected");
 }
 
 AttentionRun check_own(const Communicator& comm, const Given& given, const BackwardGiven& backward,

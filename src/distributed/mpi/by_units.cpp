@@ -79,7 +79,7 @@ std::vector<Tensor> ByUnits::memory_for_unit() const {
   return memory;
 }
 
-// Slots of results follow those of inputs.
+// Slots of results follow the inputs'.
 void ByUnits::receive_results(std::int64_t unit) {
   for (std::size_t i = 0; i < results_.size(); ++i) {
     if (!results_[i].goes_home) continue;

@@ -2,24 +2,18 @@
 
 #include <functional>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "heed/attention/results.hpp"
-#include "heed/error.hpp"
 
 namespace heed::distributed {
 namespace {
 
-template <class... Words>
-[[noreturn]] void refuse(const Words&... words) {
-  std::ostringstream text;
-  (text << ... << words);
-  throw Error(ErrorCode::invalid_argument, text.str());
-}
+using heed::detail::refuse;
 
 // Narrows a view along an axis counted from the end, unless it broadcasts there.
 TensorView narrowed(const TensorView& view, int axis_from_end, std::int64_t begin, std::int64_t count) {
@@ -38,16 +32,15 @@ void check_sums(const Communicator& comm, const Given& given, const AttentionOut
     Dims expected{};
     for (int axis = 4 - given.query.rank(); axis < 2; ++axis) expected.push_back(query.size(axis));
     if (entry.shape == ResultShape::map) {
-      if (view.rank() < 2)
-        refuse(entry.path, " has shape ", to_string(view.shape()), "; [B, H, R, C] is expected");
+      if (view.rank() < 2) refuse(entry.path, " has shape ", view.shape(), "; [B, H, R, C] is expected");
       expected.push_back(view.size(-2));
       expected.push_back(view.size(-1));
     } else {
       expected.push_back(keys);
     }
     if (view.shape() != expected || view.dtype() != dtype)
-      refuse(entry.path, " has shape ", to_string(view.shape()), " and dtype ", name_of(view.dtype()), "; ",
-             to_string(expected), " and ", name_of(dtype), " are expected");
+      refuse(entry.path, " has shape ", view.shape(), " and dtype ", view.dtype(), "; ", to_string(expected),
+             " and ", dtype, " are expected");
     if (entry.shape == ResultShape::key_last && given.options.received_last <= 0)
       refuse(entry.path, " is given, but options.received_last is 0; 1 or more is expected");
   }
@@ -191,9 +184,9 @@ void check_shards(const Communicator& comm, const Given& given) {
       refuse("layout.", of, " has ", sharding.ranks(), " ranks; the communicator's ", comm.size(),
              " are expected");
     if (view.rank() < 2 || view.rank() > 4)
-      refuse(tensor, " has shape ", to_string(view.shape()), "; 2 to 4 axes are expected");
+      refuse(tensor, " has shape ", view.shape(), "; 2 to 4 axes are expected");
     if (view.size(-2) != sharding.rows(comm.rank()))
-      refuse(tensor, " has length ", view.size(-2), " (shape ", to_string(view.shape()), "); ",
+      refuse(tensor, " has length ", view.size(-2), " (shape ", view.shape(), "); ",
              sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
              " are expected");
   };

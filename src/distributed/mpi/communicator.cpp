@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "core/message.hpp"
 #include "heed/error.hpp"
 
 namespace heed::distributed {
@@ -12,8 +13,8 @@ void check(int code, const char* function) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
-  throw Error(ErrorCode::internal,
-              std::string(function) + ": " + std::string(text.data(), static_cast<std::size_t>(length)));
+  detail::refuse(ErrorCode::internal, function, ": ",
+                 std::string(text.data(), static_cast<std::size_t>(length)));
 }
 
 Communicator::Communicator(MPI_Comm comm) {

@@ -1,7 +1,7 @@
 // Gradients by shares of the keys (heed/attention/backward_share.hpp). Every rank with tasks of a unit gets
 // all rows and keys of the unit, the next unit's during this unit's computation. Gradients of keys travel to
 // the ranks of the keys. The parts of a row's gradient travel to the rank of the row, which adds them in the
-// order of the splits. So the bits are those of one process.
+// order of the splits. So the bits agree with one process.
 #include <algorithm>
 #include <memory>
 #include <numeric>

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/message.hpp"
 #include "heed/dtype.hpp"
 #include "heed/error.hpp"
 
@@ -13,8 +14,7 @@ namespace {
 
 int count_of(const char* what, std::int64_t size) {
   if (size > std::numeric_limits<int>::max())
-    throw Error(ErrorCode::invalid_argument, std::string(what) + " of a sent tensor are " +
-                                                 std::to_string(size) + "; fewer than 2^31 are expected");
+    detail::refuse(what, " of a sent tensor are ", size, "; fewer than 2^31 are expected");
   return static_cast<int>(size);
 }
 

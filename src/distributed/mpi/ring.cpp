@@ -1,5 +1,5 @@
 // Keys and values travel in blocks of whole spans, in the order of positions. A row's spans are merged in the
-// same order, so its bits are those of one process. A rank receives a block from its owners into one of two
+// same order, so its bits agree with one process. A rank receives a block from its owners into one of two
 // buffers, while it computes the previous block. The owners post their sends at once and wait for no rank.
 // Each rank goes at its own pace, and takes only blocks that its rows may see. (After Liu et al. 2023, Ring
 // Attention, where blocks pass from neighbour to neighbour.)

@@ -44,9 +44,6 @@ void send_unit(Messages& messages, const Communicator& comm, const std::vector<S
   return slot * 32 + static_cast<std::int64_t>(index);
 }
 
-/// All rows of a view [..., rows, columns].
-[[nodiscard]] inline PositionRange own_rows(const TensorView& view) { return {0, view.size(-2)}; }
-
 /// The positions of a range on a rank.
 [[nodiscard]] std::vector<PositionRange> positions_in(const Sharding& sharding, int rank,
                                                       const PositionRange& range);

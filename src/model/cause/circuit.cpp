@@ -31,7 +31,7 @@ void take_away(const std::vector<double>& part, const MutableTensorView& row) {
     to[i] = static_cast<float>(static_cast<double>(to[i]) - part[i]);
 }
 
-// Replaces the reader's output at its row by what it computes without the writer's part.
+// Recomputes the reader's output at its row without the writer's part.
 void attend_without(CircuitState& state, const CircuitEdge& edge, Tensor& output) {
   const std::int64_t layer = edge.reader.layer, head = edge.reader.head;
   const std::int64_t kv_head = head / (state.info().heads / state.info().kv_heads);

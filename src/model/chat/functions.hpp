@@ -1,4 +1,4 @@
-// What a chat template can call: filters, tests, methods and functions.
+// The filters, tests, methods and functions of chat templates.
 #pragma once
 
 #include <array>

@@ -83,7 +83,8 @@ class Lexer {
     return without_spaces_before(text.substr(begin)).empty() ? text.substr(0, begin) : text;
   }
 
-  // What follows the end of a tag, by its sign. trim_blocks: a newline after a block or a comment goes.
+  // Skips the space after a tag that its sign asks for. trim_blocks: a newline after a block or a comment
+  // goes.
   void end_tag(char sign, bool trims) {
     const std::size_t before = rest_.size();
     if (sign == '-')

@@ -21,7 +21,7 @@ using Statements = std::vector<Statement>;
 constexpr int kDeepestStep = 400;   // of statements, expressions and macros in each other
 constexpr std::size_t kStep = 256;  // what a statement or an expression costs, in bytes of text
 
-/// What happens after a statement: the next one, or the end of a loop or of its round.
+/// Where a statement leads: to the next one, or to the end of a loop or of its round.
 enum class Flow { next, leave, proceed };
 
 bool overflows(std::string_view operation, std::int64_t a, std::int64_t b, std::int64_t& result) {
@@ -236,7 +236,7 @@ class Renderer {
     return dict_of(std::move(members));
   }
 
-  // A macro sees its own names and those of the template.
+  // A macro sees its own names and the template's.
   Value named(const std::string& name) const {
     for (std::size_t i = scopes_.size(); i-- > 0;) {
       if (i < first_scope_) i = 0;

@@ -52,7 +52,7 @@ enum class StatementKind {
   proceed,  ///< continue
 };
 
-/// What a value is assigned to: a name, or a member of a namespace.
+/// The place that an assignment sets: a name, or a member of a namespace.
 struct Target {
   std::string name;
   std::string member{};

@@ -1,4 +1,4 @@
-// Values of a chat template: those of Jinja, immutable, and nested to a bounded depth.
+// Values of a chat template: Jinja's, immutable, and nested to a bounded depth.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What BERT, RoBERTa and ELECTRA share: the names of sizes, embeddings and blocks.
+// The names of sizes, embeddings and blocks, which BERT, RoBERTa and ELECTRA share.
 #pragma once
 
 #include <optional>

@@ -27,20 +27,20 @@ const FamilyEntry& family_of(const ModelConfig& config) {
     }
     known += (known.empty() ? "" : ", ") + std::string(family->model_type);
   }
-  config.fail("has model_type '" + type + "'; heed runs " + known +
+  config.fail("has model_type '", type, "'; heed runs ", known,
               ". heed.transformers.look shows the heads of other models through transformers");
 }
 
 Activation activation_of(const ModelConfig& config, const char* name) {
   const std::string text = config.text(name);
   const auto known = activation_named(text);
-  if (!known) config.fail("has " + std::string(name) + " '" + text + "', which heed does not know");
+  if (!known) config.fail("has ", name, " '", text, "', which heed does not know");
   return *known;
 }
 
 double epsilon_of(const ModelConfig& config, const char* name) {
   const double epsilon = config.real(name);
-  if (!(epsilon >= 0 && epsilon <= 1)) config.fail("has " + std::string(name) + " beyond 0 to 1");
+  if (!(epsilon >= 0 && epsilon <= 1)) config.fail("has ", name, " beyond 0 to 1");
   return epsilon;
 }
 
@@ -49,13 +49,12 @@ bool is_causal(const ModelConfig& config) { return config.has("is_causal") && co
 void require_multiple(const ModelConfig& config, const char* name, std::int64_t size, const char* part_name,
                       std::int64_t part) {
   if (size % part != 0)
-    config.fail("has " + std::string(name) + " " + std::to_string(size) + ", which is not a multiple of " +
-                part_name + " " + std::to_string(part));
+    config.fail("has ", name, " ", size, ", which is not a multiple of ", part_name, " ", part);
 }
 
 void require_number(const ModelConfig& config, const char* name, double expected) {
   if (config.has(name) && config.real(name) != expected)
-    config.fail("has " + std::string(name) + " " + config.json()[name].dump() + "; its other keys say " +
+    config.fail("has ", name, " ", config.json()[name].dump(), "; its other keys say ",
                 nlohmann::json(expected).dump());
 }
 

@@ -150,7 +150,7 @@ class GatedDecoder final : public Family {
     return norm ? normed(stream, *norm, threads) : Tensor::copy_of(stream);
   }
 
-  // Of the norm on queries or keys x [1, H d], the gain of one head.
+  // The gain that the norm on queries or keys x [1, H d] gives one head.
   [[nodiscard]] std::vector<double> held_gain(const RmsNormWeights& norm, const Tensor& x,
                                               std::int64_t head) const {
     const auto first = static_cast<std::size_t>(head * head_dim_), size = static_cast<std::size_t>(head_dim_);
@@ -289,8 +289,7 @@ GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info,
       config.has("head_dim") ? config.integer("head_dim", 1, kMaxWidth) : info.model_dim / info.heads;
   require_multiple(config, "num_attention_heads", info.heads, "num_key_value_heads", info.kv_heads);
   if (info.head_dim % 2 != 0)
-    config.fail("gives heads " + std::to_string(info.head_dim) +
-                " numbers wide; rotary positions need an even number");
+    config.fail("gives heads ", info.head_dim, " numbers wide; rotary positions need an even number");
   GatedDecoderRules rules;
   rules.inner = config.integer("intermediate_size", 1, kMaxWidth);
   rules.epsilon = epsilon_of(config, epsilon);
@@ -302,7 +301,7 @@ GatedDecoderRules read_gated_decoder(const ModelConfig& config, ModelInfo& info,
 
 Rope whole_rope(const ModelConfig& config, const ModelInfo& info, RopeRules rules) {
   if (rules.share != 1)
-    config.fail("has partial_rotary_factor other than 1, which heed's " + config.text("model_type") +
+    config.fail("has partial_rotary_factor other than 1, which heed's ", config.text("model_type"),
                 " does not support");
   return {config, std::move(rules), info.head_dim};
 }
@@ -325,11 +324,10 @@ std::vector<std::int64_t> layer_reaches(const ModelConfig& config, std::int64_t 
                                         const std::function<bool(std::int64_t)>& slides) {
   const std::vector<std::string> types = config.texts("layer_types");
   if (config.has("layer_types") && types.size() != static_cast<std::size_t>(layers))
-    config.fail("has " + std::to_string(types.size()) + " layer_types for " + std::to_string(layers) +
-                " layers");
+    config.fail("has ", types.size(), " layer_types for ", layers, " layers");
   for (const std::string& type : types)
     if (type != "full_attention" && type != "sliding_attention")
-      config.fail("has a layer of type '" + type + "'; full_attention or sliding_attention is expected");
+      config.fail("has a layer of type '", type, "'; full_attention or sliding_attention is expected");
   std::vector<std::int64_t> reaches(static_cast<std::size_t>(layers), -1);
   for (std::size_t n = 0; n < reaches.size(); ++n) {
     if (types.empty() ? !slides(static_cast<std::int64_t>(n)) : types[n] != "sliding_attention") continue;

@@ -83,7 +83,7 @@ void check_quantisation(const ModelConfig& config, const ExpertSizes& sizes) {
   const auto quantised = config.object("quantization_config");
   if (!quantised) return;
   if (quantised->text("quant_method") != "mxfp4")
-    config.fail("has quantization_config of quant_method '" + quantised->text("quant_method") +
+    config.fail("has quantization_config of quant_method '", quantised->text("quant_method"),
                 "'; mxfp4 is expected");
   if (sizes.dim % 32 != 0 || sizes.inner % 32 != 0)
     config.fail("has quantization_config mxfp4 and sizes that are not multiples of 32");

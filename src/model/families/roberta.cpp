@@ -17,8 +17,8 @@ std::unique_ptr<const Family> make_roberta(const ModelConfig& config, Weights& w
       read_bert_weights(config, weights, info, root, config.integer("hidden_size", 1, kMaxWidth));
   made.padding = config.integer("pad_token_id", 0, info.vocabulary - 1);
   if (*made.padding + 1 >= info.context)
-    config.fail("has max_position_embeddings " + std::to_string(info.context) +
-                "; more than pad_token_id + 1, " + std::to_string(*made.padding + 1) + ", is expected");
+    config.fail("has max_position_embeddings ", info.context, "; more than pad_token_id + 1, ",
+                *made.padding + 1, ", is expected");
   info.context -= *made.padding + 1;
   made.head = read_lm_head(config, weights, made.tokens);
   leave_heads(weights, root,

@@ -18,8 +18,7 @@ std::vector<bool> rotating_layers(const ModelConfig& config, std::int64_t layers
   }
   for (const std::int64_t one : config.integers("no_rope_layers")) rotates.push_back(one != 0);
   if (std::ssize(rotates) != layers)
-    config.fail("has " + std::to_string(rotates.size()) + " no_rope_layers for " + std::to_string(layers) +
-                " layers");
+    config.fail("has ", rotates.size(), " no_rope_layers for ", layers, " layers");
   return rotates;
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "io/fault.hpp"
+
 namespace heed::detail {
 
 /// An object of the configuration. A missing or out-of-range member throws Error (io): "'DIR/config.json' has
@@ -37,7 +39,10 @@ class ModelConfig {
   [[nodiscard]] const nlohmann::ordered_json& json() const noexcept { return object_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// Throws Error (io): "'DIR/config.json' " followed by `what`.
-  [[noreturn]] void fail(const std::string& what) const;
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    io::detail::fail(io::detail::subject_of(path_), what...);
+  }
 
  private:
   const nlohmann::ordered_json& at(const char* name) const;

@@ -88,7 +88,7 @@ void check_form(const ModelConfig& config, const std::string& name, const Json& 
   const Json forms = value.flatten();
   for (const auto& [at, form] : forms.items())
     if (!form.is_null() && !(form.is_string() && lists(kSoftmaxForms, form.get<std::string>())))
-      config.fail("has " + name + " " + shown(form) + "; heed's " + config.text("model_type") +
+      config.fail("has ", name, " ", shown(form), "; heed's ", config.text("model_type"),
                   " expects softmax attention, such as \"full_attention\"");
 }
 
@@ -117,7 +117,7 @@ ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
     }
     check_form(config, name, value);
     if (only.contains(name) && !value.is_null() && value != only[name])
-      config.fail("has " + name + " " + shown(value) + "; heed's " + config.text("model_type") + " expects " +
+      config.fail("has ", name, " ", shown(value), "; heed's ", config.text("model_type"), " expects ",
                   only[name].dump());
     else if (!only.contains(name) && !renamed.contains(name) && !is_unused(keys, name))
       unknown.push_back(name);

@@ -24,7 +24,7 @@ struct WeightFormat {
 
 extern const WeightFormat kStoredF32, kStoredF16, kStoredBf16;
 
-/// What this processor's kernels do with a block format.
+/// This processor's kernels for a block format.
 [[nodiscard]] const cpu::BlockProducts& block_products(cpu::BlockKind kind);
 
 /// Converts `count` numbers, a multiple of the block's numbers, to f32.

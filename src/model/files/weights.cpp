@@ -32,7 +32,7 @@ std::vector<std::string> files_of_index(const std::string& path) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
     // Only files beside the index are accepted.
     if (text.empty() || fs::path(text).filename() != text || text == "." || text == "..")
-      fail(subject_of(path), "names a file outside its folder for " + io::detail::printable(name));
+      fail(subject_of(path), "names a file outside its folder for ", io::detail::printable(name));
     files.insert(text);
   }
   return {files.begin(), files.end()};
@@ -43,10 +43,10 @@ void refuse_pickles(const std::string& folder) {
   std::error_code error;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (fs::exists(folder + "/" + name, error) && !fs::exists(folder + "/model.safetensors", error))
-      fail(subject_of(folder), std::string("has its weights in ") + name +
-                                   ", which heed does not read; model.safetensors is expected, which "
-                                   "transformers can write: AutoModelForCausalLM (AutoModel for an encoder) "
-                                   ".from_pretrained(folder).save_pretrained(folder)");
+      fail(subject_of(folder), "has its weights in ", name,
+           ", which heed does not read; model.safetensors is expected, which "
+           "transformers can write: AutoModelForCausalLM (AutoModel for an encoder) "
+           ".from_pretrained(folder).save_pretrained(folder)");
 }
 
 }  // namespace
@@ -109,21 +109,20 @@ std::shared_ptr<Weights> Weights::open(const std::string& folder) {
 void Weights::add(const std::string& name, StoredWeight weight) {
   const std::string file = weight.file;
   if (!tensors_.emplace(name, std::move(weight)).second)
-    fail(file, "has a tensor " + io::detail::printable(name) + " that is also in another file");
+    fail(file, "has a tensor ", io::detail::printable(name), " that is also in another file");
 }
 
 const StoredWeight& Weights::take(const std::string& name, const Dims& shape, bool bytes) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    fail(subject_, "has no tensor " + shown(name) + ", which the model of its " + configuration_ + " needs");
+    fail(subject_, "has no tensor ", shown(name), ", which the model of its ", configuration_, " needs");
   const StoredWeight& stored = found->second;
-  if (bytes && !stored.bytes) fail(stored.file, "has a tensor " + shown(name) + " that is not u8");
+  if (bytes && !stored.bytes) fail(stored.file, "has a tensor ", shown(name), " that is not u8");
   if (!bytes && (stored.data == nullptr || stored.format == nullptr))
-    fail(stored.file, "has a tensor " + shown(name) + " that is neither f32 nor bf16 nor f16");
+    fail(stored.file, "has a tensor ", shown(name), " that is neither f32 nor bf16 nor f16");
   if (stored.shape != shape)
-    fail(stored.file, "has a tensor " + shown(name) + " of shape " + to_string(stored.shape) + "; " +
-                          to_string(shape) + " is expected, as " +
-                          (configuration_ == "config.json" ? "" : "its ") + configuration_ + " says");
+    fail(stored.file, "has a tensor ", shown(name), " of shape ", stored.shape, "; ", shape,
+         " is expected, as ", configuration_ == "config.json" ? "" : "its ", configuration_, " says");
   if (taken_.insert(name).second) numbers_ += element_count(shape);
   return stored;
 }
@@ -158,8 +157,8 @@ void Weights::leave(const std::string& name) { taken_.insert(name); }
 void Weights::require_all_taken() const {
   for (const auto& [name, stored] : tensors_)
     if (!taken_.contains(name))
-      fail(stored.file, "has a tensor " + io::detail::printable(shown(name)) +
-                            " that is not a parameter of the model of its " + configuration_);
+      fail(stored.file, "has a tensor ", io::detail::printable(shown(name)),
+           " that is not a parameter of the model of its ", configuration_);
 }
 
 }  // namespace heed::detail

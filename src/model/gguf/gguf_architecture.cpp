@@ -99,11 +99,6 @@ constexpr std::array<GgufTensorName, 7> kNomicNames = {{{"attn_qkv", "attn.Wqkv"
                                                         {"ffn_down", "mlp.fc2"},
                                                         {"layer_output_norm", "norm2"}}};
 
-double real_or(const GgufFile& file, const std::string& name, double fallback) {
-  const GgufValue* value = file.find(name);
-  return value == nullptr ? fallback : value->real();
-}
-
 // Scores are divided by the square root of this; the largest models have a value of their own.
 std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
   if (config["num_hidden_layers"] == layers_of_largest)
@@ -114,10 +109,9 @@ std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
 // Defaults of missing values are llama.cpp's (llama-model.cpp): windows of 4096, caps of 50 and 30.
 void complete_gemma2(std::span<const GgufFile> parts, const std::string& root, Json& config) {
   const GgufFile& file = parts.front();
-  const GgufValue* window = file.find(root + "attention.sliding_window");
-  config["sliding_window"] = window == nullptr ? 4096 : window->integer();
-  config["attn_logit_softcapping"] = real_or(file, root + "attn_logit_softcapping", 50);
-  config["final_logit_softcapping"] = real_or(file, root + "final_logit_softcapping", 30);
+  config["sliding_window"] = file.integer_or(root + "attention.sliding_window", 4096);
+  config["attn_logit_softcapping"] = file.real_or(root + "attn_logit_softcapping", 50);
+  config["final_logit_softcapping"] = file.real_or(root + "final_logit_softcapping", 30);
   config["query_pre_attn_scalar"] = score_divisor(config, 46);
 }
 
@@ -126,11 +120,11 @@ void complete_gemma3(std::span<const GgufFile> parts, const std::string& root, J
   const GgufFile& file = parts.front();
   const GgufValue* window = file.find(root + "attention.sliding_window");
   config["sliding_window"] = window == nullptr || window->integer() == 0 ? Json() : Json(window->integer());
-  const GgufValue* pattern = file.find(root + "attention.sliding_window_pattern");
-  config["sliding_window_pattern"] = window == nullptr ? 1 : pattern == nullptr ? 6 : pattern->integer();
-  config["rope_local_base_freq"] = real_or(file, root + "rope.freq_base_swa", 10000);
-  if (const GgufValue* cap = file.find(root + "final_logit_softcapping"); cap != nullptr && cap->real() != 0)
-    config["final_logit_softcapping"] = cap->real();
+  config["sliding_window_pattern"] =
+      window == nullptr ? 1 : file.integer_or(root + "attention.sliding_window_pattern", 6);
+  config["rope_local_base_freq"] = file.real_or(root + "rope.freq_base_swa", 10000);
+  if (const double cap = file.real_or(root + "final_logit_softcapping", 0); cap != 0)
+    config["final_logit_softcapping"] = cap;
   config["query_pre_attn_scalar"] = score_divisor(config, 62);
 }
 
@@ -141,9 +135,8 @@ void complete_smollm3(std::span<const GgufFile>, const std::string&, Json& confi
 
 // Phi-3's first files have no window.
 void complete_phi3(std::span<const GgufFile> parts, const std::string& root, Json& config) {
-  const GgufFile& file = parts.front();
-  const GgufValue* window = file.find(root + "attention.sliding_window");
-  if (window != nullptr && window->integer() != 0) config["sliding_window"] = window->integer();
+  const std::int64_t window = parts.front().integer_or(root + "attention.sliding_window", 0);
+  if (window != 0) config["sliding_window"] = window;
 }
 
 // Without a scale of scores, they are divided by the root of the heads' width.
@@ -151,7 +144,7 @@ void complete_granite(std::span<const GgufFile> parts, const std::string& root, 
   const GgufFile& file = parts.front();
   const double width = config["head_dim"].get<double>();
   const auto factor = [&](const char* name, double fallback) {
-    const double value = real_or(file, root + name, 0);
+    const double value = file.real_or(root + name, 0);
     return value == 0 ? fallback : value;
   };
   config["attention_multiplier"] = factor("attention.scale", 1 / std::sqrt(width));
@@ -376,8 +369,7 @@ bool has_tensor(std::span<const GgufFile> parts, std::string_view name) {
 
 const GgufArchitecture& architecture_of(const GgufFile& file) {
   const std::string_view name = file.at("general.architecture").text();
-  const GgufValue* count = file.find(std::string(name) + ".expert_count");
-  const bool experts = count != nullptr && count->integer() != 0;
+  const bool experts = file.integer_or(std::string(name) + ".expert_count", 0) != 0;
   const GgufArchitecture* found = nullptr;
   std::string names;
   std::string_view last;
@@ -387,8 +379,8 @@ const GgufArchitecture& architecture_of(const GgufFile& file) {
     last = one.name;
   }
   if (found != nullptr) return *found;
-  fail(file.subject(),
-       "has general.architecture " + io::detail::printable(name) + "; heed runs " + names + " from GGUF");
+  fail(file.subject(), "has general.architecture ", io::detail::printable(name), "; heed runs ", names,
+       " from GGUF");
 }
 
 std::string safetensors_name(const GgufArchitecture& architecture, std::string_view name) {

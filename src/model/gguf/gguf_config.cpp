@@ -64,11 +64,10 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
   const GgufValue* given = file.find(root + "vocab_size");
   if (given == nullptr) return;
   const std::string said = "has " + root + "vocab_size " + std::to_string(given->integer()) + "; ";
-  if (given->integer() != rows)
-    fail(file.subject(), said + "token_embd.weight has " + std::to_string(rows) + " rows");
+  if (given->integer() != rows) fail(file.subject(), said, "token_embd.weight has ", rows, " rows");
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
   if (tokens != nullptr && std::ssize(tokens->texts()) != given->integer())
-    fail(file.subject(), said + "tokenizer.ggml.tokens has " + std::to_string(tokens->texts().size()));
+    fail(file.subject(), said, "tokenizer.ggml.tokens has ", tokens->texts().size());
 }
 
 // "rope.dimension_count" is the number of rotated components; values are as wide as keys.
@@ -76,18 +75,15 @@ void read_head_width(const GgufFile& file, const GgufArchitecture& architecture,
                      Json& config) {
   const auto width = config["head_dim"].get<std::int64_t>();
   const auto require_width = [&](const char* name) {
-    const GgufValue* given = file.find(root + name);
-    if (given != nullptr && given->integer() != width)
-      fail(file.subject(), "has " + root + name + " " + std::to_string(given->integer()) + "; heads are " +
-                               std::to_string(width) + " wide");
+    const std::int64_t given = file.integer_or(root + name, width);
+    if (given != width) fail(file.subject(), "has ", root, name, " ", given, "; heads are ", width, " wide");
   };
   require_width("attention.value_length");
   if (!architecture.partial_rope) return require_width("rope.dimension_count");
-  const GgufValue* rotated = file.find(root + "rope.dimension_count");
+  const std::int64_t components = std::max<std::int64_t>(1, width);
   config["partial_rotary_factor"] =
-      rotated == nullptr
-          ? 1
-          : static_cast<double>(rotated->integer()) / static_cast<double>(std::max<std::int64_t>(1, width));
+      static_cast<double>(file.integer_or(root + "rope.dimension_count", components)) /
+      static_cast<double>(components);
 }
 
 // Llama 3's divisor of a pair's frequency (RopeRules: low 1, high 4, context 8192).
@@ -104,7 +100,7 @@ double llama3_divisor(double frequency, double factor) {
 std::vector<float> numbers_of_pairs(const GgufFile& file, const GgufTensor& tensor) {
   const auto bytes = static_cast<std::uint64_t>(tensor.count) * sizeof(float);
   if (tensor.type != 0 || tensor.count > 4096 || bytes > file.size() - tensor.offset)
-    fail(file.subject(), "has a tensor " + tensor.name + " that is not at most 4096 numbers of F32");
+    fail(file.subject(), "has a tensor ", tensor.name, " that is not at most 4096 numbers of F32");
   std::vector<float> numbers(static_cast<std::size_t>(tensor.count));
   read_numbers(kStoredF32, file.data() + tensor.offset, tensor.count, numbers.data());
   return numbers;
@@ -137,11 +133,10 @@ Json longrope_of(std::span<const GgufFile> parts, const std::string& root) {
   for (const char* kind : {"long", "short"}) {
     const std::string name = "rope_factors_" + std::string(kind) + ".weight";
     const auto [holder, factors] = tensor_named(parts, name);
-    if (factors == nullptr) fail(file.subject(), "has no tensor " + name);
+    if (factors == nullptr) fail(file.subject(), "has no tensor ", name);
     made[std::string(kind) + "_factor"] = numbers_of_pairs(*holder, *factors);
   }
-  const GgufValue* attention = file.find(root + "rope.scaling.attn_factor");
-  made["attention_factor"] = attention == nullptr ? 1 : attention->real();
+  made["attention_factor"] = file.real_or(root + "rope.scaling.attn_factor", 1);
   return made;
 }
 
@@ -150,39 +145,36 @@ Json scaling_of(const GgufFile& file, const std::string& root) {
   std::string_view type = "linear";
   if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();
   if (type != "none" && type != "linear" && type != "yarn")
-    fail(file.subject(), "has " + root + "rope.scaling.type " + io::detail::printable(type) +
-                             "; none, linear, yarn or Llama 3's divisors are expected");
+    fail(file.subject(), "has ", root, "rope.scaling.type ", io::detail::printable(type),
+         "; none, linear, yarn or Llama 3's divisors are expected");
   const auto real = [&](const char* name, double fallback) {
-    const GgufValue* value = file.find(root + "rope." + name);
-    return value == nullptr || value->real() == 0 ? fallback : value->real();
+    const double value = file.real_or(root + "rope." + name, 0);
+    return value == 0 ? fallback : value;
   };
   const double factor = real("scaling.factor", real("scale_linear", 1)),
                attention = real("scaling.attn_factor", 1);
   if (type != "yarn" && attention != 1)
-    fail(file.subject(),
-         "has " + root + "rope.scaling.attn_factor without YaRN, which heed does not support");
+    fail(file.subject(), "has ", root, "rope.scaling.attn_factor without YaRN, which heed does not support");
   if (type == "none" || factor == 1) return {};
   if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
-  const GgufValue* context = file.find(root + "rope.scaling.original_context_length");
-  if (context == nullptr) context = &file.at(root + "context_length");
   return {{"rope_type", "yarn"},
           {"factor", factor},
           {"attention_factor", attention * (factor <= 1 ? 1 : 0.1 * std::log(factor) + 1)},
           {"beta_fast", real("scaling.yarn_beta_fast", 32)},
           {"beta_slow", real("scaling.yarn_beta_slow", 1)},
-          {"original_max_position_embeddings", context->integer()}};
+          {"original_max_position_embeddings", file.integer_or(root + "rope.scaling.original_context_length",
+                                                               file.at(root + "context_length").integer())}};
 }
 
 void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& config) {
   const GgufFile& file = parts.front();
-  double base = 10000;
-  if (const GgufValue* given = file.find(root + "rope.freq_base")) base = given->real();
+  const double base = file.real_or(root + "rope.freq_base", 10000);
   config["rope_theta"] = base;
   if (has_tensor(parts, "rope_factors_long.weight") || has_tensor(parts, "rope_factors_short.weight")) {
-    const GgufValue* factor = file.find(root + "rope.scaling.factor");
-    if (factor != nullptr && factor->real() != 0 && factor->real() != 1)
-      fail(file.subject(),
-           "has both rope_factors_long.weight and " + root + "rope.scaling.factor; one is expected");
+    const double factor = file.real_or(root + "rope.scaling.factor", 0);
+    if (factor != 0 && factor != 1)
+      fail(file.subject(), "has both rope_factors_long.weight and ", root,
+           "rope.scaling.factor; one is expected");
     config["rope_scaling"] = longrope_of(parts, root);
     config["original_max_position_embeddings"] =
         file.at(root + "rope.scaling.original_context_length").integer();
@@ -191,21 +183,14 @@ void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& c
   const Json scaling = scaling_of(file, root);
   const auto [holder, divisors] = tensor_named(parts, "rope_freqs.weight");
   if (divisors != nullptr && !scaling.is_null())
-    fail(file.subject(), "has both rope_freqs.weight and " + root + "rope.scaling.factor; one is expected");
+    fail(file.subject(), "has both rope_freqs.weight and ", root, "rope.scaling.factor; one is expected");
   if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(*holder, *divisors, base);
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
-Json integer_or_null(const GgufFile& file, const std::string& name) {
-  const GgufValue* value = file.find(name);
-  return value == nullptr ? Json() : Json(value->integer());
-}
-
 void refuse_more_than(const GgufFile& file, const std::string& name, std::int64_t most) {
-  const GgufValue* value = file.find(name);
-  if (value != nullptr && value->integer() > most)
-    fail(file.subject(), "has " + name + " " + std::to_string(value->integer()) + "; at most " +
-                             std::to_string(most) + " is expected");
+  const std::int64_t value = file.integer_or(name, most);
+  if (value > most) fail(file.subject(), "has ", name, " ", value, "; at most ", most, " is expected");
 }
 
 }  // namespace
@@ -216,17 +201,16 @@ Json gguf_config(std::span<const GgufFile> parts) {
   const std::string root = std::string(architecture.name) + ".";
   for (const auto& [name, value] : file.metadata())
     if (name.starts_with(root) && !is_known(architecture, std::string_view(name).substr(root.size())))
-      fail(file.subject(), "has " + io::detail::printable(name) + ", which heed does not know");
+      fail(file.subject(), "has ", io::detail::printable(name), ", which heed does not know");
   if (!architecture.experts) refuse_more_than(file, root + "expert_count", 0);
-  Json config = {{"model_type", architecture.model_type},
-                 {"head_dim", integer_or_null(file, root + "attention.key_length")}};
+  Json config = {{"model_type", architecture.model_type}, {"head_dim", nullptr}};
   for (const NameOfValue& name : kSizes)
     config[std::string(name.config)] = file.at(root + std::string(name.gguf)).integer();
-  if (config["head_dim"].is_null())
-    config["head_dim"] = config["hidden_size"].get<std::int64_t>() /
-                         std::max<std::int64_t>(1, config["num_attention_heads"].get<std::int64_t>());
-  const Json groups = integer_or_null(file, root + "attention.head_count_kv");
-  config["num_key_value_heads"] = groups.is_null() ? config["num_attention_heads"] : groups;
+  const auto heads = config["num_attention_heads"].get<std::int64_t>();
+  config["head_dim"] =
+      file.integer_or(root + "attention.key_length",
+                      config["hidden_size"].get<std::int64_t>() / std::max<std::int64_t>(1, heads));
+  config["num_key_value_heads"] = file.integer_or(root + "attention.head_count_kv", heads);
   if (const GgufValue* causal = file.find(root + "attention.causal")) config["is_causal"] = causal->flag();
   config[std::string(architecture.epsilon.safetensors)] =
       file.at(root + std::string(architecture.epsilon.gguf)).real();

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "core/message.hpp"
 #include "io/fault.hpp"
 #include "io/random_access_file.hpp"
 
@@ -39,7 +40,7 @@ class GgufCursor {
       : subject_(subject), begin_(begin), size_(size) {}
 
   [[nodiscard]] const std::byte* take(std::uint64_t bytes) {
-    if (bytes > size_ - at_) fail(subject_, "ends at byte " + std::to_string(size_) + ", within its header");
+    if (bytes > size_ - at_) fail(subject_, "ends at byte ", size_, ", within its header");
     const std::byte* here = begin_ + at_;
     at_ += bytes;
     return here;
@@ -64,16 +65,15 @@ class GgufCursor {
 Kind kind_of(GgufCursor& cursor, const std::string& name) {
   const auto number = cursor.number<std::uint32_t>();
   if (number >= kBytes.size())
-    fail(cursor.subject(),
-         "has " + printable(name) + " of kind " + std::to_string(number) + "; 0 to 12 is expected");
+    fail(cursor.subject(), "has ", printable(name), " of kind ", number, "; 0 to 12 is expected");
   return static_cast<Kind>(number);
 }
 
 std::string name_at(GgufCursor& cursor, const char* of_what) {
   const std::string_view name = cursor.text();
   if (name.empty() || name.size() > kLongestName)
-    fail(cursor.subject(), "has the name of a " + std::string(of_what) + " of " +
-                               std::to_string(name.size()) + " bytes; 1 to 65535 are expected");
+    fail(cursor.subject(), "has the name of a ", of_what, " of ", name.size(),
+         " bytes; 1 to 65535 are expected");
   return std::string(name);
 }
 
@@ -94,7 +94,8 @@ GgufValue value_at(GgufCursor& cursor, const std::string& name) {
   std::uint64_t count = 1;
   if (list) {
     kind = kind_of(cursor, name);
-    if (kind == Kind::list) throw Error(ErrorCode::io, where + ", a list of lists, which heed does not read");
+    if (kind == Kind::list)
+      heed::detail::refuse(ErrorCode::io, where, ", a list of lists, which heed does not read");
     count = cursor.number<std::uint64_t>();
   }
   const std::byte* data = cursor.take(0);
@@ -107,7 +108,7 @@ std::map<std::string, GgufValue, std::less<>> read_metadata(GgufCursor& cursor, 
   for (std::uint64_t i = 0; i < count; ++i) {
     std::string name = name_at(cursor, "value");
     GgufValue value = value_at(cursor, name);
-    if (metadata.contains(name)) fail(cursor.subject(), "has two values named " + printable(name));
+    if (metadata.contains(name)) fail(cursor.subject(), "has two values named ", printable(name));
     metadata.emplace(std::move(name), std::move(value));
   }
   return metadata;
@@ -119,13 +120,13 @@ GgufTensor tensor_at(GgufCursor& cursor) {
   const std::string named = "has a tensor " + printable(tensor.name);
   const auto axes = cursor.number<std::uint32_t>();
   if (axes < 1 || axes > kMaxAxes)
-    fail(cursor.subject(), named + " with " + std::to_string(axes) + " axes; 1 to 4 are expected");
+    fail(cursor.subject(), named, " with ", axes, " axes; 1 to 4 are expected");
   std::uint64_t count = 1;
   for (std::uint32_t i = 0; i < axes; ++i) {
     const auto size = cursor.number<std::uint64_t>();
-    if (size == 0) fail(cursor.subject(), named + " with an axis of size 0");
+    if (size == 0) fail(cursor.subject(), named, " with an axis of size 0");
     if (size > kMaxNumber || __builtin_mul_overflow(count, size, &count) || count > kMaxNumber)
-      fail(cursor.subject(), named + " with more elements than 64 bits can count");
+      fail(cursor.subject(), named, " with more elements than 64 bits can count");
     tensor.sizes.push_back(static_cast<std::int64_t>(size));
   }
   tensor.count = static_cast<std::int64_t>(count);
@@ -141,18 +142,19 @@ void place(std::vector<GgufTensor>& tensors, const GgufCursor& cursor, std::uint
   for (GgufTensor& tensor : tensors) {
     const std::string named = "has a tensor " + printable(tensor.name);
     if (tensor.offset % alignment != 0)
-      fail(cursor.subject(), named + " at offset " + std::to_string(tensor.offset) +
-                                 ", which is not a multiple of the alignment " + std::to_string(alignment));
+      fail(cursor.subject(), named, " at offset ", tensor.offset,
+           ", which is not a multiple of the alignment ", alignment);
     if (begin >= size || tensor.offset >= size - begin)
-      fail(cursor.subject(),
-           named + " at offset " + std::to_string(tensor.offset) + ", beyond the end of the file");
+      fail(cursor.subject(), named, " at offset ", tensor.offset, ", beyond the end of the file");
     tensor.offset += begin;
   }
 }
 
 }  // namespace
 
-void GgufValue::fail(const char* what) const { throw Error(ErrorCode::io, where_ + " that is " + what); }
+void GgufValue::fail(const char* what) const {
+  heed::detail::refuse(ErrorCode::io, where_, " that is ", what);
+}
 
 void GgufValue::expect_list(bool list) const {
   if (list != list_) fail(list ? "not a list" : "a list");
@@ -222,21 +224,22 @@ std::vector<std::string_view> GgufValue::texts() const {
   }
   return all;
 }
-std::vector<std::int64_t> GgufValue::integers() const {
+template <class Read>
+auto GgufValue::list_of(const char* what, Read read) const {
   expect_list(true);
-  if (kind_ == Kind::text) fail("not a list of whole numbers");
-  std::vector<std::int64_t> all;
+  if (kind_ == Kind::text) fail(what);
+  std::vector<decltype(read(data_))> all;
   const std::uint64_t each = kBytes[static_cast<std::size_t>(kind_)];
-  for (std::uint64_t i = 0; i < count_; ++i) all.push_back(integer_at(data_ + i * each));
+  for (std::uint64_t i = 0; i < count_; ++i) all.push_back(read(data_ + i * each));
   return all;
 }
+
+std::vector<std::int64_t> GgufValue::integers() const {
+  return list_of("not a list of whole numbers", [this](const std::byte* at) { return integer_at(at); });
+}
+
 std::vector<double> GgufValue::reals() const {
-  expect_list(true);
-  if (kind_ == Kind::text) fail("not a list of numbers");
-  std::vector<double> all;
-  const std::uint64_t each = kBytes[static_cast<std::size_t>(kind_)];
-  for (std::uint64_t i = 0; i < count_; ++i) all.push_back(real_at(data_ + i * each));
-  return all;
+  return list_of("not a list of numbers", [this](const std::byte* at) { return real_at(at); });
 }
 
 GgufFile::GgufFile(const std::string& path) {
@@ -249,23 +252,20 @@ GgufFile::GgufFile(const std::string& path) {
   GgufCursor cursor(subject_, memory_->data(), size_);
   if (size_ < 24 || std::memcmp(cursor.take(4), "GGUF", 4) != 0) fail(subject_, "is not a GGUF file");
   const auto version = cursor.number<std::uint32_t>();
-  if (version != 2 && version != 3)
-    fail(subject_, "is GGUF of version " + std::to_string(version) + "; 2 or 3 is expected");
+  if (version != 2 && version != 3) fail(subject_, "is GGUF of version ", version, "; 2 or 3 is expected");
   const auto tensors = cursor.number<std::uint64_t>(), values = cursor.number<std::uint64_t>();
   if (tensors > kMaxTensors || values > kMaxValues)
-    fail(subject_, "has " + std::to_string(tensors) + " tensors and " + std::to_string(values) +
-                       " values; at most 65536 of each are expected");
+    fail(subject_, "has ", tensors, " tensors and ", values, " values; at most 65536 of each are expected");
   metadata_ = read_metadata(cursor, values);
   std::set<std::string_view> names;
   for (std::uint64_t i = 0; i < tensors; ++i) tensors_.push_back(tensor_at(cursor));
   for (const GgufTensor& tensor : tensors_)
-    if (!names.insert(tensor.name).second) fail(subject_, "has two tensors named " + printable(tensor.name));
+    if (!names.insert(tensor.name).second) fail(subject_, "has two tensors named ", printable(tensor.name));
   std::int64_t alignment = 32;
   if (const GgufValue* given = find("general.alignment")) alignment = given->integer();
   if (alignment < 8 || alignment > kMaxAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(alignment)))
-    fail(subject_, "has general.alignment " + std::to_string(alignment) +
-                       "; a power of two from 8 to 65536 is expected");
+    fail(subject_, "has general.alignment ", alignment, "; a power of two from 8 to 65536 is expected");
   place(tensors_, cursor, static_cast<std::uint64_t>(alignment), size_);
 }
 
@@ -274,9 +274,24 @@ const GgufValue* GgufFile::find(std::string_view name) const {
   return found == metadata_.end() ? nullptr : &found->second;
 }
 
+std::int64_t GgufFile::integer_or(std::string_view name, std::int64_t fallback) const {
+  const GgufValue* value = find(name);
+  return value == nullptr ? fallback : value->integer();
+}
+
+double GgufFile::real_or(std::string_view name, double fallback) const {
+  const GgufValue* value = find(name);
+  return value == nullptr ? fallback : value->real();
+}
+
+bool GgufFile::flag_or(std::string_view name, bool fallback) const {
+  const GgufValue* value = find(name);
+  return value == nullptr ? fallback : value->flag();
+}
+
 const GgufValue& GgufFile::at(std::string_view name) const {
   if (const GgufValue* found = find(name)) return *found;
-  fail(subject_, "has no " + std::string(name));
+  fail(subject_, "has no ", name);
 }
 
 }  // namespace heed::io::detail

@@ -31,13 +31,14 @@ class GgufValue {
   [[nodiscard]] std::vector<std::string_view> texts() const;
   [[nodiscard]] std::vector<std::int64_t> integers() const;
   [[nodiscard]] std::vector<double> reals() const;
-  [[nodiscard]] bool is_list() const noexcept { return list_; }
 
  private:
   [[noreturn]] void fail(const char* what) const;
   void expect_list(bool list) const;
   [[nodiscard]] std::int64_t integer_at(const std::byte* at) const;
   [[nodiscard]] double real_at(const std::byte* at) const;
+  template <class Read>
+  [[nodiscard]] auto list_of(const char* what, Read read) const;
 
   std::string where_;  ///< "'m.gguf' has general.alignment"
   Kind kind_ = Kind::u8;
@@ -69,6 +70,10 @@ class GgufFile {
   [[nodiscard]] const GgufValue* find(std::string_view name) const;
   /// Throws Error (io): "'m.gguf' has no general.architecture".
   [[nodiscard]] const GgufValue& at(std::string_view name) const;
+  /// The value, or `fallback` if the file does not have it.
+  [[nodiscard]] std::int64_t integer_or(std::string_view name, std::int64_t fallback) const;
+  [[nodiscard]] double real_or(std::string_view name, double fallback) const;
+  [[nodiscard]] bool flag_or(std::string_view name, bool fallback) const;
   [[nodiscard]] const std::vector<GgufTensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] const std::byte* data() const noexcept { return memory_->data(); }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }

@@ -10,14 +10,8 @@ namespace {
 
 using io::detail::fail;
 using io::detail::GgufFile;
-using io::detail::GgufValue;
 
 constexpr std::int64_t kMaxParts = 9999;
-
-std::int64_t integer_or(const GgufFile& file, const char* name, std::int64_t fallback) {
-  const GgufValue* value = file.find(name);
-  return value == nullptr ? fallback : value->integer();
-}
 
 // "-00002-of-00003.gguf".
 std::string ending_of(std::int64_t number, std::int64_t count) {
@@ -32,22 +26,21 @@ std::string ending_of(std::int64_t number, std::int64_t count) {
 std::vector<GgufFile> open_gguf(const std::string& path) {
   std::vector<GgufFile> parts;
   parts.emplace_back(path);
-  const std::int64_t count = integer_or(parts[0], "split.count", 1),
-                     number = integer_or(parts[0], "split.no", 0);
+  const std::int64_t count = parts[0].integer_or("split.count", 1),
+                     number = parts[0].integer_or("split.no", 0);
   if (count <= 1) return parts;
   const std::string first = ending_of(1, count);
-  if (count > kMaxParts)
-    fail(parts[0].subject(), "has split.count " + std::to_string(count) + "; at most 9999 is expected");
+  if (count > kMaxParts) fail(parts[0].subject(), "has split.count ", count, "; at most 9999 is expected");
   if (number != 0)
-    fail(parts[0].subject(), "is part " + std::to_string(number + 1) + " of " + std::to_string(count) +
-                                 "; the first part, whose name ends in " + first + ", is expected");
+    fail(parts[0].subject(), "is part ", number + 1, " of ", count, "; the first part, whose name ends in ",
+         first, ", is expected");
   if (!path.ends_with(first))
-    fail(parts[0].subject(), "is the first of " + std::to_string(count) + " parts; a name that ends in " +
-                                 first + " is expected, since it gives the names of the others");
+    fail(parts[0].subject(), "is the first of ", count, " parts; a name that ends in ", first,
+         " is expected, since it gives the names of the others");
   for (std::int64_t n = 1; n < count; ++n) {
     parts.emplace_back(path.substr(0, path.size() - first.size()) + ending_of(n + 1, count));
-    if (integer_or(parts.back(), "split.no", -1) != n || integer_or(parts.back(), "split.count", -1) != count)
-      fail(parts.back().subject(), "is not part " + std::to_string(n + 1) + " of " + std::to_string(count));
+    if (parts.back().integer_or("split.no", -1) != n || parts.back().integer_or("split.count", -1) != count)
+      fail(parts.back().subject(), "is not part ", n + 1, " of ", count);
   }
   return parts;
 }

@@ -40,64 +40,25 @@ constexpr Cut kDbrx = {kWordsOfLlama3, false, false};
 constexpr Cut kQwen2 = {kWordsOfQwen2, false, false};
 
 // Values of tokenizer.ggml.pre. None of them makes texts end with the EOS token.
-struct PreTokenizerName {
-  std::string_view name;
+struct PreTokenizerNames {
   const Cut* cut;
+  std::string_view names;  // each between spaces
 };
-constexpr std::array<PreTokenizerName, 41> kPreTokenizers = {{
-    {"llama-bpe", &kLlama3},
-    {"llama3", &kLlama3},
-    {"llama-v3", &kLlama3},
-    {"falcon3", &kLlama3},
-    {"falcon-h1", &kLlama3},
-    {"pixtral", &kLlama3},
-    {"midm-2.0", &kLlama3},
-    {"lfm2", &kLlama3},
-    {"gpt-2", &kGpt2},
-    {"phi-2", &kGpt2},
-    {"gigachat", &kGpt2},
-    {"a.x-4.0", &kGpt2},
-    {"mellum", &kGpt2},
-    {"modern-bert", &kGpt2},
-    {"exaone4", &kGpt2},
-    {"jina-es", &kGpt2},
-    {"jina-de", &kGpt2},
-    {"jina-v2-es", &kGpt2},
-    {"jina-v2-de", &kGpt2},
-    {"jina-v1-en", &kGpt2},
-    {"jina-v2-code", &kGpt2},
-    {"roberta-bpe", &kGpt2},
-    {"mpt", &kGpt2},
-    {"olmo", &kGpt2},
-    {"jais", &kGpt2},
-    {"trillion", &kGpt2},
-    {"granite-docling", &kGpt2},
-    {"smollm", &kDigits},
-    {"starcoder", &kDigits},
-    {"refact", &kDigits},
-    {"command-r", &kDigits},
-    {"codeshell", &kDigits},
-    {"exaone", &kDigits},
-    {"minerva-7b", &kDigits},
-    {"dbrx", &kDbrx},
-    {"smaug-bpe", &kDbrx},
-    {"stablelm2", &kQwen2},
-    {"qwen2", &kQwen2},
-    {"megrez", &kQwen2},
-    {"deepseek-r1-qwen", &kQwen2},
-    {"kormo", &kQwen2},
-}};
+constexpr std::array<PreTokenizerNames, 5> kPreTokenizers = {
+    {{&kLlama3, " llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 "},
+     {&kGpt2,
+      " gpt-2 phi-2 gigachat a.x-4.0 mellum modern-bert exaone4 jina-es jina-de jina-v2-es jina-v2-de "
+      "jina-v1-en jina-v2-code roberta-bpe mpt olmo jais trillion granite-docling "},
+     {&kDigits, " smollm starcoder refact command-r codeshell exaone minerva-7b "},
+     {&kDbrx, " dbrx smaug-bpe "},
+     {&kQwen2, " stablelm2 qwen2 megrez deepseek-r1-qwen kormo "}}};
 
 // Returns nullptr for an unknown name.
 const Cut* cut_named(std::string_view name) {
-  const auto found = std::find_if(kPreTokenizers.begin(), kPreTokenizers.end(),
-                                  [&](const PreTokenizerName& one) { return one.name == name; });
-  return found == kPreTokenizers.end() ? nullptr : found->cut;
-}
-
-bool flag_of(const GgufFile& file, const char* name, bool fallback) {
-  const GgufValue* value = file.find(name);
-  return value == nullptr ? fallback : value->flag();
+  const std::string word = " " + std::string(name) + " ";
+  for (const auto& [cut, names] : kPreTokenizers)
+    if (name.find(' ') == name.npos && names.find(word) != names.npos) return cut;
+  return nullptr;
 }
 
 Json vocabulary_of(const GgufFile& file, const Texts& tokens) {
@@ -107,7 +68,7 @@ Json vocabulary_of(const GgufFile& file, const Texts& tokens) {
   std::unordered_map<std::string_view, bool> seen;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (!seen.emplace(tokens[i], true).second)
-      fail(file.subject(), "has the token " + io::detail::printable(tokens[i]) + " twice");
+      fail(file.subject(), "has the token ", io::detail::printable(tokens[i]), " twice");
     members.emplace_back(std::string(tokens[i]), i);  // no lookup: the keys are distinct
   }
   return vocabulary;
@@ -118,8 +79,7 @@ std::vector<std::int64_t> types_of(const GgufFile& file, std::size_t count) {
   if (given == nullptr) return std::vector<std::int64_t>(count, 1);
   std::vector<std::int64_t> types = given->integers();
   if (types.size() != count)
-    fail(file.subject(),
-         "has " + std::to_string(types.size()) + " token types for " + std::to_string(count) + " tokens");
+    fail(file.subject(), "has ", types.size(), " token types for ", count, " tokens");
   return types;
 }
 
@@ -143,8 +103,7 @@ std::size_t id_of(const GgufFile& file, const Texts& tokens, const std::string& 
   const bool given = !fallback || file.find(name) != nullptr;
   const std::int64_t id = given ? file.at(name).integer() : *fallback;
   if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
-    fail(file.subject(), "has " + name + " " + std::to_string(id) + "; 0 to " +
-                             std::to_string(tokens.size() - 1) + " is expected");
+    fail(file.subject(), "has ", name, " ", id, "; 0 to ", tokens.size() - 1, " is expected");
   return static_cast<std::size_t>(id);
 }
 
@@ -206,8 +165,7 @@ void add_byte_level(const GgufFile& file, const Cut& cut, Json& made) {
 Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std::int64_t>& types) {
   const std::vector<double> scores = file.at("tokenizer.ggml.scores").reals();
   if (scores.size() != tokens.size())
-    fail(file.subject(),
-         "has " + std::to_string(scores.size()) + " scores for " + std::to_string(tokens.size()) + " tokens");
+    fail(file.subject(), "has ", scores.size(), " scores for ", tokens.size(), " tokens");
   std::unordered_map<std::string_view, std::size_t> ids;
   const auto is_piece = [&](std::size_t i) { return types[i] == kNormal || types[i] == kUserDefined; };
   for (std::size_t i = 0; i < tokens.size(); ++i)
@@ -243,7 +201,7 @@ void add_sentence_piece(const GgufFile& file, const Texts& tokens, const std::ve
   made["model"]["fuse_unk"] = true;
   made["model"]["unk_token"] = unknown_token(file, tokens, 0);
   const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
-  const bool prefix = flag_of(file, "tokenizer.ggml.add_space_prefix", true);
+  const bool prefix = file.flag_or("tokenizer.ggml.add_space_prefix", true);
   Json normalizers = Json::array();
   if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
   normalizers.push_back(replace);
@@ -341,7 +299,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   const std::string_view model = file.at("tokenizer.ggml.model").text();
   Texts tokens = file.at("tokenizer.ggml.tokens").texts();
   if (tokens.empty() || tokens.size() > kMaxTokens)
-    fail(file.subject(), "has " + std::to_string(tokens.size()) + " tokens; 1 to 2000000 are expected");
+    fail(file.subject(), "has ", tokens.size(), " tokens; 1 to 2000000 are expected");
   const std::vector<std::int64_t> types = types_of(file, tokens.size());
   std::vector<std::string> pieces;
   if (model == "bert") {
@@ -352,13 +310,12 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   made["added_tokens"] = added_tokens(tokens, types);
   made["model"] = {{"type", "BPE"}};
   made["model"]["vocab"] = vocabulary_of(file, tokens);
-  const auto added = [&](const char* name, bool fallback) { return flag_of(file, name, fallback); };
-  TextEnd begin{added("tokenizer.ggml.add_bos_token", true), "tokenizer.ggml.bos_token_id", 1},
-      end{added("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id", 2};
+  TextEnd begin{file.flag_or("tokenizer.ggml.add_bos_token", true), "tokenizer.ggml.bos_token_id", 1},
+      end{file.flag_or("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id", 2};
   if (model == "gpt2") {
     const Cut& cut = *cut_of(file);
     add_byte_level(file, cut, made);
-    begin = {added("tokenizer.ggml.add_bos_token", cut.begins), begin.name};
+    begin = {file.flag_or("tokenizer.ggml.add_bos_token", cut.begins), begin.name};
     end.fallback.reset();
   } else if (model == "bert") {
     add_word_piece(file, tokens, made);

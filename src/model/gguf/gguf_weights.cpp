@@ -41,19 +41,19 @@ class GgufTensors {
     const WeightFormat* format = format_of_ggml_type(tensor.type);
     const std::string named = "has a tensor " + io::detail::printable(tensor.name);
     if (format == nullptr)
-      fail(file_.subject(),
-           named + " of type " + name_of_ggml_type(tensor.type) + "; heed reads " + readable_ggml_types());
+      fail(file_.subject(), named, " of type ", name_of_ggml_type(tensor.type), "; heed reads ",
+           readable_ggml_types());
     if (tensor.sizes[0] % format->values != 0)
-      fail(file_.subject(), named + " with rows of " + std::to_string(tensor.sizes[0]) +
-                                " numbers, which is not a multiple of " + std::to_string(format->values));
+      fail(file_.subject(), named, " with rows of ", tensor.sizes[0], " numbers, which is not a multiple of ",
+           format->values);
     const auto blocks = static_cast<std::uint64_t>(tensor.count / format->values);
     if (blocks > (file_.size() - tensor.offset) / static_cast<std::uint64_t>(format->bytes))
-      fail(file_.subject(), named + " that ends beyond the end of the file");
+      fail(file_.subject(), named, " that ends beyond the end of the file");
     claim(tensor.offset, blocks * static_cast<std::uint64_t>(format->bytes), named);
     for (const char* read : {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
       if (tensor.name == read) return;  // by the configuration
     const std::string name = safetensors_name(architecture_, tensor.name);
-    if (name.empty()) fail(file_.subject(), named + " that is not a parameter of the model of its metadata");
+    if (name.empty()) fail(file_.subject(), named, " that is not a parameter of the model of its metadata");
     if (const std::size_t star = name.find('*'); star != name.npos)
       return add_experts(name, star, tensor, *format, named);
     Dims shape;
@@ -70,7 +70,7 @@ class GgufTensors {
     const auto after = claimed_.lower_bound(begin);
     if ((after != claimed_.end() && after->first < begin + bytes) ||
         (after != claimed_.begin() && std::prev(after)->second > begin))
-      fail(file_.subject(), named + " that shares bytes with another");
+      fail(file_.subject(), named, " that shares bytes with another");
     claimed_.emplace(begin, begin + bytes);
   }
 
@@ -79,12 +79,11 @@ class GgufTensors {
                    const WeightFormat& format, const std::string& named) {
     const std::size_t sizes = name.ends_with(".bias") ? 2 : 3;
     if (tensor.sizes.size() != sizes)
-      fail(file_.subject(), named + " of " + std::to_string(tensor.sizes.size()) + " sizes; " +
-                                std::to_string(sizes) + " are expected for all experts");
+      fail(file_.subject(), named, " of ", tensor.sizes.size(), " sizes; ", sizes,
+           " are expected for all experts");
     const std::int64_t experts = tensor.sizes.back();
     if (experts > kMaxExperts)
-      fail(file_.subject(), named + " of " + std::to_string(experts) + " experts; at most " +
-                                std::to_string(kMaxExperts) + " are expected");
+      fail(file_.subject(), named, " of ", experts, " experts; at most ", kMaxExperts, " are expected");
     const Dims shape = sizes == 2 ? Dims{tensor.sizes[0]} : Dims{tensor.sizes[1], tensor.sizes[0]};
     for (std::int64_t e = 0; e < experts; ++e)
       weights_.add(std::string(name).replace(star, 1, std::to_string(e)),
@@ -95,8 +94,7 @@ class GgufTensors {
   // The weights of a norm without the architecture's offset, in f32.
   const void* without_offset(const GgufTensor& tensor, const WeightFormat& format, const std::string& named) {
     if (format.values != 1)
-      fail(file_.subject(),
-           named + " of type " + std::string(format.name) + "; F32, F16 or BF16 is expected for a norm");
+      fail(file_.subject(), named, " of type ", format.name, "; F32, F16 or BF16 is expected for a norm");
     auto copy = std::make_shared<Tensor>(Tensor::uninitialized({tensor.count}, DType::f32));
     auto* to = copy->mutable_view().data_as<float>();
     read_numbers(format, file_.data() + tensor.offset, tensor.count, to);

@@ -74,7 +74,7 @@ Tensor mlp(const TensorView& x, const MlpWeights& weights, int threads) {
 
 namespace {
 
-// A row that an expert takes, and the weight of what the expert makes of it.
+// A row that an expert takes, and the weight of the expert's output.
 struct Share {
   std::int64_t row;
   float weight;

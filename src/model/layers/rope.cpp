@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kRotatedRows = 32;  // rows of a piece of work
 
-// Wavelengths below original_context / high_frequency_factor stay. Those above original_context /
+// Wavelengths below original_context / high_frequency_factor stay. Longer ones than original_context /
 // low_frequency_factor grow by the factor. In between the two are blended.
 float blended(float frequency, const RopeRules& rules) {
   const auto context = static_cast<float>(rules.original_context);
@@ -87,7 +87,7 @@ RopeKind kind_of(const ModelConfig& config, const ModelConfig& rope) {
   const std::string name = rope.text(rope.contains("rope_type") ? "rope_type" : "type", "default");
   for (const NamedKind& one : kKinds)
     if (name == one.name) return one.kind;
-  config.fail("has rope_type '" + name + "'; default, linear, llama3, yarn, longrope or dynamic is expected");
+  config.fail("has rope_type '", name, "'; default, linear, llama3, yarn, longrope or dynamic is expected");
 }
 
 double trained_length(const ModelConfig& config, const ModelConfig& rope) {
@@ -149,14 +149,14 @@ RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConf
   const ModelConfig rope = given.value_or(ModelConfig(nlohmann::ordered_json::object(), config.path()));
   for (const char* type : {"full_attention", "sliding_attention"})
     if (rope.has(type))
-      config.fail("has rope_parameters for each type of layer, which heed's " + config.text("model_type") +
+      config.fail("has rope_parameters for each type of layer, which heed's ", config.text("model_type"),
                   " does not support");
   RopeRules rules;
   rules.base = rope.contains("rope_theta") ? rope.positive("rope_theta") : config.positive(base);
   const bool own_share = rope.contains("partial_rotary_factor");
   if (own_share) share = "partial_rotary_factor";
   if (share != nullptr) rules.share = (own_share ? rope : config).positive(share);
-  if (rules.share > 1) config.fail("has " + std::string(share) + " above 1");
+  if (rules.share > 1) config.fail("has ", share, " above 1");
   rules.kind = kind_of(config, rope);
   if (rules.kind == RopeKind::plain) return rules;
   if (rules.kind != RopeKind::longrope) rules.factor = rope.positive("factor");
@@ -179,8 +179,8 @@ Rope::Rope(const ModelConfig& config, RopeRules rules, std::int64_t dims)
   for (const auto& [name, factors] :
        {std::pair{"short_factor", &rules_.short_factors}, std::pair{"long_factor", &rules_.long_factors}})
     if (std::ssize(*factors) != dims / 2)
-      config.fail("has " + std::to_string(factors->size()) + " numbers in " + name + "; " +
-                  std::to_string(dims / 2) + " are expected, one for each rotated pair");
+      config.fail("has ", factors->size(), " numbers in ", name, "; ", dims / 2,
+                  " are expected, one for each rotated pair");
 }
 
 std::vector<float> Rope::frequencies(std::int64_t length) const {
@@ -213,7 +213,7 @@ std::optional<std::int64_t> Rope::turning_length() const {
 std::int64_t rotated_dims(const ModelConfig& config, const RopeRules& rules, std::int64_t head_dim) {
   const auto rotated = static_cast<std::int64_t>(static_cast<double>(head_dim) * rules.share);
   if (rotated < 2 || rotated % 2 != 0)
-    config.fail("rotates " + std::to_string(rotated) + " of " + std::to_string(head_dim) +
+    config.fail("rotates ", rotated, " of ", head_dim,
                 " numbers a head; an even number from 2 on is expected");
   return rotated;
 }

@@ -87,7 +87,7 @@ function exact(value) {
   return minus(value.toFixed(4));
 }
 
-// As many digits as the page holds: 16-bit numbers are exact to three.
+// Shows the digits that the page holds: 16-bit numbers are exact to three.
 const written = (value, rounded) => (rounded ? short(value) : exact(value));
 
 // Formats with three digits, for labels.

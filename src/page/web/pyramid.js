@@ -3,7 +3,7 @@
 const report = page.report;
 const heads = report ? report.summaries : [];
 
-// What the map shows: the chosen head, or its difference from another one, "3-5".
+// The map's head: the chosen one, or its difference from another one, "3-5".
 function shownMap() {
   const other = subtractedHead();
   return other === null || other === state.head ? state.head : `${state.head}-${other}`;

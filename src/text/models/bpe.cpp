@@ -179,7 +179,7 @@ std::pair<std::string, std::string> merge_from(const JsonPart& part, const json&
   const auto text = merge.get<std::string>();
   const std::size_t space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    part.fail("whose merges has " + io::detail::printable(text) + ", which is not two tokens");
+    part.fail("whose merges has ", io::detail::printable(text), ", which is not two tokens");
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -188,7 +188,7 @@ BpeMerges merges_from(const JsonPart& part, const TokenTable& table, std::size_t
   if (!list.is_array()) part.fail("whose merges is not a list");
   const auto id_of = [&](const std::string& token) {
     const auto id = table.id(token);
-    if (!id) part.fail("whose merges has " + io::detail::printable(token) + ", which is not in its vocab");
+    if (!id) part.fail("whose merges has ", io::detail::printable(token), ", which is not in its vocab");
     return static_cast<std::int32_t>(*id);
   };
   std::vector<BpeMerge> merges;
@@ -196,7 +196,7 @@ BpeMerges merges_from(const JsonPart& part, const TokenTable& table, std::size_t
   for (const json& one : list) {
     const auto pair = merge_from(part, one);
     if (pair.second.size() < prefix)
-      part.fail("whose merges has " + io::detail::printable(pair.second) +
+      part.fail("whose merges has ", io::detail::printable(pair.second),
                 ", which lacks continuing_subword_prefix");
     merges.push_back({id_of(pair.first), id_of(pair.second), static_cast<std::uint32_t>(merges.size()),
                       id_of(pair.first + pair.second.substr(prefix))});

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heed/error.hpp"
+#include "core/message.hpp"
 #include "io/fault.hpp"
 #include "text/models/token_models.hpp"
 
@@ -14,8 +14,7 @@ TokenIds::TokenIds(const JsonPart& part) {
   for (const auto& [token, value] : vocabulary.items()) {
     const bool whole = value.is_number_unsigned();
     if (!whole || value.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxTokenIds))
-      part.fail("whose vocab gives " + io::detail::printable(token) + " no id from 0 to " +
-                std::to_string(kMaxTokenIds - 1));
+      part.fail("whose vocab gives ", io::detail::printable(token), " no id from 0 to ", kMaxTokenIds - 1);
     tokens.push_back(token);
     ids.push_back(value.get<std::int32_t>());
   }
@@ -35,9 +34,8 @@ std::vector<std::int32_t> byte_tokens(const TokenTable& table) {
 }
 
 void TableModel::fail_unknown(std::string_view word) {
-  throw Error(ErrorCode::invalid_argument,
-              "text has " + io::detail::printable(word) +
-                  ", which is not a token, and the tokenizer has no unknown token");
+  refuse("text has ", io::detail::printable(word),
+         ", which is not a token, and the tokenizer has no unknown token");
 }
 
 namespace {

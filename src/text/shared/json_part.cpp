@@ -3,28 +3,21 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "io/fault.hpp"
-
 namespace heed::detail {
 
 using nlohmann::json;
 
 JsonPart::JsonPart(const json& value, std::string file, const std::string& part)
     : object_(&value), file_(std::move(file)), part_(part) {
-  if (!value.is_object()) io::detail::fail(file_, "has " + part + " that is not a JSON object");
+  if (!value.is_object()) io::detail::fail(file_, "has ", part, " that is not a JSON object");
   if (const auto found = value.find("type"); found != value.end() && found->is_string())
     type_ = found->get<std::string>();
 }
 
-void JsonPart::fail(const std::string& what) const {
-  io::detail::fail(
-      file_, "has " + part_ + (type_.empty() ? "" : " of type " + io::detail::printable(type_)) + " " + what);
-}
-
 void JsonPart::fail_type() const {
   if (type_.empty()) fail("without a type");
-  io::detail::fail(
-      file_, "has " + part_ + " of type " + io::detail::printable(type_) + ", which heed does not know");
+  io::detail::fail(file_, "has ", part_, " of type ", io::detail::printable(type_),
+                   ", which heed does not know");
 }
 
 bool JsonPart::has(const char* member) const {
@@ -33,13 +26,13 @@ bool JsonPart::has(const char* member) const {
 }
 
 const json& JsonPart::at(const char* member) const {
-  if (!has(member)) fail(std::string("without ") + member);
+  if (!has(member)) fail("without ", member);
   return *object_->find(member);
 }
 
 std::string JsonPart::text(const char* member) const {
   const json& value = at(member);
-  if (!value.is_string()) fail(std::string("whose ") + member + " is not a string");
+  if (!value.is_string()) fail("whose ", member, " is not a string");
   return value.get<std::string>();
 }
 
@@ -49,7 +42,7 @@ std::string JsonPart::text(const char* member, const std::string& fallback) cons
 
 bool JsonPart::flag(const char* member) const {
   const json& value = at(member);
-  if (!value.is_boolean()) fail(std::string("whose ") + member + " is neither true nor false");
+  if (!value.is_boolean()) fail("whose ", member, " is neither true nor false");
   return value.get<bool>();
 }
 
@@ -61,8 +54,7 @@ std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int6
   const bool vast = value.is_number_unsigned() && value.get<std::uint64_t>() >> 63;
   const auto number = value.is_number_integer() && !vast ? value.get<std::int64_t>() : 0;
   if (!value.is_number_integer() || vast || number < least || number > most)
-    fail(std::string("whose ") + member + " is not a whole number from " + std::to_string(least) + " to " +
-         std::to_string(most));
+    fail("whose ", member, " is not a whole number from ", least, " to ", most);
   return number;
 }
 
@@ -73,7 +65,7 @@ std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int6
 
 std::vector<JsonPart> JsonPart::parts(const char* member) const {
   const json& list = at(member);
-  if (!list.is_array()) fail(std::string("whose ") + member + " is not a list");
+  if (!list.is_array()) fail("whose ", member, " is not a list");
   std::vector<JsonPart> all;
   for (const json& one : list) all.emplace_back(one, file_, part_);
   return all;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "io/fault.hpp"
+
 namespace heed::detail {
 
 /// Refers to the object, which must outlive it. A missing member or one of another type throws Error (io):
@@ -30,7 +32,11 @@ class JsonPart {
   [[nodiscard]] std::vector<JsonPart> parts(const char* member) const;
 
   /// Throws Error (io): "'tokenizer.json' has a Split " followed by `what`.
-  [[noreturn]] void fail(const std::string& what) const;
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... what) const {
+    io::detail::fail(file_, "has ", part_, type_.empty() ? "" : " of type " + io::detail::printable(type_),
+                     " ", what...);
+  }
   /// Throws Error (io): "'tokenizer.json' has a normalizer of type 'Foo', which heed does not know".
   [[noreturn]] void fail_type() const;
 

@@ -100,7 +100,7 @@ function block(x, layer, settings) {
   return made;
 }
 
-// The table rows of the tokens' ids plus those of their positions.
+// Adds the rows of the tokens' ids and the rows of their positions.
 function embed(ids) {
   const table = tensor('token_embedding.weight');
   const token = emptyMatrix(ids.length, page.model_dim);
