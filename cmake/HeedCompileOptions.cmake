@@ -62,13 +62,17 @@ if(HEED_COVERAGE)
 endif()
 
 # Shortens compilation. Headers that most sources include are precompiled. Sources that instantiate the same slow
-# templates are compiled together. The command and the tests, but not the library, are optimised less. With OFF, each
-# source is compiled alone.
+# templates are compiled together. The command, the tests and those parts of the library that run for a moment are
+# optimised less. With OFF, each source is compiled alone.
 option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and the command and the tests with -O1" ON)
 add_library(heed_quick_build INTERFACE)
+set(optimised_less "")
+if(HEED_QUICK_BUILD AND NOT CMAKE_CXX_FLAGS_RELEASE MATCHES "-O0")  # without optimisation, headers are precompiled without
+  set(optimised_less $<$<CONFIG:Release>:-O1>)
+endif()
 if(HEED_QUICK_BUILD)
   # With -O1, GCC 12 also warns wrongly of `std::string("text") + name`.
-  target_compile_options(heed_quick_build INTERFACE $<$<CONFIG:Release>:-O1>
+  target_compile_options(heed_quick_build INTERFACE ${optimised_less}
     $<${gcc_before_13}:-Wno-array-bounds> $<${gcc_before_13}:-Wno-stringop-overflow> $<${gcc_before_13}:-Wno-stringop-overread>)
 endif()
 

@@ -1,11 +1,11 @@
 # The fused kernel: one source, compiled once for each unit (an instruction set, or a tile format of it). A target is a
 # list of units, chosen at run time (src/attention/isa/dispatch.cpp).
 set(HEED_KERNELS "all" CACHE STRING
-    "Kernels to build: all of this architecture, native: those that this processor takes, or runnable: those that it can run")
-set_property(CACHE HEED_KERNELS PROPERTY STRINGS all native runnable)
+    "Kernels to build: all of this architecture, native: those that this processor takes, runnable: those that it can run, or plain: those without an instruction set, slow and soon compiled")
+set_property(CACHE HEED_KERNELS PROPERTY STRINGS all native runnable plain)
 set(HEED_PROCESSOR "" CACHE STRING "Which processor a native build is for; ./run sets it, so that another one is seen")
-if(NOT HEED_KERNELS MATCHES "^(all|native|runnable)$")
-  message(FATAL_ERROR "HEED_KERNELS is '${HEED_KERNELS}'; all, native or runnable was expected")
+if(NOT HEED_KERNELS MATCHES "^(all|native|runnable|plain)$")
+  message(FATAL_ERROR "HEED_KERNELS is '${HEED_KERNELS}'; all, native, runnable or plain was expected")
 endif()
 
 # Loops and functions are aligned to cache lines. Other placements cost up to half of the speed on Zen 5.
@@ -115,6 +115,10 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(kernel_units neon neonbf16 plain)
 else()
   set(kernel_units plain)
+endif()
+if(HEED_KERNELS STREQUAL "plain")
+  set(kernel_units plain)
+  list(APPEND unit_flags_plain -O1)
 endif()
 if((HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS) AND NOT CMAKE_CROSSCOMPILING)
   list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # only for tests

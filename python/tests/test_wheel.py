@@ -23,8 +23,8 @@ print(heed.__file__, heed.info()["isa"])
 
 def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    quickly = ["--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0",  # kernels have their own flags
-               "--config-settings=cmake.define.HEED_KERNELS=runnable"]
+    quickly = ["--config-settings=cmake.build-type=Debug", "--config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0",
+               "--config-settings=cmake.define.HEED_KERNELS=plain"]
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *quickly,
                     "-w", str(tmp_path), str(ROOT)], check=True, env=environment)
     (wheel,) = tmp_path.glob("heed-*.whl")

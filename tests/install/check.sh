@@ -78,7 +78,7 @@ case $kind in
     step "FetchContent"
     COMPONENTS=""
     if [[ ${HEED_HAS_MPI:-OFF} == ON ]]; then COMPONENTS=mpi; fi
-    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON -DHEED_KERNELS=native -DHEED_MPI=ON
+    consumer beside "-DHEED_SOURCE=$source" -DHEED_INSTALL=ON -DHEED_KERNELS=plain -DHEED_MPI=ON
     if [[ -e $work/beside/_deps/heed-build/src/libheed_model.a ]]; then
       echo "a project that asks for attention alone got libheed_model" >&2
       exit 1
