@@ -14,6 +14,7 @@
 #include "describe_call.hpp"
 #include "fused_calls.hpp"
 #include "gradient_errors.hpp"
+#include "heed/parallel.hpp"
 #include "path_watch.hpp"
 #include "support.hpp"
 
@@ -161,6 +162,39 @@ TEST(FusedBackward, BitsDoNotDependOnTheThreads) {
             << threads << " threads, " << describe(made.call);
       }
     }
+}
+
+// Tasks that add to the same elements of a shared bias never run side by side. Without sharers all tasks may.
+TEST(FusedBackward, SharersOfABiasTakeTurns) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kBatch = 4, kHeads = 3, kLength = 60, kDim = 32;
+  std::vector<Tensor> inputs;
+  for (const std::uint64_t seed : {1, 2, 3, 4})
+    inputs.push_back(heed::test::normal_tensor({kBatch, kHeads, kLength, kDim}, seed, DType::f32));
+  // The number of pieces of each parallel_for.
+  using Pieces = std::vector<std::int64_t>;
+  const auto pieces = [&](std::int64_t batch, std::int64_t heads) {
+    const Tensor bias = heed::test::normal_tensor({batch, heads, kLength, kLength}, 5, DType::f32);
+    AttentionOptions options{
+        .bias = bias.view(), .need = heed::Need::lse, .kernel = Kernel::fused, .threads = 4};
+    const auto forward = heed::attention(inputs[0], inputs[1], inputs[2], options);
+    Pieces counts;
+    heed::set_parallel_for([&](std::int64_t count, int threads, const heed::ParallelBody& body) {
+      counts.push_back(count);
+      for (std::int64_t i = 0; i < count; ++i) body(i, static_cast<int>(i % threads));
+    });
+    (void)heed::attention_backward({inputs[0], inputs[1], inputs[2], forward.output, forward.lse, inputs[3]},
+                                   options, {.bias = true});
+    heed::set_parallel_for({});
+    return counts;
+  };
+  constexpr std::int64_t kAll = kBatch * kHeads;  // the first parallel_for prepares every head
+  EXPECT_EQ(pieces(kBatch, kHeads), (Pieces{kAll, kAll}));
+  EXPECT_EQ(pieces(1, kHeads), (Pieces{kAll, kHeads, kHeads, kHeads, kHeads}));
+  Pieces one_by_one(1 + kAll, 1);
+  one_by_one[0] = kAll;
+  EXPECT_EQ(pieces(kBatch, 1), one_by_one);
+  EXPECT_EQ(pieces(1, 1), one_by_one);
 }
 
 // Numbers that f32 cannot hold in the second of three heads, compared with the definitions. The kernel itself

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "heed/nn/trained_model.hpp"
 #include "io_support.hpp"
 #include "model/sample.hpp"
+#include "model/watched.hpp"
 #include "support.hpp"
 
 namespace {
@@ -168,6 +170,24 @@ class RandomGpt2 : public testing::Test {
   TemporaryFolder folder;
   Gpt2 oracle;
 };
+
+// Of equal weights, that of the first head counts, and tokens keep the order of their heads.
+TEST(Watched, EqualWeightsKeepTheOrderOfTheHeads) {
+  const std::vector<heed::WatchedPair> pairs = {
+      {{0, 0}, 0, "", 0.9},  {{0, 0}, 5, "", 0.25}, {{0, 1}, 7, "", 0.5}, {{0, 1}, 6, "", 0.25},
+      {{1, 0}, 5, "", 0.25}, {{1, 0}, 6, "", 0.5},  {{1, 1}, 8, "", 0.25}};
+  const auto told = [](const std::vector<heed::WatchedPair>& found) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> all;  // place, layer * 2 + head
+    for (const heed::WatchedPair& pair : found)
+      all.emplace_back(pair.place, pair.head.layer * 2 + pair.head.head);
+    return all;
+  };
+  using Told = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(told(heed::detail::heaviest(pairs, std::nullopt, 4)), (Told{{7, 1}, {6, 2}, {5, 0}, {8, 3}}));
+  EXPECT_EQ(told(heed::detail::heaviest(pairs, std::nullopt, 3)), (Told{{7, 1}, {6, 2}, {5, 0}}));
+  EXPECT_EQ(told(heed::detail::heaviest(pairs, heed::ModelHead{0, 0}, 3)), (Told{{0, 0}, {5, 0}}));
+  EXPECT_TRUE(heed::detail::heaviest(pairs, std::nullopt, 0).empty());
+}
 
 // Weights and probabilities must agree with the formulas in f64.
 TEST_F(RandomGpt2, TellsWhatItAttendedTo) {

@@ -292,4 +292,36 @@ TEST_F(BoundedPage, HasMapsWhoseBinsAreSumsOfWeights) {
   }
 }
 
+// Fewer keys than queries, so that the first rows see none.
+TEST_F(PageFile, MasksExactlyTheBinsThatNoRowSees) {
+  constexpr std::int64_t kQueries = 203, kKeys = 150;
+  heed::Generator draw{3};
+  const Tensor query = heed::randn(draw, {1, kQueries, 4}), key = heed::randn(draw, {1, kKeys, 4});
+  for (const heed::AttentionOptions& options :
+       {heed::AttentionOptions{}, heed::AttentionOptions{.causal = true},
+        heed::AttentionOptions{.causal = true, .align = heed::Align::bottom_right},
+        heed::AttentionOptions{.align = heed::Align::bottom_right, .window = {5, 2}}}) {
+    const heed::AttentionReport report = heed::make_report(query, key, key, options, {.map = {40, 32}});
+    HtmlPage page;
+    page.query_tokens = std::vector<std::string>(kQueries, "asks");
+    page.key_tokens = std::vector<std::string>(kKeys, "is asked");
+    page.report = &report;
+    const std::string file = written(page);
+    const auto tensor = nlohmann::json::parse(script_of(file, "page"))["tensors"]["map-0"];
+    const std::int64_t rows = tensor["shape"][0], columns = tensor["shape"][1];
+    std::vector<bool> seen(static_cast<std::size_t>(rows * columns));
+    for (std::int64_t i = 0; i < kQueries; ++i)
+      for (std::int64_t j = 0; j < kKeys; ++j) {
+        const std::int64_t at = options.align == heed::Align::bottom_right ? i + kKeys - kQueries : i;
+        const bool in_window = options.window.left < 0 || (j >= at - 5 && j <= at + 2);
+        if ((!options.causal || j <= at) && in_window)
+          seen[static_cast<std::size_t>(i * rows / kQueries * columns + j * columns / kKeys)] = true;
+      }
+    const std::vector<double> bins =
+        read_log16({"map-0", "log16", {}, script_of(file, "data-map-0"), tensor["low"], tensor["step"]});
+    ASSERT_EQ(bins.size(), seen.size());
+    for (std::size_t bin = 0; bin < bins.size(); ++bin) ASSERT_EQ(!std::isinf(bins[bin]), seen[bin]) << bin;
+  }
+}
+
 }  // namespace

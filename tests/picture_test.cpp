@@ -187,16 +187,36 @@ TEST_F(Picture, WordsOfAnyKindAreDrawnAsText) {
   EXPECT_EQ(draw_heads(picture, PictureFormat::png).substr(1, 3), "PNG");
 }
 
+// Luminance and contrast as WCAG 2 defines them.
+double luminance(const Ink& ink) {
+  const auto linear = [](double c) { return c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4); };
+  return 0.2126 * linear(ink.red) + 0.7152 * linear(ink.green) + 0.0722 * linear(ink.blue);
+}
+double contrast(const Ink& a, const Ink& b) {
+  const double of_a = luminance(a) + 0.05, of_b = luminance(b) + 0.05;
+  return std::max(of_a, of_b) / std::min(of_a, of_b);
+}
+
+TEST(Letters, HaveTheInkThatContrastsMoreWithTheirGround) {
+  const auto check = [](const Ink& ground) {
+    const bool paper = near(heed::cli::letters_on(ground), heed::cli::kPaper, 1e-9);
+    EXPECT_EQ(paper, contrast(heed::cli::kPaper, ground) > contrast(heed::cli::kText, ground))
+        << luminance(ground);
+    EXPECT_NE(paper, near(heed::cli::letters_on(ground), heed::cli::kText, 1e-9));
+  };
+  for (int level = 0; level <= 255; ++level)
+    for (const Ink& full : {Ink{1, 1, 1}, Ink{1, 0, 0}, Ink{0, 1, 0}, Ink{0, 0, 1}})
+      check({full.red * level / 255, full.green * level / 255, full.blue * level / 255});
+}
+
 TEST_F(Picture, NamesHaveInksThatDifferAndCanBeReadOnPaper) {
   const std::vector<std::string> names = {"induction", "previous-token",  "next-token",       "same-token",
                                           "self",      "duplicate-token", "first-token sink", "separators",
                                           "vertical",  "local",           "uniform",          "2 back",
                                           "mixed"};
-  const auto linear = [](double c) { return c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4); };
   for (std::size_t a = 0; a < names.size(); ++a) {
     const Ink ink = heed::cli::ink_of_name(names[a]);
-    const double light = 0.2126 * linear(ink.red) + 0.7152 * linear(ink.green) + 0.0722 * linear(ink.blue);
-    EXPECT_GE(1.05 / (light + 0.05), 4.5) << names[a];  // WCAG's contrast with white
+    EXPECT_GE(contrast({1, 1, 1}, ink), 4.5) << names[a];
     for (std::size_t b = 0; b < a; ++b)
       EXPECT_FALSE(near(ink, heed::cli::ink_of_name(names[b]), 0.04)) << names[a];
   }

@@ -227,6 +227,100 @@ TEST(RecomputedRows, RowsOfHugeScoresAreOneHot) {
   }
 }
 
+// Rows whose scores lie far apart have one weight, and rows whose scores are equal have as many as they see
+// keys. Both kinds stand in one block. A value that is not finite has weights of 0 in the first kind: 0 * inf
+// is NaN.
+TEST(RecomputedRows, OfFewAndOfManyWeightsAreWeightedMeans) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kRows = 90, kKeys = 203, kDim = 16;
+  for (const bool with_infinity : {false, true})
+    for (const double dropped : {0.0, 0.3})
+      for (const bool causal : {false, true}) {
+        SCOPED_TRACE(testing::Message() << with_infinity << ' ' << dropped << ' ' << causal);
+        Inputs in = inputs(1, kRows, kKeys, kDim);
+        for (std::int64_t j = 0; j < kKeys; ++j) at(in.key, 0, j, 0) = 1;
+        for (std::int64_t i = 0; i < kRows; ++i)
+          for (std::int64_t d = 0; d < kDim; ++d)
+            at(in.query, 0, i, d) *= i % 3 == 0 ? 1e20F : i % 3 == 1 ? 3e7F : 0;
+        for (std::int64_t i = 2; i < kRows; i += 3) at(in.query, 0, i, 0) = 1e10F;
+        if (with_infinity) at(in.value, 0, 70, 3) = kInfinity;
+        const AttentionOptions options{.causal = causal,
+                                       .align = heed::Align::bottom_right,
+                                       .dropout = {.probability = dropped, .seed = 5},
+                                       .need = kAllButScores};
+        const AttentionResult result = run(in, options);
+        EXPECT_EQ(result.recomputed_rows, kRows);
+        const heed::test::Naive naive = heed::test::naive_attention(in.query, in.key, in.value, options);
+        for (std::int64_t i = 0; i < kRows; ++i) {
+          const auto n = static_cast<std::size_t>(i);
+          const double lse = static_cast<double>(naive.lse(0, 0, i));
+          ASSERT_NEAR(result.lse.values<float>()[n], lse, 1e-7 * std::abs(lse)) << i;
+          ASSERT_NEAR(result.entropy.values<float>()[n], static_cast<double>(naive.entropy(0, 0, i)), 1e-5)
+              << i;
+          for (std::int64_t j = 0; j < kKeys; ++j)
+            ASSERT_NEAR(result.weights.values<float>()[static_cast<std::size_t>(i * kKeys + j)],
+                        static_cast<double>(naive.weights(0, 0, i, j)), 1e-6);
+          for (std::int64_t c = 0; c < kDim; ++c) {
+            const float got = result.output.values<float>()[static_cast<std::size_t>(i * kDim + c)];
+            const double expected = static_cast<double>(naive.output(0, 0, i, c));
+            if (!std::isfinite(expected))
+              ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : got == kInfinity) << i << ' ' << c;
+            else
+              ASSERT_NEAR(got, expected, 2e-6) << i << ' ' << c;
+          }
+        }
+      }
+}
+
+// A value that is not finite concerns the rows of its own packed sequence alone.
+TEST(RecomputedRows, OfAPackedSequenceDoNotSeeTheValuesOfAnother) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  Inputs in = inputs(1, 60, 60, 8);
+  for (float& x : in.query.values<float>()) x *= 1e20F;
+  Tensor offsets({3}, DType::i64);
+  for (const std::int64_t s : {1, 2}) offsets.at<std::int64_t>(s) = 30 * s;
+  const AttentionOptions options{.query_segments = offsets, .key_segments = offsets};
+  const AttentionResult clean = run(in, options);
+  EXPECT_EQ(clean.recomputed_rows, 60);
+  for (const std::int64_t bad : {10, 40}) {
+    Inputs with = {in.query, in.key, Tensor::copy_of(in.value, DType::f32)};
+    for (std::int64_t c = 0; c < 8; ++c) at(with.value, 0, bad, c) = kInfinity;
+    const AttentionResult result = run(with, options);
+    for (std::int64_t i = 0; i < 60; ++i)
+      for (std::int64_t c = 0; c < 8; ++c) {
+        const auto n = static_cast<std::size_t>(i * 8 + c);
+        if ((i < 30) == (bad < 30))
+          ASSERT_FALSE(std::isfinite(result.output.values<float>()[n])) << i;
+        else
+          ASSERT_EQ(result.output.values<float>()[n], clean.output.values<float>()[n]) << i;
+      }
+  }
+}
+
+// A score that is the sum of both infinities makes every weight of its row NaN, wherever its key stands.
+TEST(RecomputedRows, AScoreThatIsNaNMakesItsRowNaN) {
+  if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr std::int64_t kKeys = 203;
+  for (const std::int64_t bad : {0, 63, 64, 130, 200, 202}) {
+    Inputs in = inputs(1, 3, kKeys, 8);
+    for (float& x : in.query.values<float>()) x = std::abs(x);
+    at(in.key, 0, bad, 2) = kInfinity;
+    at(in.key, 0, bad, 3) = -kInfinity;
+    Tensor mask({3, kKeys}, DType::boolean);
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < kKeys; ++j) mask.at<bool>(i, j) = i == 1 || j != bad;
+    const AttentionResult result = run(in, {.mask = mask, .need = kAllButScores});
+    EXPECT_EQ(result.recomputed_rows, 1);
+    const auto is_nan = [](float x) { return std::isnan(x); };
+    const auto weights = result.weights.values<float>().subspan(kKeys, kKeys);
+    EXPECT_TRUE(std::all_of(weights.begin(), weights.end(), is_nan)) << bad;
+    const auto output = result.output.values<float>();
+    EXPECT_TRUE(std::all_of(output.begin() + 8, output.begin() + 16, is_nan)) << bad;
+    EXPECT_EQ(std::count_if(output.begin(), output.end(), is_nan), 8) << bad;
+    EXPECT_TRUE(is_nan(result.lse.values<float>()[1]));
+  }
+}
+
 // A sum of products that overflows on the way stays infinite; a score of 0 would count as a forbidden key.
 // When few rows read keys in place, only the score itself shows it.
 TEST(RecomputedRows, AScoreWhoseSumOverflowsOnItsWayCounts) {

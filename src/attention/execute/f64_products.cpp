@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "attention/isa/dispatch.hpp"
@@ -11,7 +12,9 @@ namespace heed::detail {
 namespace {
 
 // Rows of a tensor per product; they stay in the first-level cache.
-constexpr std::int64_t kTensorRows = 64;
+constexpr std::int64_t kTensorRows = 64, kTransposedRows = 32;
+// Rows that are transposed together, so that whole cache lines are written.
+constexpr std::int64_t kTransposedTogether = 8;
 
 bool is_finite(std::span<const double> row) {
   int wrong = 0;  // compilers vectorise this loop
@@ -35,17 +38,24 @@ void add_row(const F64Matrix& a, std::int64_t k, std::span<const double> row, co
 
 void F64Products::dot(const F64Matrix& a, const ReadRow& read, const KeyRange& range, std::int64_t width,
                       const F64Matrix& to) {
-  row_.resize(index(width));
-  chunk_.assign(index(width * kTensorRows), 0.0);
-  for (std::int64_t begin = range.begin; begin < range.end; begin += kTensorRows) {
-    const std::int64_t count = std::min(kTensorRows, range.end - begin);
-    for (std::int64_t j = 0; j < count; ++j) {
-      read(begin + j, row_);
-      for (std::int64_t d = 0; d < width; ++d) chunk_[index(d * kTensorRows + j)] = row_[index(d)];
+  row_.resize(index(kTransposedTogether * width));
+  chunk_.assign(index(width * kTransposedRows), 0.0);
+  const std::size_t zeros = index(padded(std::max<std::int64_t>(0, range.end - range.begin)));
+  for (std::int64_t r = 0; r < a.rows; ++r)
+    std::memset(to.data + r * to.row_stride + range.begin, 0, zeros * sizeof(double));
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kTransposedRows) {
+    const std::int64_t count = std::min(kTransposedRows, range.end - begin);
+    for (std::int64_t j = 0; j < count; j += kTransposedTogether) {
+      const std::int64_t rows = std::min(kTransposedTogether, count - j);
+      for (std::int64_t r = 0; r < rows; ++r)
+        read(begin + j + r, std::span(row_).subspan(index(r * width), index(width)));
+      for (std::int64_t d = 0; d < width; ++d) {
+        double* to_column = chunk_.data() + d * kTransposedRows + j;
+        for (std::int64_t r = 0; r < kTransposedTogether; ++r) to_column[r] = row_[index(r * width + d)];
+      }
     }
     double* sums = to.data + begin;
-    for (std::int64_t r = 0; r < a.rows; ++r) std::fill_n(sums + r * to.row_stride, padded(count), 0.0);
-    cpu::kernels().all().add_f64_product({a.data, a.row_stride, a.step, chunk_.data(), kTensorRows, sums,
+    cpu::kernels().all().add_f64_product({a.data, a.row_stride, a.step, chunk_.data(), kTransposedRows, sums,
                                           to.row_stride, a.rows, width, padded(count)});
   }
 }

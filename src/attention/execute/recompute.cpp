@@ -27,8 +27,20 @@ using cpu::RowStatus;
 
 // Most scores of a block. Sums over rows are added block by block, in order.
 constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;
+// A block has more than 32 rows only if its scores stay in the caches and many threads still find work.
+constexpr std::int64_t kCachedScores = std::int64_t{1} << 18, kManyBlocks = 64;
+// A row with at most one weight in so many keys reads its values alone: adding one value there costs about as
+// much as sixteen in a product of many rows.
+constexpr std::int64_t kFewWeights = 16;
 // Keys that a thread inspects at a time.
 constexpr std::int64_t kKeysAtOnce = 1024;
+
+// The rows of a block do not depend on the threads, because sums over rows do not.
+std::int64_t rows_of_block(std::int64_t all_rows, std::int64_t keys) {
+  constexpr std::int64_t kRows = F64Products::kRows;
+  const std::int64_t rows = std::min(all_rows / kManyBlocks, kCachedScores / keys);
+  return std::clamp<std::int64_t>(kBlockScores / keys, 1, std::clamp(rows, kRows, 4 * kRows));
+}
 
 double read_target(const Output& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
   return read(
@@ -77,13 +89,15 @@ struct BlockScratch : ReferenceScratch {
         row_stride(p.key_length + F64Products::kSpare),
         queries(index(rows * p.head_dim)),
         numbers(index(rows * row_stride)),
-        outputs(index(rows * F64Products::padded(p.value_dim))) {}
+        outputs(index(rows * F64Products::padded(p.value_dim))),
+        waits(index(rows)) {}
 
   F64Products multiply;
   std::int64_t row_stride;
   std::vector<double> queries;  // [rows][D]
-  std::vector<double> numbers;  // [rows][Lk]: products, then the factors of the values
+  std::vector<double> numbers;  // [rows][Lk]: products, then the factors of the values of rows that wait
   std::vector<double> outputs;  // [rows][Dv]
+  std::vector<char> waits;      // [rows]: 1 if the row's values are multiplied together with other rows'
 };
 
 class Recomputation {
@@ -94,8 +108,6 @@ class Recomputation {
         output_only_(problem),
         status_(status),
         score_status_(score_status),
-        block_rows_(std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(1, p_.key_length), 1,
-                                             F64Products::kRows)),
         not_finite_(index(p_.batch * p_.kv_heads)) {
     // The sums already contain the weights of such rows.
     output_only_.weights = output_only_.scores = output_only_.received = output_only_.received_last =
@@ -139,6 +151,11 @@ class Recomputation {
   }
 
   void collect() {
+    std::int64_t all = 0;
+    for (std::size_t row = 0; row < status_.size(); ++row)
+      all += static_cast<std::int64_t>(status_[row] != RowStatus::done ||
+                                       (!score_status_.empty() && score_status_[row] != RowStatus::done));
+    const std::int64_t block_rows = rows_of_block(all, std::max<std::int64_t>(1, p_.key_length));
     for (std::int64_t b = 0; b < p_.batch; ++b)
       for (std::int64_t h = 0; h < p_.heads; ++h)
         for (std::int64_t i = 0; i < p_.query_length; ++i) {
@@ -146,7 +163,7 @@ class Recomputation {
           const Segment* segment = segment_of_[index(b * p_.query_length + i)];
           const bool joins = !blocks_.empty() && blocks_.back().segment == segment &&
                              blocks_.back().head == h &&
-                             static_cast<std::int64_t>(blocks_.back().rows.size()) < block_rows_;
+                             static_cast<std::int64_t>(blocks_.back().rows.size()) < block_rows;
           if (!joins) blocks_.push_back({b, h, segment, {}});
           blocks_.back().rows.push_back(i);
         }
@@ -237,40 +254,79 @@ class Recomputation {
         p_.head_dim, {scratch.numbers.data(), rows, scratch.row_stride});
   }
 
-  // Computes all results of a row except its output; keeps the factors of the values for that.
+  // Computes all results of a row except its output, which may wait for write_outputs().
   void weigh(const Segment& segment, const RowWork& work, std::size_t r, const HeadDropout& dropout,
              BlockScratch& scratch) const {
-    double* numbers = scratch.numbers.data() + r * index(scratch.row_stride);
+    const double* numbers = scratch.numbers.data() + r * index(scratch.row_stride);
     const KeyRange keys = multiplied_keys(p_, segment, work.row);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) scratch.products[index(j)] = p_.scale * numbers[j];
-    std::fill(numbers + segment.key_begin, numbers + segment.key_end, kNoTerm);
+    scratch.waits[r] = 0;
     if (work.results != nullptr) {
-      const Normaliser normaliser = weigh_row(p_, segment, work.row, dropout, scratch);
-      for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
-        if (scratch.kept[index(j)] != 0) numbers[j] = scratch.weights[index(j)] * scratch.kept[index(j)];
+      const Normaliser normaliser = weigh_row(p_, segment, work.row, scratch);
+      if (p_.output) add_values(segment, work.row, r, std::isnan(normaliser.lse), dropout, scratch);
       write_results(*work.results, segment, work.row, normaliser, scratch);
     }
     if (work.scores) attend_scores(p_, segment, work.row, scratch);
   }
 
+  // Calls term(j, factor) for the values of the row's output. Weights of 0 count for values that are not
+  // finite: they make NaN.
+  template <class Term>
+  void each_term(const Segment& segment, const Row& row, const HeadDropout& dropout, const RowScratch& x,
+                 Term term) const {
+    const auto offer = [&](std::int64_t j) {
+      if (!dropout.drops(row.i, j)) term(j, x.weights[index(j)] * dropout.keep_scale());
+    };
+    for (const std::int64_t j : x.softmax.weighted) offer(j);
+    for (const std::int64_t j : not_finite(row).values)
+      if (j >= segment.key_begin && j < segment.key_end && x.attends(j) && x.weights[index(j)] == 0) offer(j);
+  }
+
+  // Adds the values of a row that has few weights, or only NaN. Otherwise keeps their factors for
+  // write_outputs().
+  void add_values(const Segment& segment, const Row& row, std::size_t r, bool is_nan,
+                  const HeadDropout& dropout, BlockScratch& scratch) const {
+    double* output = scratch.outputs.data() + r * index(F64Products::padded(p_.value_dim));
+    std::fill_n(output, F64Products::padded(p_.value_dim), 0.0);
+    if (is_nan) {
+      double factor = 0;
+      each_term(segment, row, dropout, scratch, [&](std::int64_t, double nan) { factor = nan; });
+      std::fill_n(output, p_.value_dim, factor);
+      return;
+    }
+    const auto weights = static_cast<std::int64_t>(scratch.softmax.weighted.size());
+    if (weights * kFewWeights <= segment.key_end - segment.key_begin)
+      return each_term(segment, row, dropout, scratch, [&](std::int64_t j, double factor) {
+        read_row(p_.value, row.batch, row.kv_head, j, scratch.value);
+        for (std::size_t c = 0; c < scratch.value.size(); ++c) output[c] += factor * scratch.value[c];
+      });
+    double* factors = scratch.numbers.data() + r * index(scratch.row_stride);
+    std::fill(factors + segment.key_begin, factors + segment.key_end, kNoTerm);
+    each_term(segment, row, dropout, scratch, [&](std::int64_t j, double factor) { factors[j] = factor; });
+    scratch.waits[r] = 1;
+  }
+
   void write_outputs(const Segment& segment, const std::vector<RowWork>& work, BlockScratch& scratch) const {
     KeyRange keys{p_.key_length, 0};
-    for (const RowWork& one : work) {
-      const KeyRange own = seen_keys(p_, segment, one.row);
+    const std::int64_t stride = F64Products::padded(p_.value_dim);
+    for (std::size_t r = 0; r < work.size(); ++r) {
+      if (scratch.waits[r] == 0) continue;
+      const KeyRange own = seen_keys(p_, segment, work[r].row);
       keys = {std::min(keys.begin, own.begin), std::max(keys.end, own.end)};
     }
-    const auto rows = static_cast<std::int64_t>(work.size());
-    const std::int64_t stride = F64Products::padded(p_.value_dim);
-    std::fill(scratch.outputs.begin(), scratch.outputs.end(), 0.0);
     const Row& any = work[0].row;
+    for (std::size_t r = 0; r < work.size() && keys.begin < keys.end; ++r) {
+      double* factors = scratch.numbers.data() + r * index(scratch.row_stride);
+      if (scratch.waits[r] == 0) std::fill(factors + keys.begin, factors + keys.end, kNoTerm);
+    }
     scratch.multiply.add_combined(
-        {scratch.numbers.data(), rows, scratch.row_stride},
+        {scratch.numbers.data(), static_cast<std::int64_t>(work.size()), scratch.row_stride},
         [&](std::int64_t j, std::span<double> to) { read_row(p_.value, any.batch, any.kv_head, j, to); },
-        keys, p_.value_dim, {scratch.outputs.data(), rows, stride});
-    for (std::int64_t r = 0; r < rows; ++r)
-      if (work[index(r)].results != nullptr)
-        write_output(p_, work[index(r)].row,
-                     std::span(scratch.outputs).subspan(index(r * stride), index(p_.value_dim)));
+        keys, p_.value_dim, {scratch.outputs.data(), static_cast<std::int64_t>(work.size()), stride});
+    for (std::size_t r = 0; r < work.size(); ++r)
+      if (work[r].results != nullptr)
+        write_output(p_, work[r].row,
+                     std::span(scratch.outputs).subspan(r * index(stride), index(p_.value_dim)));
   }
 
   bool sees(const Segment& segment, const Row& row, std::int64_t j) const {
@@ -328,7 +384,6 @@ class Recomputation {
   const Problem& p_;
   Problem output_only_;
   std::span<const RowStatus> status_, score_status_;
-  std::int64_t block_rows_;
   std::vector<Block> blocks_;
   std::vector<const Segment*> segment_of_;  // [B, Lq]
   std::vector<NotFinite> not_finite_;       // [B, Hkv]

@@ -97,6 +97,7 @@ void write_masked_mass(const Problem& p, const Segment& segment, const Row& row,
 
 // received_j += p_ij;  map[floor(i * R / Lq), floor(j * C / Lk)] += p_ij
 void add_to_sums(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
+  if (!p.received && !p.received_last && !p.map) return;
   const bool is_last = row.i >= segment.query_end - p.received_last_rows;
   const std::int64_t map_row = p.map ? row.i * p.map_size.rows / p.query_length : 0;
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
@@ -112,8 +113,9 @@ void add_to_sums(const Problem& p, const Segment& segment, const Row& row, Refer
 void attend_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
                 ReferenceScratch& scratch) {
   multiply_keys(p, row, multiplied_keys(p, segment, row), scratch);
-  const Normaliser normaliser = weigh_row(p, segment, row, dropout, scratch);
+  const Normaliser normaliser = weigh_row(p, segment, row, scratch);
   if (p.output) {
+    drop_row(segment, row, dropout, scratch);
     sum_values(p, segment, row, scratch);
     write_output(p, row, scratch.output);
   }
@@ -159,17 +161,18 @@ KeyRange multiplied_keys(const Problem& p, const Segment& segment, const Row& ro
   return seen_keys(p, segment, row);
 }
 
-Normaliser weigh_row(const Problem& p, const Segment& segment, const Row& row, const HeadDropout& dropout,
-                     ReferenceScratch& scratch) {
+Normaliser weigh_row(const Problem& p, const Segment& segment, const Row& row, ReferenceScratch& scratch) {
   score_row(p, segment, row, scratch);
-  const Normaliser normaliser = softmax_row(p, segment, row, scratch);
-  drop_row(segment, row, dropout, scratch);
-  return normaliser;
+  return softmax_row(p, segment, row, scratch);
 }
 
 void write_output(const Problem& p, const Row& row, std::span<const double> output) {
-  for (std::size_t c = 0; c < output.size(); ++c)
-    write(p.output, output[c], row.batch, row.head, row.i, static_cast<std::int64_t>(c));
+  const std::int64_t start = offset_in(p.output, row.batch, row.head, row.i);
+  with_element_type(p.output.dtype, [&](auto element) {
+    for (std::size_t c = 0; c < output.size(); ++c)
+      store<decltype(element)>(p.output.data, start + static_cast<std::int64_t>(c) * p.output.stride[3],
+                               output[c]);
+  });
 }
 
 void write_results(const Problem& p, const Segment& segment, const Row& row, const Normaliser& normaliser,

@@ -38,7 +38,7 @@ struct RowScratch {
         bias(at(p.key_length)),
         products(at(p.key_length)),
         scores(at(p.key_length)),
-        slopes(at(p.key_length)),
+        slopes(at(p.key_length), 1.0),
         weights(at(p.key_length)),
         kept(at(p.key_length)) {}
 
@@ -54,6 +54,7 @@ struct RowScratch {
   std::vector<double> slopes;         // s'_j
   std::vector<double> weights;        // p_j
   std::vector<double> kept;           // m_j
+  SoftmaxScratch softmax;
 };
 
 struct GradientScratch : RowScratch {
@@ -123,7 +124,9 @@ inline void apply_score_mod(const Problem& p, const Row& row, const KeyRange& ke
 inline void score_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   find_visible(p, segment, row, x);
   const KeyRange seen = seen_keys(p, segment, row);
-  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
+  std::copy(x.products.begin() + seen.begin, x.products.begin() + seen.end, x.scores.begin() + seen.begin);
+  if (p.score_mod) std::fill(x.slopes.begin() + seen.begin, x.slopes.begin() + seen.end, 1.0);
+  for (std::int64_t j = seen.begin; p.softcap != 0 && j < seen.end; ++j) {
     const auto [score, slope] = capped(p, x.products[x.at(j)]);
     x.scores[x.at(j)] = score;
     x.slopes[x.at(j)] = slope;
@@ -141,17 +144,26 @@ inline void score_row(const Problem& p, const Segment& segment, const Row& row, 
   }
   for (std::int64_t j = seen.begin; p.decay && j < seen.end; ++j)
     x.scores[x.at(j)] += decay_between(p, segment, row, j);
-  for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
+  std::fill(x.scores.begin() + segment.key_begin, x.scores.begin() + seen.begin, -kInfinity);
+  std::fill(x.scores.begin() + seen.end, x.scores.begin() + segment.key_end, -kInfinity);
+  if (!p.mask && p.sparse_masks.empty() && !p.bias && !p.score_mod) return;
+  for (std::int64_t j = seen.begin; j < seen.end; ++j)
     if (x.visible[x.at(j)] == 0) x.scores[x.at(j)] = -kInfinity;
 }
 
 // Forward pass 2. Returns lse and max minus the row's alibi_offset, which cancels in the weights.
 inline Normaliser softmax_row(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
   const double sink = p.sinks ? read(p.sinks, 0, row.head) : -kInfinity;
-  const auto keys = [&](std::vector<double>& all) {
-    return std::span(all).subspan(x.at(segment.key_begin), x.at(segment.key_end - segment.key_begin));
+  const KeyRange seen = seen_keys(p, segment, row);
+  const auto of_seen = [&](std::vector<double>& all) {
+    return std::span(all).subspan(x.at(seen.begin), x.at(seen.end - seen.begin));
   };
-  return normalise(keys(x.scores), keys(x.weights), sink - alibi_offset(p, segment, row));
+  std::fill(x.weights.begin() + segment.key_begin, x.weights.begin() + seen.begin, 0.0);
+  std::fill(x.weights.begin() + seen.end, x.weights.begin() + segment.key_end, 0.0);
+  const Normaliser found =
+      normalise(of_seen(x.scores), of_seen(x.weights), sink - alibi_offset(p, segment, row), x.softmax);
+  for (std::int64_t& j : x.softmax.weighted) j += seen.begin;
+  return found;
 }
 
 // Forward pass 3.

@@ -24,7 +24,7 @@ KeyRange multiplied_keys(const Problem& problem, const Segment& segment, const R
 
 /// Computes the row's weights from its products.
 Normaliser weigh_row(const Problem& problem, const Segment& segment, const Row& row,
-                     const HeadDropout& dropout, ReferenceScratch& scratch);
+                     ReferenceScratch& scratch);
 
 void write_output(const Problem& problem, const Row& row, std::span<const double> output);
 
