@@ -169,7 +169,7 @@ TEST(FusedBackward, SharersOfABiasTakeTurns) {
   if (const std::string reason = why_not_fused(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr std::int64_t kBatch = 4, kHeads = 3, kLength = 60, kDim = 32;
   std::vector<Tensor> inputs;
-  for (const std::uint64_t seed : {1, 2, 3, 4})
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U})
     inputs.push_back(heed::test::normal_tensor({kBatch, kHeads, kLength, kDim}, seed, DType::f32));
   // The number of pieces of each parallel_for.
   using Pieces = std::vector<std::int64_t>;

@@ -114,8 +114,8 @@ TEST(FastProducts, OfManyRowsAreSumsOfProductsOfBf16) {
             expect_product(
                 {outputs == 33 ? 37 : 9, outputs, inputs, transposed, outputs != 33, dtype, in_bf16, true},
                 2);
-        // One row more than are packed together.
-        expect_product({1921, 3, 9, transposed, true, dtype, in_bf16, true}, 3);
+        // More rows than are packed together: a whole tile of them, and one more.
+        expect_product({1937, 33, 9, transposed, true, dtype, in_bf16, true}, 3);
       }
   }
 }

@@ -27,8 +27,9 @@ constexpr std::int64_t kDotsTogether = 4;
 // Inner elements of a packed panel of weights: 32 outputs of 256 are 32 KiB, which stay in the first-level
 // cache. A multiple of every format's block.
 constexpr std::int64_t kDepth = 256;
-// Rows that are packed together; with 4,096 inputs they take 30 MB. A multiple of every target's tile.
-constexpr std::int64_t kChunkRows = 1920;
+// Rows that are packed together: with 4,096 inputs they take 30 MB, with more inputs half as many are. Both
+// are multiples of every target's tile.
+constexpr std::int64_t kChunkRows = 1920, kMostInputs = 4096;
 
 struct Range {
   std::int64_t begin, size;
@@ -387,8 +388,9 @@ Tensor linear(const TensorView& x, const LinearWeights& weights, int threads) {
     return y;
   }
   const cpu::Kernels* unit = weights.weight.fast ? cpu::kernels().bf16_panels() : nullptr;
-  for (std::int64_t row = 0; row < rows; row += kChunkRows) {
-    const Range chunk = {row, std::min(kChunkRows, rows - row)};
+  const std::int64_t together = inputs > kMostInputs ? kChunkRows / 2 : kChunkRows;
+  for (std::int64_t row = 0; row < rows; row += together) {
+    const Range chunk = {row, std::min(together, rows - row)};
     unit != nullptr ? many_rows_in_bf16(call, *unit, chunk) : many_rows(call, chunk);
   }
   return y;

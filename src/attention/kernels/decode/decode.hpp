@@ -145,6 +145,7 @@ inline void keep_weights(const TaskState& state, std::int64_t key, const KeyRang
 struct DecodeStep {
   DecodeBlock block;
   std::int64_t kv_blocks;
+  bool by_phases;
   float shifts[kDecodeKvBlocks][kGroupRows];
 };
 
@@ -195,21 +196,22 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
 template <DType kType, class Format, RowFormat kCodes = RowFormat::floats, bool kDigits = false>
 void attend_decode(const TasksTogether& tasks, std::int64_t key, std::int64_t end) {
   DecodeStep steps[cpu::kTasksTogether];
-  const bool by_phases = reads_by_phases(*tasks.of[0]);
   for (std::int64_t t = 0; t < tasks.count; ++t) {
-    steps[t].block = decode_block(*tasks.of[t], key, end, by_phases && tasks.count == 1);
+    steps[t].by_phases = reads_by_phases(*tasks.of[t]);
+    steps[t].block = decode_block(*tasks.of[t], key, end, steps[t].by_phases && tasks.count == 1);
     steps[t].kv_blocks = (steps[t].block.count + kKvBlock - 1) / kKvBlock;
   }
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
     for (std::int64_t t = 0; t < tasks.count; ++t) {
       if (c >= steps[t].kv_blocks) continue;
       decode_keys<kType, Format, kCodes, kDigits>(*tasks.of[t], steps[t], c);
-      if (by_phases) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
+      if (steps[t].by_phases) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
     }
-  if (by_phases || !tasks.of[0]->call.output.data) return;
+  if (!tasks.of[0]->call.output.data) return;
   for (std::int64_t c = 0; c < kDecodeKvBlocks; ++c)
     for (std::int64_t t = 0; t < tasks.count; ++t)
-      if (c < steps[t].kv_blocks) decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
+      if (c < steps[t].kv_blocks && !steps[t].by_phases)
+        decode_values_of_block<kType, kCodes, kDigits>(*tasks.of[t], steps[t], c);
 }
 
 }  // namespace heed::detail::HEED_ISA

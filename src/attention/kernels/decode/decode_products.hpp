@@ -146,9 +146,10 @@ struct DecodeBlock {
 };
 
 /// Whether KV blocks of numbers are read by phases: while the keys of a KV block are read, its values are
-/// prefetched, and with its values the keys of the next one. All of them stay in half of the second-level
-/// cache. One row and two are read faster in order, with prefetches a fixed distance ahead. Tasks side by
-/// side, which share memory, prefetch that way too, but have the order of phases, and so the same bits.
+/// prefetched, and with its values the keys of the next one. A KV block takes at most half of the
+/// second-level cache. One row and two are read faster in order, with prefetches a fixed distance ahead.
+/// Tasks side by side, which share memory, prefetch that way too, but have the order of phases, and so the
+/// same bits.
 inline bool reads_by_phases(const TaskContext& context) {
   constexpr std::int64_t kPhasesBytes = 512 << 10;
   const Arguments& call = context.call;

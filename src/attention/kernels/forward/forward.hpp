@@ -61,12 +61,14 @@ inline bool changes_rows(const TaskState& state, const KvBlock& kv_block) {
 template <class Format>
 void attend_chunk(TaskState& state, std::int64_t key, std::int64_t end) {
   KvBlock kv_blocks[kMostChunkBlocks];
+  const std::int64_t room = smaller(kMostChunkBlocks, state.w.packed_blocks);
   std::int64_t first = key, count = 0;
   const auto attend = [&] {
     if (count > 0) TileFlow<Format>(state, first, kv_blocks, count, true).run();
     count = 0;
   };
   for (; key < end; key += kKvBlock) {
+    if (count == room) attend();
     const KvBlock kv_block = packed_kv_block<Format>(state, key);
     if (changes_rows(state, kv_block)) attend();
     if (!admit_rows<Format>(state, key, kv_block)) return;
@@ -74,6 +76,8 @@ void attend_chunk(TaskState& state, std::int64_t key, std::int64_t end) {
     kv_blocks[count++] = kv_block;
   }
   attend();
+  const std::int64_t kept = state.w.packed_blocks * kKvBlock;
+  if (kept > kKvBlock && kept < state.call.key_length) count_path(state.call.paths, Path::repacked);
 }
 
 /// Processes one step (a KV block, or a panel) for all rows of the task.

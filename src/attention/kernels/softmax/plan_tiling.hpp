@@ -77,7 +77,7 @@ inline Path path_of_keys(const Arguments& call, std::int64_t step) {
 /// the second-level cache. Masks, distance and map take one KV block after the other for all rows.
 inline std::int64_t chunk_keys(const Arguments& call) {
   const std::int64_t key_bytes = 2 * UnitFormat::kParts * (call.head_dim + call.value_dim);
-  const bool one = has_masks(call) || has_panel_statistics(call) || call.keeps_task_weights;
+  const bool one = has_masks(call) || has_panel_statistics(call);
   return kKvBlock * (one ? 1 : larger(1, smaller(kMostChunkBlocks, kChunkBytes / (kKvBlock * key_bytes))));
 }
 

@@ -345,7 +345,7 @@ KvBlock packed_kv_block(const TaskContext& context, std::int64_t key) {
     packed_block.batch = task.batch;
     packed_block.kv_head = kv_head;
     packed_block.key = absolute_key;
-    if (whole && call.key_length > w.packed_blocks * kKvBlock) count_path(call.paths, Path::repacked);
+    if (w.packed_blocks == 1 && whole && call.key_length > kKvBlock) count_path(call.paths, Path::repacked);
     // In narrow steps, values are prefetched while keys are packed, and then the next keys.
     const bool with_values = call.output.data != nullptr;
     packed_block.keys = {0, true};
