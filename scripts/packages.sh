@@ -32,7 +32,8 @@ packages_deb=("${packages_run[@]}" dpkg-dev file lintian python3-dev python3-ven
 # scripts/wheels for AArch64 on another machine, and what it unpacks of AArch64's own; headers without a library are this
 # machine's.
 packages_wheels=(g++-aarch64-linux-gnu mmdebstrap qemu-user)
-packages_sysroot=(libc6-dev libgomp1 "${packages_linked[@]}" libpython3-dev libstdc++6 python3)
+packages_sysroot=(libc6-dev libgomp1 "${packages_linked[@]}" libpango1.0-dev libpython3-dev libstdc++6 python3)
+packages_target_python=(libpython3-dev libstdc++6 python3)
 # What scripts/wheels builds the libraries of this machine's wheels with, and Debian's static libraries.
 packages_wheel_libraries=(dpkg-dev g++ gcc make pkg-config xz-utils "${packages_linked[@]}" libcli11-dev nlohmann-json3-dev
   libpango1.0-dev)

@@ -2,7 +2,7 @@
 #
 # Debian's sources give OpenBLAS, of which heed calls matrix products; HarfBuzz and Pango, which Debian has as shared libraries
 # alone; and cpp-httplib as a header, without the TLS and the compression of Debian's library. Debian's static libraries give
-# the rest: Cairo, GLib and what they need.
+# the rest: Cairo, GLib and what they need. For another architecture these are in a sysroot, $target.
 # shellcheck shell=bash disable=SC2154
 
 # Static libraries for pictures, each before those that it needs.
@@ -14,6 +14,8 @@ blas_kernels_x86_64='HASWELL SKYLAKEX' blas_kernels_aarch64='NEOVERSEN1 NEOVERSE
 # fetch_sources NAME…: unpacks Debian's sources, from the mirrors of this machine, which apt-get verifies.
 fetch_sources() {
   local apt=$work/apt
+  if [[ $work/sources/fetched -nt $root/scripts/wheel_libraries.sh ]]; then return; fi
+  rm -rf "$work/sources"
   mkdir -p "$apt/lists/partial" "$apt/cache" "$work/sources"
   # shellcheck disable=SC2016  # apt-get replaces these
   apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
@@ -22,41 +24,68 @@ fetch_sources() {
     -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=)
   quietly "reading Debian's list of sources" apt-get "${settings[@]}" update
   (cd "$work/sources" && quietly "fetching sources" apt-get "${settings[@]}" source "$@")
+  touch "$work/sources/fetched"
 }
 
 # make_blas: the products of f32 and f64 in C's interface.
 make_blas() {
-  local kernels=blas_kernels_$here
+  local kernels=blas_kernels_$architecture cross=()
+  if [[ $architecture != "$here" ]]; then cross=(TARGET=ARMV8 HOSTCC=gcc "CC=$architecture-linux-gnu-gcc"); fi
   rm -rf "$work/blas" && cp -r "$work"/sources/openblas-*/ "$work/blas"
-  quietly "building OpenBLAS" make -C "$work/blas" -s -j"$(nproc)" libs DYNAMIC_ARCH=1 "DYNAMIC_LIST=${!kernels}" \
+  quietly "building OpenBLAS" make -C "$work/blas" -s -j"$(nproc)" libs DYNAMIC_ARCH=1 "DYNAMIC_LIST=${!kernels}" "${cross[@]}" \
     BUILD_SINGLE=1 BUILD_DOUBLE=1 ONLY_CBLAS=1 NO_LAPACK=1 NO_LAPACKE=1 NO_SHARED=1 NOFORTRAN=1 NO_AFFINITY=1 NO_WARMUP=1 \
     USE_THREAD=1 USE_OPENMP=0 NUM_THREADS=128
   cp -L "$work/blas/libopenblas.a" "$libraries/lib/"
 }
 
+# make_expat: Debian's, but Expat's only random number comes from getrandom. Its arc4random_buf needs a C library from 2.36 on.
+make_expat() {
+  local tools=
+  if [[ $architecture != "$here" ]]; then tools=$architecture-linux-gnu-; fi
+  "${tools}objcopy" --redefine-sym arc4random_buf=heed_random "$1" "$libraries/lib/libexpat.a"
+  printf '%s\n' '#include <stdlib.h>' '#include <sys/random.h>' \
+    'void heed_random(void* to, size_t size) { if (getrandom(to, size, 0) != (ssize_t)size) abort(); }' |
+    "${tools}gcc" -c -Os -x c - -o "$work/random.o"
+  "${tools}ar" r "$libraries/lib/libexpat.a" "$work/random.o"
+}
+
 # build_meson NAME OPTION…: builds one of the sources as a static library.
 build_meson() {
-  local name=$1 flags="-Os -ffunction-sections -fdata-sections"
+  local name=$1 flags="-Os -ffunction-sections -fdata-sections" cross=() link="-Wl,-rpath-link,$from:${from/usr\/}"
   shift
+  if [[ $architecture != "$here" ]]; then
+    printf '%s\n' '[binaries]' "c = '$architecture-linux-gnu-gcc'" "cpp = '$architecture-linux-gnu-g++'" \
+      "ar = '$architecture-linux-gnu-ar'" "strip = '$architecture-linux-gnu-strip'" "pkg-config = 'pkg-config'" \
+      '[properties]' "pkg_config_libdir = ['${pkg_config//:/"', '"}']" \
+      '[built-in options]' "c_link_args = '$link'" "cpp_link_args = c_link_args" \
+      '[host_machine]' "system = 'linux'" "cpu_family = '$architecture'" "cpu = '$architecture'" "endian = 'little'" >"$work/cross"
+    cross=(--cross-file "$work/cross")
+  fi
   rm -rf "$work/meson"
-  CFLAGS=$flags CXXFLAGS=$flags PKG_CONFIG_PATH=$libraries/lib/pkgconfig quietly "configuring $name" \
+  PKG_CONFIG_LIBDIR=$pkg_config PKG_CONFIG_SYSTEM_INCLUDE_PATH=$system/usr/include quietly "configuring $name" \
     meson setup "$work/meson" "$work/sources/$name"-*/ --prefix "$libraries" --libdir lib --default-library static \
-    --buildtype plain --wrap-mode nodownload -Dauto_features=disabled "$@"
+    --buildtype plain --wrap-mode nodownload -Dauto_features=disabled "-Dc_args=$flags" "-Dcpp_args=$flags" \
+    "${cross[@]}" "$@"
   quietly "building $name" ninja -C "$work/meson" install
 }
 
 # pkg_config_file FILE VERSION [LINE…]
 pkg_config_file() { printf '%s\n' "Name: $(basename "$1" .pc)" 'Description: for wheels' "Version: $2" "${@:3}" >"$1"; }
 
-# make_libraries: fills $libraries: lib/*.a, the licences, and pkgconfig, by which alone CMake finds pictures and --serve.
+# make_libraries: fills $libraries for $architecture: lib/*.a, the licences, and pkgconfig, by which alone CMake finds pictures
+# and --serve.
 make_libraries() {
-  local name flags from=/usr/lib/$here-linux-gnu
+  local name flags pkg_config system=
   if [[ $libraries/made -nt $root/scripts/wheel_libraries.sh ]]; then return; fi
   need_packages wheel_libraries
-  rm -rf "$libraries" "$work/sources"
+  if [[ $architecture != "$here" ]]; then system=$target; fi
+  local from=$system/usr/lib/$architecture-linux-gnu
+  pkg_config=$libraries/lib/pkgconfig:$from/pkgconfig:$system/usr/share/pkgconfig
+  rm -rf "$libraries"
   mkdir -p "$libraries"/{lib,include,pkgconfig,licenses}
   fetch_sources openblas cpp-httplib harfbuzz pango1.0
   make_blas
+  make_expat "$from/libexpat.a"
   build_meson harfbuzz -Dglib=enabled -Dfreetype=enabled -Dtests=disabled
   build_meson pango1.0 -Dfontconfig=enabled -Dfreetype=enabled -Dcairo=enabled
   for name in "${picture_libraries[@]}"; do
@@ -64,14 +93,14 @@ make_libraries() {
   done
   cp "$work"/sources/cpp-httplib-*/httplib.h "$libraries/include/"
   pkg_config_file "$libraries/pkgconfig/cpp-httplib.pc" 0 "Cflags: -I$libraries/include"
-  flags=$(PKG_CONFIG_PATH=$libraries/lib/pkgconfig pkg-config --cflags pangocairo)
+  flags=$(PKG_CONFIG_LIBDIR=$pkg_config PKG_CONFIG_SYSTEM_INCLUDE_PATH=$system/usr/include pkg-config --cflags pangocairo)
   pkg_config_file "$libraries/pkgconfig/pangocairo.pc" 1.50 "Cflags: $flags" "Libs: -L$libraries/lib ${picture_libraries[*]/#/-l} -lm"
   for name in pdf png svg; do pkg_config_file "$libraries/pkgconfig/cairo-$name.pc" 1.16; done
-  copy_licenses
+  copy_licenses "$system"
   touch "$libraries/made"
 }
 
-# What each library asks its users to pass on. Two libraries that auditwheel adds are among them.
+# copy_licenses SYSTEM: what each library asks its users to pass on. Two libraries that auditwheel adds are among them.
 copy_licenses() {
   local name
   for name in openblas cpp-httplib harfbuzz pango1.0; do
@@ -79,6 +108,6 @@ copy_licenses() {
   done
   for name in libcairo2-dev libfontconfig-dev libfreetype-dev libpng-dev libpixman-1-dev libfribidi-dev libexpat1-dev \
     libbrotli-dev libglib2.0-dev libffi-dev libpcre2-dev zlib1g-dev libonig-dev libutf8proc-dev; do
-    cp -L "/usr/share/doc/$name/copyright" "$libraries/licenses/${name%-dev}"
+    cp -L "$1/usr/share/doc/$name/copyright" "$libraries/licenses/${name%-dev}"
   done
 }

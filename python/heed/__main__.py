@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 
-COMMAND = pathlib.Path(__file__).with_name("command") / "bin" / "heed"
+from ._command import COMMAND
 
 
 def main() -> int:

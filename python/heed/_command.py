@@ -11,7 +11,7 @@ import weakref
 import webbrowser
 from collections.abc import Callable, Sequence
 
-from .__main__ import COMMAND
+COMMAND = pathlib.Path(__file__).with_name("command") / "bin" / "heed"  # in a wheel
 
 
 def command_path(what: str) -> str:
