@@ -64,10 +64,11 @@ endif()
 # Shortens compilation. Headers that most sources include are precompiled. Sources that instantiate the same slow
 # templates are compiled together. The command, the tests and those parts of the library that run for a moment are
 # optimised less. With OFF, each source is compiled alone.
-option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and the command and the tests with -O1" ON)
+option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and what runs for a moment with -O1" ON)
 add_library(heed_quick_build INTERFACE)
 set(optimised_less "")
-if(HEED_QUICK_BUILD AND NOT CMAKE_CXX_FLAGS_RELEASE MATCHES "-O0")  # without optimisation, headers are precompiled without
+# A header that was precompiled without optimisation, or for size, serves no source that is optimised.
+if(HEED_QUICK_BUILD AND NOT sanitizers AND CMAKE_CXX_FLAGS_RELEASE MATCHES "-O[23]")
   set(optimised_less $<$<CONFIG:Release>:-O1>)
 endif()
 if(HEED_QUICK_BUILD)
