@@ -123,8 +123,12 @@ HEED_INLINE void dot_block(const cpu::DotProducts<typename Row::Number>& dots, s
     for (int output = 0; output < int{kOutputs}; ++output) sum[row][output] = zero();
   const auto add_step = [&](auto read_x, auto read_w, std::int64_t i) __attribute__((always_inline)) {
     Vf weight[kOutputs];
+    // Prefetchers of processors follow several rows side by side badly, so the next rows are asked for.
 #pragma GCC unroll 4
-    for (int output = 0; output < int{kOutputs}; ++output) weight[output] = read_w(w + output * w_stride + i);
+    for (int output = 0; output < int{kOutputs}; ++output) {
+      weight[output] = read_w(w + output * w_stride + i);
+      __builtin_prefetch(w + (int{kOutputs} + output) * w_stride + i, 0, 2);
+    }
 #pragma GCC unroll 4
     for (int row = 0; row < int{kRows}; ++row) {
       const Vf value = read_x(x + row * x_stride + i);
@@ -174,6 +178,9 @@ inline void add_four_rows(const float* factor, const float* w, std::int64_t w_st
   const float *w1 = w + w_stride, *w2 = w1 + w_stride, *w3 = w2 + w_stride;
   std::int64_t j = 0;
   for (; j + kLanes <= size; j += kLanes) {
+#pragma GCC unroll 4
+    for (int row = 4; row < 8; ++row)  // as in dot_block()
+      __builtin_prefetch(w + row * w_stride + j, 0, 2);
     Vf sum = mul_add(f0, load(w + j), load(y + j));
     sum = mul_add(f1, load(w1 + j), sum);
     sum = mul_add(f2, load(w2 + j), sum);
