@@ -115,7 +115,7 @@ TEST(FastProducts, OfManyRowsAreSumsOfProductsOfBf16) {
                 {outputs == 33 ? 37 : 9, outputs, inputs, transposed, outputs != 33, dtype, in_bf16, true},
                 2);
         // More rows than are packed together: a whole tile of them, and one more.
-        expect_product({1937, 33, 9, transposed, true, dtype, in_bf16, true}, 3);
+        if (dtype == DType::bf16) expect_product({1937, 33, 9, transposed, true, dtype, in_bf16, true}, 3);
       }
   }
 }
