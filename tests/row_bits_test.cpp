@@ -211,4 +211,29 @@ TEST(RowBits, AreTheSameBesideAnyOtherRows) {
   for (const auto& [target, count] : compared) EXPECT_GT(count, 20) << target;
 }
 
+// Groups of rows begin elsewhere if a call begins at another row, and so do the keys of their windows.
+// Outputs in bf16 hide most of what differs in a sum of f32, so there are many rows.
+TEST(RowBits, InWindowsAreTheSameWhereverTheCallBegins) {
+  constexpr std::int64_t kRows = 4096, kFirst = 5;
+  const heed::test::EachTarget targets;
+  const Tensor query = Tensor::copy_of(normal_tensor({1, 16, kRows, 64}, 1, DType::f32), DType::bf16);
+  const Tensor key = Tensor::copy_of(normal_tensor({1, 16, kRows, 64}, 2, DType::f32), DType::bf16);
+  const auto options = [](std::int64_t first) {
+    AttentionOptions made{.window = heed::Window{70, 0}};
+    made.scale = 0.5;
+    made.query_offset = first;
+    made.kernel = heed::Kernel::fused;
+    return made;
+  };
+  for (const std::string& target : targets.available()) {
+    if (!heed::test::multiplies_bf16(target)) continue;
+    if (target.ends_with("emulated") && !heed::test::makes_all_calls()) continue;  // it takes seconds
+    heed::set_target(target);
+    const TensorView part = query.view().narrow(2, kFirst, kRows - kFirst);
+    SCOPED_TRACE(target);
+    expect_same_rows(heed::attention(query, key, key, options(0)),
+                     heed::attention(part, key, key, options(kFirst)), kFirst);
+  }
+}
+
 }  // namespace

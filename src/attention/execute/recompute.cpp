@@ -29,8 +29,8 @@ using cpu::RowStatus;
 constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;
 // A block has more than 32 rows only if its scores stay in the caches and many threads still find work.
 constexpr std::int64_t kCachedScores = std::int64_t{1} << 18, kManyBlocks = 64;
-// A row with at most one weight in so many keys reads its values alone: adding one value there costs about as
-// much as sixteen in a product of many rows.
+// If at most one key in so many has a weight, a row reads its values alone. Adding one value there costs
+// about as much as sixteen in a product of many rows.
 constexpr std::int64_t kFewWeights = 16;
 // Keys that a thread inspects at a time.
 constexpr std::int64_t kKeysAtOnce = 1024;

@@ -307,11 +307,11 @@ void pack_bf16_weights(const Call& call, const cpu::Kernels& unit, const Range& 
     call.products.pack_transposed(static_cast<const float*>(pairs), stride / 2, static_cast<int>(out.size),
                                   padded / 2, kPanelOutputs, to);
   };
-  const auto* stored = static_cast<const std::uint16_t*>(matrix.data) + out.begin * call.inputs + depth.begin;
-  const bool as_stored = matrix.format == &kStoredBf16 && !call.weights.transposed && call.inputs % 2 == 0 &&
-                         padded == depth.size &&
-                         reinterpret_cast<std::uintptr_t>(stored) % sizeof(float) == 0;
-  if (as_stored) return pack(stored, call.inputs);
+  // Weights that are stored so are packed as they lie, if pairs of them are aligned.
+  if (matrix.format == &kStoredBf16 && !call.weights.transposed && call.inputs % 2 == 0 &&
+      padded == depth.size && reinterpret_cast<std::uintptr_t>(matrix.data) % sizeof(float) == 0)
+    return pack(static_cast<const std::uint16_t*>(matrix.data) + out.begin * call.inputs + depth.begin,
+                call.inputs);
   pack(rounded_weights(call, unit, out, depth, padded).data(), padded);
 }
 

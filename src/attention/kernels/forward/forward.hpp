@@ -57,7 +57,7 @@ inline bool changes_rows(const TaskState& state, const KvBlock& kv_block) {
           score_bound(state.largest_query_square, keys.largest_square) > kBoundedScore);
 }
 
-/// Processes KV blocks from `key` on, before `end`, by matrix tiles. As many as change no row go together.
+/// Processes KV blocks from `key` on, before `end`, by matrix tiles. Blocks that change no row go together.
 template <class Format>
 void attend_chunk(TaskState& state, std::int64_t key, std::int64_t end) {
   KvBlock kv_blocks[kMostChunkBlocks];
