@@ -58,7 +58,7 @@ class Reader {
     return arguments_.length_first ? swap_layout(view) : view;
   }
 
-  // A gradient by lse or weights. Its dtype is f64 for f64 inputs, else f32.
+  // Reads the gradient of the loss with respect to lse or weights, in f64 for f64 inputs, otherwise in f32.
   std::optional<TensorView> read_by_summary(const char* option, const std::string& text, const Along& along) {
     if (text.empty()) return std::nullopt;
     return keep_as(dtype_ == DType::f64 ? DType::f64 : DType::f32, read(option, text, along));

@@ -1,5 +1,5 @@
-// What most sources include, parsed once (HEED_QUICK_BUILD=OFF does without). Each source still
-// includes what it uses.
+// The headers that most sources include, parsed once (HEED_QUICK_BUILD=OFF does without). Each source
+// still includes what it uses.
 #pragma once
 
 #include <algorithm>

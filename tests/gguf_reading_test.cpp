@@ -1,4 +1,4 @@
-// What a GGUF file becomes: a configuration, weights in the order of a folder, a tokenizer. Expectations
+// A GGUF file becomes a configuration, weights in the order of a folder, a tokenizer. Expectations
 // follow from the formulas and layouts of the architectures.
 #include <gtest/gtest.h>
 

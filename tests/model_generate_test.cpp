@@ -171,7 +171,7 @@ class RandomGpt2 : public testing::Test {
   Gpt2 oracle;
 };
 
-// Of equal weights, that of the first head counts, and tokens keep the order of their heads.
+// If weights are equal, the first head's counts, and tokens keep the order of their heads.
 TEST(Watched, EqualWeightsKeepTheOrderOfTheHeads) {
   const std::vector<heed::WatchedPair> pairs = {
       {{0, 0}, 0, "", 0.9},  {{0, 0}, 5, "", 0.25}, {{0, 1}, 7, "", 0.5}, {{0, 1}, 6, "", 0.25},

@@ -15,7 +15,7 @@
 namespace heed::test {
 
 /// NATTEN's definition on one axis. The class of p are the coordinates that leave p's remainder by the
-/// dilation. Of all runs of `window` of them, p sees the one whose centre is nearest; a causal axis has the
+/// dilation. p sees the run of `window` of them with the nearest centre; on a causal axis it sees the
 /// last `window` up to p.
 inline bool sees_on_axis(const GridAxis& axis, std::int64_t p, std::int64_t key) {
   if (key % axis.dilation != p % axis.dilation) return false;
@@ -45,7 +45,7 @@ inline bool sees_on_grid(const std::vector<GridAxis>& axes, std::int64_t i, std:
   return true;
 }
 
-/// Whether two tokens differ in one coordinate at most: that of axis `along`, or any if it is -1.
+/// Whether two tokens differ in one coordinate at most: on axis `along`, or on any axis if it is -1.
 inline bool is_on_line(const std::vector<std::int64_t>& sizes, std::int64_t along, std::int64_t i,
                        std::int64_t j) {
   int differing = 0;

@@ -1,6 +1,5 @@
-// A row of a call has the same bits whichever rows are computed with it, under every kind of mask and from
-// caches, if each call has so many rows that they share packed keys. Few rows read keys in place, and sum in
-// another order.
+// A row has the same bits whichever rows are computed with it, under every kind of mask and from caches. This
+// holds for calls whose rows share packed keys. Few rows read keys in place, and sum in another order.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -212,7 +211,7 @@ TEST(RowBits, AreTheSameBesideAnyOtherRows) {
 }
 
 // Groups of rows begin elsewhere if a call begins at another row, and so do the keys of their windows.
-// Outputs in bf16 hide most of what differs in a sum of f32, so there are many rows.
+// Rounding to bf16 hides most differences of f32 sums, so there are many rows.
 TEST(RowBits, InWindowsAreTheSameWhereverTheCallBegins) {
   constexpr std::int64_t kRows = 4096, kFirst = 5;
   const heed::test::EachTarget targets;

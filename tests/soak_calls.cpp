@@ -54,7 +54,7 @@ heed_tensor c_view(const heed::TensorView& view) {
   return tensor;
 }
 
-// Makes the call by the C ABI into tensors like those of `expected`. Returns "" or what differs.
+// Makes the call by the C ABI into tensors shaped as `expected`. Returns "" or the difference.
 std::string in_c(const RandomCall& call, const heed::AttentionResult& expected) {
   const heed::AttentionOptions& o = call.options;
   heed_attention_options options;

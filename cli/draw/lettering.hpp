@@ -14,7 +14,7 @@ namespace heed::cli {
 /// Exactly `width` columns: shortened, then padded with spaces on the right or on the left.
 [[nodiscard]] std::string left_aligned(std::string_view text, int width);
 [[nodiscard]] std::string right_aligned(std::string_view text, int width);
-/// Cells of a table side by side, each as wide as its width says; negative: aligned to the left.
+/// Cells of a table side by side, each padded to its width; a cell of negative width is aligned to the left.
 [[nodiscard]] std::string in_columns(const std::vector<std::string>& cells, const std::vector<int>& widths);
 /// The same as a whole line, without spaces at its end.
 [[nodiscard]] std::string line_of(const std::vector<std::string>& cells, const std::vector<int>& widths);

@@ -32,7 +32,7 @@ void answer_examples(const heed::Model& model, const HeadsArguments& arguments,
 /// Says how much heads lose if their caches keep the first and the last keys alone. `policy` comes from
 /// policy_in().
 void answer_kept(const heed::Model& model, const HeadsArguments& arguments, const EvictionPolicy& policy);
-/// "4+64". Throws UsageError for anything else.
+/// The policy that "4+64" names: four first keys and 64 last ones. Throws UsageError for another text.
 [[nodiscard]] EvictionPolicy policy_in(const std::string& keep);
 
 }  // namespace heed::cli

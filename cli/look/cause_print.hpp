@@ -27,7 +27,7 @@ struct Rollout {
   Tensor flow;
 };
 
-/// "1.3, 1.4".
+/// The heads' names, as "1.3, 1.4".
 [[nodiscard]] std::string heads_text(const std::vector<ModelHead>& heads);
 
 void print_effect(const TextOutput& output, const CauseText& text, const Effect& effect);

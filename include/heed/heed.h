@@ -54,7 +54,7 @@ typedef enum heed_dtype {
 
 /// The position of query 0: heed::Align.
 typedef enum heed_align { HEED_TOP_LEFT = 0, HEED_BOTTOM_RIGHT = 1 } heed_align;
-/// Which scores are returned: heed::ScoresStage.
+/// The stage of returned scores: heed::ScoresStage.
 typedef enum heed_scores_stage {
   HEED_SCORES_RAW = 0,
   HEED_SCORES_SOFTCAP = 1,

@@ -1,4 +1,4 @@
-// What attends to what: reports, documents, pages.
+// Looks at calls: reports, documents, pages.
 #pragma once
 
 #include "heed/inspect/document.hpp"

@@ -27,7 +27,7 @@ from ._missing import need, need_names
 
 need("torch", "heed.transformers")
 need("transformers", "heed.transformers")
-# Newer versions of transformers are not refused by their number. What heed builds on may still change in one of them.
+# Newer versions of transformers are not refused by their number. One of them may still change an interface that heed uses.
 need_names({"transformers": ("AttentionInterface", "AttentionMaskInterface", "PreTrainedModel", "Cache"),
             "transformers.cache_utils": ("CacheLayerMixin", "DynamicCache", "DynamicLayer", "DynamicSlidingWindowLayer"),
             "transformers.masking_utils": ("causal_mask_function", "sdpa_mask"),

@@ -110,7 +110,7 @@ class Traffic {
   std::vector<OneWay> out_;
 };
 
-/// A note if a rank's rows see many more keys than those of others.
+/// A note if one rank's rows see many more keys than another rank's.
 [[nodiscard]] std::string imbalance_note(const CostModel& model);
 
 [[nodiscard]] Cost ring_cost(const CostModel& model);

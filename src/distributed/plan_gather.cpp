@@ -9,7 +9,7 @@
 namespace heed::distributed {
 namespace {
 
-// As in the backward pass (src/attention/execute/backward.cpp).
+// The same numbers as in the backward pass (src/attention/execute/backward.cpp).
 constexpr std::int64_t kEnoughTasks = 16;
 constexpr std::int64_t kSplitKeys = 768;
 constexpr std::int64_t kSplitStep = 192;

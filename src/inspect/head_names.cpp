@@ -34,7 +34,8 @@ constexpr std::array<Rule, kHeadPatterns> kRules = {{{"previous-token", 0.3, Kin
 // An unearned runner-up needs at least this share of its threshold.
 constexpr double kNear = 0.5;
 
-// A first column with this score is seen at once where nothing else is.
+// A head without a name is a first-token sink from this score on, because its first column is all that one
+// sees in it.
 constexpr double kSinkAlone = 0.4;
 
 const Rule& rule_of(HeadPattern pattern) { return kRules[static_cast<std::size_t>(pattern)]; }

@@ -344,7 +344,7 @@ void complete_score(PatternScore& score) {
   if (score.rest.whole < kLeastRest * score.all.whole)
     score.rest_score = std::numeric_limits<double>::quiet_NaN();
   const double least = threshold_of(score.pattern);
-  // The first rows of a text lack the key at an offset.
+  // The first rows of a text have no key at the offset, so that more rows are needed.
   const std::int64_t least_rows =
       score.pattern == HeadPattern::fixed_offset ? kLeastOffsetRows + std::abs(score.offset) : kLeastRows;
   score.named = score.rows >= least_rows && (score.score >= least || score.rest_score >= least);

@@ -7,7 +7,7 @@
 
 namespace heed::detail {
 
-/// The operand of lse [B, H, Lq], without the axes that inputs of this rank lack. Throws for another shape or
+/// lse as an operand [B, H, Lq]; inputs of two or three axes lack the first ones. Throws for another shape or
 /// dtype.
 Operand lse_operand(const Problem& problem, const TensorView& lse, int rank);
 /// Throws if the range does not lie within the matrix.

@@ -23,7 +23,7 @@ struct LayerInputs {
   const TensorView &x, &context;
 };
 
-/// Checks parts, inputs and options first.
+/// Checks parts, inputs and options, then runs the layer.
 [[nodiscard]] LayerResult run_layer(const Parts& parts, const LayerInputs& inputs,
                                     const AttentionOptions& options,
                                     const AttentionFunctions& functions = {});

@@ -13,9 +13,9 @@ struct PageFile {
   std::string_view text;
 };
 
-/// In the order of src/page/web/CMakeLists.txt, in which the scripts run.
+/// A page's files, in the order of src/page/web/CMakeLists.txt, in which the scripts run.
 [[nodiscard]] std::span<const PageFile> page_files() noexcept;
-/// Those of the living page.
+/// The living page's files.
 [[nodiscard]] HEED_API std::span<const PageFile> living_page_files() noexcept;
 
 }  // namespace heed::detail

@@ -12,7 +12,7 @@
 
 namespace heed::detail {
 
-/// Valid inside <script>, whatever its strings hold. What is not UTF-8 becomes U+FFFD.
+/// Valid inside <script>, whatever its strings hold. Invalid UTF-8 becomes U+FFFD.
 [[nodiscard]] HEED_API std::string script_json(const nlohmann::ordered_json& json);
 
 /// Valid in an attribute between double quotes.

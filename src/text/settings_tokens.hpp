@@ -29,7 +29,7 @@ class SettingsTokens {
  public:
   explicit SettingsTokens(const TokenSources& sources);
 
-  /// The added_tokens of a tokenizer.json. Of two tokens with the same content the later one counts.
+  /// The added_tokens of a tokenizer.json. If two have the same content, the later one counts.
   [[nodiscard]] const nlohmann::json& list() const { return list_; }
   [[nodiscard]] bool has(const char* name) const;
   /// The content of a named special token; "None" if missing, as Python writes it into a tokenizer.

@@ -42,8 +42,8 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   if (token.pattern.empty() || token.pattern.size() > kLongestAddedToken)
     part.fail(shown, " that is, normalised, ", token.pattern.size(), " bytes long; 1 to ", kLongestAddedToken,
               " is expected");
-  // As in tokenizers, the ids of new tokens continue from the number of the model's tokens, whatever their
-  // ids are.
+  // New tokens count on from the number of the model's tokens, whatever ids these have, as in Hugging Face's
+  // tokenizers.
   const auto known = id(token.content);
   token.id = known ? *known : next_++;
   const std::int64_t said = part.integer("id", 0, kMaxTokens, token.id);

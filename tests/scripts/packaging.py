@@ -8,7 +8,7 @@ project = (root / "CMakeLists.txt").read_text()
 version = re.search(r"project\(heed VERSION ([\d.]+)", project).group(1)
 cmake = "".join(file.read_text() for file in [root / "CMakeLists.txt", *(root / "cmake").glob("*.cmake")])
 options = {name for pair in re.findall(r"option\((HEED_\w+)|set\((HEED_\w+) .*CACHE", cmake) for name in pair if name}
-# What says the version and the licence in each.
+# The patterns of version and licence in each.
 recipes = {
     "vcpkg/vcpkg.json": (r'"version": "(.*)"', r'"license": "(.*)"'),
     "conan/conanfile.py": (r' version = "(.*)"', r' license = "(.*)"'),

@@ -6,8 +6,8 @@ from calls import attention_oracle
 import heed
 
 LAYOUTS = ("contiguous", "paged", "ring")
-# Attention over codes equals attention over the numbers that they stand for, within f32's roundings of 24 products, the
-# rotation's besides, and for small formats those of a query in bf16 or int8's sums.
+# Attention over codes equals attention over the numbers that they stand for. The two differ by f32's roundings of 24
+# products, by the rotation's, and for small formats by a query in bf16 or the sums in int8.
 TOLERANCE = 2e-5
 
 

@@ -124,7 +124,7 @@ inline constexpr ResultLine<T> kResults[] = {
 /// The number of results.
 inline constexpr std::size_t kResultCount = std::size(kResults<int>);
 
-/// The properties of a result; the index is that of kResults.
+/// The properties of result `index` of kResults.
 constexpr const ResultEntry& result_entry(std::size_t index) { return kResults<int>[index].entry; }
 
 /// Whether a row's result needs no second pass over its weights: the output, lse, top-k, …

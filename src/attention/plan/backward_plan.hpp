@@ -28,7 +28,7 @@ struct BackwardPlan {
   /// First task of each phase, and the end. Phases run one after the other; tasks of one share no bias.
   std::vector<std::size_t> phases;
   const cpu::Kernels* unit = nullptr;  ///< of all heads at first
-  /// Of heads with rows that f32 cannot hold. They run again, without those rows.
+  /// The unit of heads with rows that f32 cannot hold. They run again, without those rows.
   const cpu::Kernels* unit_of_failed = nullptr;
   cpu::BackwardTiling tiling{}, tiling_of_failed{};
   const cpu::Kernels* lse_unit = nullptr;  ///< recomputes the rows' sums where the given lse is too coarse

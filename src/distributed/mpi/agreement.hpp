@@ -12,7 +12,7 @@
 namespace heed::distributed {
 
 /// Runs `work` on every rank, and returns when all have ended. If it throws on some ranks, it throws on all:
-/// the rank's own Error, or that of the first failed rank, as "rank 2: …".
+/// the rank's own Error, or the first failed rank's, as "rank 2: …".
 void agree(const Communicator& comm, const std::function<void()>& work);
 
 /// A number that must be the same on all ranks.

@@ -175,7 +175,7 @@ bool GradientShares::take_part(std::int64_t i, const PositionRange& rows) {
   return false;
 }
 
-// As in the kernel (execute/query_parts.cpp), a sum begins with the first part.
+// A sum begins with the first part, as in the kernel (execute/query_parts.cpp).
 void GradientShares::add(std::int64_t i, const PositionRange& rows) {
   const GradientTask& task = placed(i).task;
   if (task.split == 0)

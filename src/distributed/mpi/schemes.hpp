@@ -31,9 +31,8 @@ struct Work {
 /// Gradients: a rank has all rows and keys of its units. `deterministic` refuses sums over units.
 [[nodiscard]] Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool deterministic);
 
-/// Gradients by query, key and value: ranks share the keys of a unit. Returns false where this is impossible;
-/// nothing written counts then. That concerns f64, kernels other than the fused one, and rows that f32 cannot
-/// hold.
+/// Gradients by query, key and value: ranks share the keys of a unit. Returns false where this is impossible:
+/// for f64, for kernels other than the fused one, for rows that f32 cannot hold. Nothing written counts then.
 [[nodiscard]] bool gather_backward(const Communicator& comm, const BackwardCall& call, Work& work);
 
 /// A summary over all ranks: the largest number of threads, and the rows that f32 cannot hold.

@@ -26,7 +26,7 @@ struct RowAttention {
   Tensor scores, weights;            ///< [H, 1, L], f32; -inf and 0 for keys that the row may not see
   Tensor heaviest, heaviest_weight;  ///< [H, 1, 1]: the key with the largest weight, and that weight
 };
-/// scores and weights only if `whole`.
+/// Computes the attention of `row`; `scores` and `weights` stay empty unless `whole`.
 [[nodiscard]] RowAttention attend_row(const LayerCall& call, std::int64_t row, bool whole);
 
 }  // namespace heed::detail

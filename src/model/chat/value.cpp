@@ -16,7 +16,7 @@ int checked_depth(int depth) {
   return depth;
 }
 
-// A namespace inside of itself would never be freed.
+// A namespace that contained itself would never be freed.
 int depth_inside(const Value& value) {
   if (value.is<Namespace>() || value.is<Callable>()) refuse("puts ", value.kind(), " into a list or a dict");
   if (const ListValue* list = value.list()) return list->depth;

@@ -3,7 +3,7 @@
 //
 //   s_ij = <q_i, k_j> / sqrt(d) + B[bucket(j - i)]      B [32, H], one column a head
 //
-// Buckets are those of T5 (Raffel et al. 2020): 8 exact distances on each side, then 8 that grow by a
+// The buckets are T5's (Raffel et al. 2020): 8 exact distances on each side, then 8 that grow by a
 // constant factor up to 128. Positions count from the padding token, whose id is 1, as in RoBERTa.
 // families/encoder.hpp has the rest.
 #include <utility>

@@ -122,7 +122,7 @@ ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
     else if (!only.contains(name) && !renamed.contains(name) && !is_unused(keys, name))
       unknown.push_back(name);
   }
-  // As in transformers, another name takes precedence over the family's own.
+  // Another name takes precedence over the family's own, as in transformers.
   for (const auto& [name, own] : renamed.items())
     if (config.contains(name.c_str())) made[own.get<std::string>()] = config.json()[name];
   for (const char* rope : {"rope_parameters", "rope_scaling"})

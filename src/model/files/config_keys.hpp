@@ -8,7 +8,7 @@
 
 namespace heed::detail {
 
-/// Keys that related families share, as in ConfigKeys. What a family says itself takes precedence.
+/// Keys that related families share, as in ConfigKeys. The family's own keys take precedence.
 struct SharedKeys {
   const char *read = "{}", *only = "{}";
 };

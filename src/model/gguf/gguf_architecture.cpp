@@ -170,7 +170,7 @@ void complete_starcoder2(std::span<const GgufFile>, const std::string&, Json& co
   config.erase("attention_bias");
 }
 
-// As in llama.cpp, a block without a norm before the MLP is parallel.
+// A block without a norm before the MLP is parallel, as in llama.cpp.
 void complete_stablelm(std::span<const GgufFile> parts, const std::string&, Json& config) {
   config["use_qkv_bias"] = config.value("attention_bias", false);
   config.erase("attention_bias");

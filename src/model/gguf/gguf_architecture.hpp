@@ -1,4 +1,5 @@
-// The architectures of GGUF files that heed runs. Each turns its tensors and metadata into those of a folder.
+// The architectures of GGUF files that heed runs. Each turns a file's tensors and metadata
+// into the weights and config.json of a folder.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -140,7 +140,7 @@ Json longrope_of(std::span<const GgufFile> parts, const std::string& root) {
   return made;
 }
 
-// As in llama.cpp: a scaling without a type is linear, and a factor of 0 means none. Null: no scaling.
+// A scaling without a type is linear, and a factor of 0 means none, as in llama.cpp. Null: no scaling.
 Json scaling_of(const GgufFile& file, const std::string& root) {
   std::string_view type = "linear";
   if (const GgufValue* given = file.find(root + "rope.scaling.type")) type = given->text();

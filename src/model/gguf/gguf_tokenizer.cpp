@@ -39,7 +39,7 @@ constexpr Cut kLlama3 = {kWordsOfLlama3, true, true};
 constexpr Cut kDbrx = {kWordsOfLlama3, false, false};
 constexpr Cut kQwen2 = {kWordsOfQwen2, false, false};
 
-// Values of tokenizer.ggml.pre. None of them makes texts end with the EOS token.
+// Values of tokenizer.ggml.pre. They never add an EOS token to a text.
 struct PreTokenizerNames {
   const Cut* cut;
   std::string_view names;  // each between spaces

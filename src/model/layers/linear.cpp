@@ -320,7 +320,7 @@ void many_rows_in_bf16(const Call& call, const cpu::Kernels& unit, const Range& 
   const std::int64_t tiles = packed.size(0), row_of_tiles = packed.size(1) * kTileSize;
   parallel_for(pieces_of(call.outputs, kPanelOutputs), call.threads, [&](std::int64_t piece, int /*worker*/) {
     const Range out = range_of(piece, kPanelOutputs, call.outputs);
-    // Whole tiles are added to y, the others to a copy of what they have of it.
+    // Whole tiles are added to y, the last rows to a copy of their part of y.
     const std::int64_t whole = out.size == kPanelOutputs ? rows.size / kTileRows : 0;
     const std::int64_t first = whole * kTileRows, left = rows.size - first;
     float* y = call.y + rows.begin * call.outputs + out.begin;

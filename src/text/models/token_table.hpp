@@ -22,7 +22,7 @@ class TokenTrie {
   };
 
   TokenTrie() = default;
-  /// The bytes must outlive the trie. Of equal entries the last one counts; empty ones are ignored.
+  /// The bytes must outlive the trie. The last of equal entries counts; empty ones are ignored.
   explicit TokenTrie(std::vector<Entry> entries);
 
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view bytes) const {

@@ -78,8 +78,8 @@ class TextEdit {
   /// The text changes only when finish() is called.
   explicit TextEdit(AlignedText& text) : text_(text) {}
 
-  /// Replaces the code points [begin, end), which must follow those of earlier calls, by `bytes` with the
-  /// origin `span`.
+  /// Replaces the code points [begin, end) by `bytes` with the origin `span`. Each call's code points must
+  /// follow the earlier calls'.
   void replace(std::size_t begin, std::size_t end, std::string_view bytes, Span span);
   void replace(std::size_t begin, std::size_t end, const std::vector<PointChange>& changes);
   void finish();
