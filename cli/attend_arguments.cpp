@@ -18,6 +18,7 @@ using Gradients = AttentionGradients;
 using Views = AttentionGradientViews;
 using Request = GradientRequest;
 
+constexpr Along kWhole{};
 constexpr std::array<GradientFile, 6> kGradientFiles = {{
     {"--grad-query", "--query", &Arguments::grad_query, &Gradients::query, &Views::query, &Request::query,
      kAlongQueries},
@@ -26,20 +27,10 @@ constexpr std::array<GradientFile, 6> kGradientFiles = {{
      kAlongKeys},
     {"--grad-bias", "--bias", &Arguments::grad_bias, &Gradients::bias, &Views::bias, &Request::bias,
      kAlongRows},
-    {"--grad-sinks",
-     "--sinks",
-     &Arguments::grad_sinks,
-     &Gradients::sinks,
-     &Views::sinks,
-     &Request::sinks,
-     {}},
-    {"--grad-decay",
-     "--decay",
-     &Arguments::grad_decay,
-     &Gradients::decay,
-     &Views::decay,
-     &Request::decay,
-     {}},
+    {"--grad-sinks", "--sinks", &Arguments::grad_sinks, &Gradients::sinks, &Views::sinks, &Request::sinks,
+     kWhole},
+    {"--grad-decay", "--decay", &Arguments::grad_decay, &Gradients::decay, &Views::decay, &Request::decay,
+     kWhole},
 }};
 
 constexpr const char* kTensor = "TENSOR";
@@ -107,15 +98,12 @@ void add_masks(CLI::App& app, Arguments& arguments) {
   add_mask_options(app, arguments.masks);
 }
 
-void add_row_results(CLI::App& app, Arguments& arguments) {
+void add_results(CLI::App& app, Arguments& arguments) {
   begin_group(app, kResultsGroup);
   AttentionOptions& options = arguments.options;
-  const auto add = [&](const char* name, std::string& path, const char* help) {
-    add_text(app, name, kFile, path, help);
-  };
-  add("--out", arguments.results.output, "the output [B, H, Lq, Dv]");
-  add("--weights", arguments.results.weights, "the attention weights [B, H, Lq, Lk]");
-  add("--scores", arguments.results.scores, "the scores before the softmax [B, H, Lq, Lk]");
+  for (const auto& [entry, path] : kResults<std::string>)
+    if (entry.need != Need::none || entry.shape == ResultShape::output)
+      add_text(app, result_option(entry), kFile, arguments.results.*path, entry.meaning);
   add_choice(
       app, "--scores-stage", {"raw", "softcap", "bias"},
       [&](std::size_t i) {
@@ -123,17 +111,6 @@ void add_row_results(CLI::App& app, Arguments& arguments) {
       },
       "which scores: raw (scaled only), softcap (after --softcap), or bias (default: after bias, ALiBi and "
       "masks)");
-  add("--lse", arguments.results.lse, "log of the softmax denominator [B, H, Lq]");
-  add("--max-score", arguments.results.max_score, "the largest allowed score of each row [B, H, Lq]");
-  add("--entropy", arguments.results.entropy, "the entropy of each row's weights, in nats [B, H, Lq]");
-  add("--masked-mass", arguments.results.masked_mass,
-      "the weight that window and masks remove from each row [B, H, Lq]");
-  add("--distance", arguments.results.distance, "the mean of |p - j| under the weights [B, H, Lq]");
-}
-
-void add_summaries(CLI::App& app, Arguments& arguments) {
-  begin_group(app, kResultsGroup);
-  AttentionOptions& options = arguments.options;
   add_integer(app, "--top-k", {1}, options.top_k,
               "the K most attended keys of each row [B, H, Lq, K]; index -1 and weight 0 if a row has fewer")
       ->type_name("K");
@@ -147,8 +124,6 @@ void add_summaries(CLI::App& app, Arguments& arguments) {
         arguments.results.top_k_weight = files[1];
       },
       "the two files for their indices (i64) and weights, separated by a comma");
-  add_text(app, "--received", kFile, arguments.results.received,
-           "the sum of the weights that each key received [B, H, Lk]");
   add_integer(app, "--received-last", {1}, options.received_last,
               "sum --received over only the last W queries (of each sequence)")
       ->type_name("W");
@@ -283,8 +258,7 @@ void require_call_options(const CLI::App& app) {
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_call_options(app, arguments);
-  add_row_results(app, arguments);
-  add_summaries(app, arguments);
+  add_results(app, arguments);
   add_gradients(app, arguments);
   add_form_options(app, arguments);
   add_kernel_options(app, arguments);

@@ -239,9 +239,7 @@ void add_calls(CLI::App& app, BenchChoice& choice) {
   add_flag(app, "--causal", choice.causal, "allow keys up to the query's position");
   add_text_option(
       app, "--need", "NAMES", [&choice](const std::string& text) { choice.needs = parse_bench_needs(text); },
-      "also compute lse, max-score, entropy, distance, topK (such as top8), received, map (64 x 64), "
-      "weights, "
-      "scores or masked-mass, separated by commas");
+      "also compute " + bench_need_names() + " (64 x 64), separated by commas");
 }
 
 void add_computing(CLI::App& app, BenchArguments& arguments) {

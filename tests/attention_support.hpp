@@ -12,6 +12,7 @@
 #include <string>
 
 #include "heed/attention/attention.hpp"
+#include "heed/attention/results.hpp"
 #include "heed/error.hpp"
 #include "processor.hpp"
 
@@ -56,23 +57,20 @@ inline ::testing::AssertionResult same_bits(const TensorView& a, const TensorVie
   return ::testing::AssertionSuccess();
 }
 
-/// All tensors of a result.
-inline constexpr std::array<Tensor AttentionResult::*, 12> kResultTensors{
-    &AttentionResult::output,   &AttentionResult::weights,       &AttentionResult::scores,
-    &AttentionResult::lse,      &AttentionResult::max_score,     &AttentionResult::entropy,
-    &AttentionResult::distance, &AttentionResult::top_k_index,   &AttentionResult::top_k_weight,
-    &AttentionResult::received, &AttentionResult::received_last, &AttentionResult::map};
-
 /// The same for each tensor of two results.
 inline ::testing::AssertionResult same_bits(const AttentionResult& a, const AttentionResult& b) {
-  for (std::size_t i = 0; i < kResultTensors.size(); ++i) {
-    const Tensor& mine = a.*kResultTensors[i];
-    const Tensor& other = b.*kResultTensors[i];
-    if (const auto same = same_bits(mine, other); !same)
-      return ::testing::AssertionFailure() << "tensor " << i << " of the result: " << same.message();
-  }
+  for (const auto& [entry, member] : kResults<Tensor>)
+    if (const auto same = same_bits(a.*member, b.*member); !same)
+      return ::testing::AssertionFailure() << entry.name() << ": " << same.message();
   return ::testing::AssertionSuccess();
 }
+
+/// Every result that a flag requests.
+inline constexpr Need kEveryNeed = [] {
+  Need all = Need::none;
+  for (const auto& [entry, member] : kResults<int>) all |= entry.need;
+  return all;
+}();
 
 /// The largest difference between two tensors of one shape, or NaN if either contains NaN.
 inline double largest_difference(const TensorView& a, const TensorView& b) {

@@ -12,6 +12,7 @@
 #include "../cli/bench/cases.hpp"
 #include "../cli/text.hpp"
 #include "command.hpp"
+#include "heed/attention/results.hpp"
 #include "heed/attention/targets.hpp"
 #include "heed/parallel.hpp"
 #include "support.hpp"
@@ -197,10 +198,10 @@ TEST(Bench, ShowsOnATerminalHowFarItIs) {
 TEST(Bench, SaysWhatIsWrongWithAnOption) {
   const std::string shape_expected =
       "; B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1) is expected";
-  const std::string need_expected =
-      "; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, scores or "
-      "masked-mass, separated "
-      "by commas, is expected";
+  std::string need_expected = "; ";
+  for (const auto& [entry, member] : heed::kResults<int>)
+    if (entry.need != heed::Need::none) need_expected += heed::cli::with_dashes(entry.name()) + ", ";
+  need_expected += "topK (such as top8) or map, separated by commas, is expected";
   const std::string threads_expected =
       "; a list of whole numbers from 0 to 32767, separated by commas, is expected";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {

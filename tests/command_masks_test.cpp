@@ -259,7 +259,7 @@ TEST_F(CommandMasks, AFolderOfCapturedCallsIsRead) {
                                  {"rows", "null"}});
   const std::string text = looked({"run.heed"});
   EXPECT_NE(text.find("call 1, layer 1, LlamaAttention"), std::string::npos) << text;
-  EXPECT_NE(text.find("head 7            4"), std::string::npos) << text;
+  EXPECT_NE(text.find("head 7            0         4"), std::string::npos) << text;
   const auto object = nlohmann::json::parse(looked({"run.heed", "--layer", "0", "--json"}));
   ASSERT_EQ(object["calls"].size(), 1U);
   EXPECT_EQ(object["calls"][0]["means"]["entropy"], (nlohmann::json{1.5, 4.0}));

@@ -17,7 +17,7 @@ using heed::DType;
 using heed::Need;
 using heed::Tensor;
 
-constexpr Need kSumOfSquares = Need{1u << 8};
+constexpr Need kSumOfSquares = Need{1u << 31};
 
 struct Call {
   Tensor query{{2, 3, 5, 8}, DType::f32}, key{{2, 3, 7, 8}, DType::f32}, value{{2, 3, 7, 4}, DType::f32};
@@ -35,8 +35,7 @@ std::string message_of(const auto& work) {
 }
 
 TEST(FourteenthResult, IsALineOfTheTable) {
-  ASSERT_EQ(heed::kResultCount, 14U);
-  EXPECT_EQ(heed::result_entry(13).name(), "sum_of_squares");
+  EXPECT_EQ(heed::result_entry(heed::kResultCount - 1).name(), "sum_of_squares");
 }
 
 TEST(FourteenthResult, GetsMemoryWhereItIsAskedFor) {

@@ -29,11 +29,9 @@ using heed::Need;
 using heed::Tensor;
 using heed::TensorView;
 using heed::test::is_emulated;
+using heed::test::kEveryNeed;
 using heed::test::normal_tensor;
 using heed::test::same_bits;
-
-constexpr Need kEverything = Need::lse | Need::max_score | Need::entropy | Need::distance | Need::received |
-                             Need::weights | Need::scores;
 
 // Calls with enough work for several threads. A call below about two million multiply-adds uses one thread.
 class FusedBits : public ::testing::Test {
@@ -60,7 +58,7 @@ class FusedBits : public ::testing::Test {
         break;
       case 1:
         options.causal = true;
-        options.need = kEverything;
+        options.need = kEveryNeed;
         break;
       case 2:
         options.window = {30, 2};
@@ -70,13 +68,13 @@ class FusedBits : public ::testing::Test {
         options.bias = bias_;
         options.mask = mask_;
         options.softcap = 5;
-        options.need = kEverything;
+        options.need = kEveryNeed;
         break;
       case 4:
         options.top_k = 7;
         options.map = {5, 9};
         options.received_last = 40;
-        options.need = kEverything;
+        options.need = kEveryNeed;
         break;
       case 5:
         options.kv_lengths = lengths_;
@@ -94,7 +92,7 @@ class FusedBits : public ::testing::Test {
         options.causal = which == 9;
         options.align = heed::Align::bottom_right;
         options.top_k = 70;
-        options.need = kEverything;
+        options.need = kEveryNeed;
         return attention(query_.view().narrow(2, 0, 13), long_key_, long_value_, options);
       default:
         return attention(Tensor::copy_of(query_.view().narrow(2, 0, 30), DType::bf16),
@@ -186,7 +184,7 @@ TEST_F(FusedBits, OfARowAloneAreThoseOfTheRowAmongOthers) {
 
 TEST_F(FusedBits, OfABatchEntryAloneAreThoseOfTheEntryAmongOthers) {
   const AttentionResult all = call(1, 2);
-  AttentionOptions options{.causal = true, .need = kEverything, .kernel = heed::Kernel::fused};
+  AttentionOptions options{.causal = true, .need = kEveryNeed, .kernel = heed::Kernel::fused};
   const AttentionResult one = attention(query_.view().narrow(0, 1, 1), key_.view().narrow(0, 1, 1),
                                         value_.view().narrow(0, 1, 1), options);
   EXPECT_TRUE(same_bits(all.output.view().narrow(0, 1, 1), one.output));
@@ -272,10 +270,10 @@ TEST_F(FusedBits, OfTheOutputAreThoseWhateverElseIsAskedFor) {
       lists.top_k = 5;
       map.map = {7, 11};
       std::vector<AttentionOptions> others = {lists, map};
-      for (const Need need : {Need::lse, Need::entropy, Need::max_score, Need::distance, Need::received,
-                              Need::weights, Need::masked_mass}) {
+      for (const auto& [entry, member] : heed::kResults<int>) {
+        if (entry.need == Need::none) continue;
         others.push_back(alone);
-        others.back().need = need;
+        others.back().need = entry.need;
       }
       for (std::size_t i = 0; i < others.size(); ++i)
         EXPECT_TRUE(same_bits(run(query, key, value, others[i]).output, expected.output))

@@ -34,7 +34,6 @@ namespace {
 using heed::AttentionResult;
 using heed::Tensor;
 using heed::test::Cube;
-using heed::test::kResultTensors;
 using heed::test::Naive;
 using heed::test::RandomCall;
 using heed::test::Rounding;
@@ -96,8 +95,8 @@ void send_results(int file) {
     const std::size_t count = fallbacks.size();
     send(file, &count, sizeof count);
     send(file, fallbacks.data(), count * sizeof fallbacks[0]);
-    for (const Field field : kResultTensors) {
-      const Tensor& tensor = result.*field;
+    for (const auto& [entry, member] : heed::kResults<Tensor>) {
+      const Tensor& tensor = result.*member;
       const Header header{tensor.shape(), tensor.dtype()};
       send(file, &header, sizeof header);
       send(file, static_cast<const std::byte*>(tensor.view().data()), bytes_of(tensor));
@@ -150,10 +149,10 @@ class Child {
     fallbacks_.resize(count);
     receive(results_, fallbacks_.data(), count * sizeof fallbacks_[0]);
     AttentionResult result;
-    for (const Field field : kResultTensors) {
+    for (const auto& [entry, member] : heed::kResults<Tensor>) {
       Header header;
       receive(results_, &header, sizeof header);
-      Tensor& tensor = result.*field = Tensor(header.shape, header.dtype);
+      Tensor& tensor = result.*member = Tensor(header.shape, header.dtype);
       receive(results_, static_cast<std::byte*>(tensor.mutable_view().data()), bytes_of(tensor));
     }
     return result;

@@ -109,13 +109,18 @@ std::string to_string(const BenchShape& s) {
   return join({s.batch, s.heads, s.kv_heads, s.query_length, s.key_length, s.head_dim});
 }
 
+std::string bench_need_names() {
+  std::string names;
+  for (const auto& [entry, member] : kResults<int>)
+    if (entry.need != Need::none) names += with_dashes(entry.name()) + ", ";
+  return names + "topK (such as top8) or map";
+}
+
 BenchNeeds parse_bench_needs(const std::string& text) {
   BenchNeeds needs;
   for (const std::string& name : split(text, ',')) {
     if (!need_of(name) && !top_k_of(name) && name != kMap)
-      refuse_usage("--need is '", text,
-                   "'; lse, max-score, entropy, distance, topK (such as top8), received, map, weights, "
-                   "scores or masked-mass, separated by commas, is expected");
+      refuse_usage("--need is '", text, "'; ", bench_need_names(), ", separated by commas, is expected");
     if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
   }
   if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)

@@ -28,6 +28,8 @@ struct BenchShape {
 
 /// Results that a call returns besides its output, named as on the command line: "lse", "top8", ….
 using BenchNeeds = std::vector<std::string>;
+/// All their names, for a sentence.
+[[nodiscard]] std::string bench_need_names();
 /// Throws UsageError for an unknown name.
 [[nodiscard]] BenchNeeds parse_bench_needs(const std::string& text);
 [[nodiscard]] std::string to_string(const BenchNeeds& needs);  ///< "lse,top8"; "" for none

@@ -1,6 +1,5 @@
 #include "look/run.hpp"
 
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "core/message.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
+#include "heed/attention/results.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/print.hpp"
@@ -18,10 +18,6 @@
 
 namespace heed::cli {
 namespace {
-
-// Per-row results. Their means characterise a head. Older files call masked_mass `dropped`.
-constexpr std::array<const char*, 6> kRowResults = {"entropy", "distance",  "masked_mass",
-                                                    "dropped", "max_score", "lse"};
 
 std::vector<double> means_of(const Tensor& rows) {
   const Tensor copy = Tensor::copy_of(rows, DType::f64);
@@ -56,8 +52,13 @@ Json read_call(const std::string& path) {
     const Dims shape = file.shape(name);
     call["shapes"][name] = std::vector<std::int64_t>(shape.begin(), shape.end());
   }
-  for (const char* name : kRowResults)
+  // The means of results of rows characterise a head.
+  const auto add_means = [&](const std::string& name) {
     if (file.contains(name) && file.shape(name).size() == 3) call["means"][name] = means_of(file.read(name));
+  };
+  for (const auto& [entry, member] : kResults<int>)
+    if (entry.shape == ResultShape::row) add_means(std::string(entry.name()));
+  add_means("dropped");  // the masked_mass of older files
   const Json heads = captured_value(file, "heads");
   if (heads.is_array())
     for (const Json& head : heads)

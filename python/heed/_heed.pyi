@@ -13,6 +13,7 @@ __version__: str
 Align = Literal["top-left", "bottom-right"]
 NeedName = Literal["lse", "max_score", "entropy", "distance", "masked_mass", "received", "weights", "scores"]
 Need = NeedName | Sequence[NeedName] | None
+ROW_RESULTS: tuple[str, ...]  # of shape [B, H, Lq]
 GradientName = Literal["dq", "dk", "dv", "dbias", "dsinks", "ddecay"]
 KernelName = Literal["automatic", "reference", "fused"]
 ScoresStage = Literal["raw", "softcap", "bias"]

@@ -22,9 +22,8 @@ from ._places import whole
 from ._run import CallMap, Run, consecutive
 from .torch._ops import untracked
 
-ROWS = ("lse", "max_score", "entropy", "distance", "masked_mass", "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
+ROWS = (*_heed.ROW_RESULTS, "weights", "top_k_index", "top_k_weight")  # [B, H, Lq, …]
 COLUMNS = ("weights", "received", "received_last")  # […, Lk]
-NEEDS = ("entropy", "received", "weights", "max_score", "distance", "masked_mass")
 
 Rows = int | slice | Iterable[int]
 
@@ -134,7 +133,7 @@ class Asked:
             if len(tile) != 4 or not (0 <= tile[0] < tile[1] and 0 <= tile[2] < tile[3]):
                 raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), with no empty range, is "
                                  f"expected")
-        self.names = tuple(name for name in NEEDS if needs[name])
+        self.names = tuple(name for name, wanted in needs.items() if wanted)
         self.top_k = top_k
         self.more: dict[str, Any] = {"top_k": top_k} if top_k else {}
         self.more |= {"received_last": received_last} if received_last else {}

@@ -57,9 +57,8 @@ What is computed: causal=True, window=(left, right), mask= (bool, True allows), 
 alibi= (slopes), decay= (c [B, H, L]; c_i - c_j is added to the score), sinks=, kv_lengths=, cu_seqlens= (packed
 sequences), align= ('top-left', 'bottom-right'), query_offset=, dropout=, seed=, dropout_offset=.
 
-What is returned: the output, [B, H, Lq, Dv], of the kind and dtype of q. With need= (names, one or several, of
-lse, max_score, entropy, distance, received, weights, scores, masked_mass), top_k=K, received_last=W or map=(rows,
-columns) an AttentionResult with a field for each.
+What is returned: the output, [B, H, Lq, Dv], of the kind and dtype of q. With need= (one or several names, such as
+'lse' and 'weights'), top_k=K, received_last=W or map=(rows, columns) an AttentionResult, with a field for each result.
 
 Also scores_stage= ('raw', 'softcap', 'bias'), out= (an array for the output), output_dtype=, kernel=
 ('automatic', 'reference', 'fused'), threads=. None is the default of every option.
@@ -92,6 +91,10 @@ void define_attention(nb::module_& module) {
       .def("__repr__", [](const Result& self) { return text_of(self); })
       .def(pickled([](const Result& self) { return state_of(self); },
                    [](nb::handle state) { return result_from(ResultFields(state)); }));
+  nb::list rows;
+  for (const auto& [entry, member] : kResults<int>)
+    if (entry.shape == ResultShape::row) rows.append(entry.name().data());
+  module.attr("ROW_RESULTS") = nb::tuple(rows);
   module.def("attention", attention_of_python, nb::arg("q").none() = nb::none(),
              nb::arg("k").none() = nb::none(), nb::arg("v").none() = nb::none(), nb::arg("options"),
              nb::sig("def attention(q, k, v=None, **options)"), kMeaning);

@@ -10,7 +10,7 @@ import pytest
 
 import heed
 
-NEEDS = ("weights", "scores", "lse", "max_score", "entropy", "distance", "received")
+NEEDS = attention_oracle.NEEDS
 # f32 sums of 16 products and 40 weights of numbers around 1: about 50 roundings of 2^-24.
 TOLERANCE = 4e-6
 LAYOUTS = {

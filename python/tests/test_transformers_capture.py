@@ -13,21 +13,13 @@ transformers = pytest.importorskip("transformers")
 from test_transformers import MODELS, NEWER, assert_close, inputs, pair  # noqa: E402
 
 import heed.transformers  # noqa: E402
+from heed import _heed  # noqa: E402
 from heed._run import open_run  # noqa: E402
 
 heed.transformers.register()
 MODELS = [name for name in MODELS if name not in NEWER]  # test_transformers.py captures these, too
-EVERYTHING = {"top_k": 3, "entropy": True, "received": True, "weights": True, "max_score": True, "distance": True,
-              "received_last": 4, "map": (3, 3)}
-
-
-def knows_masked_mass():
-    one = np.zeros((1, 1, 1, 1), np.float32)
-    try:
-        heed.attention(one, one, one, need="masked_mass")
-    except ValueError:
-        return False
-    return True
+OF_ROWS = [name for name in _heed.ROW_RESULTS if name not in ("lse", "masked_mass")]
+EVERYTHING = {"top_k": 3, "received": True, "weights": True, "received_last": 4, "map": (3, 3)} | dict.fromkeys(OF_ROWS, True)
 
 
 def captured(name, padded=True, **asked):
@@ -41,9 +33,9 @@ def cut(call, heads, rows):
     """The expected capture of these heads and rows, from the weights of all."""
     weights = call.weights[:, heads][:, :, rows]
     top = weights.topk(3)
-    return {"weights": weights, "entropy": torch.special.entr(weights).sum(-1), "received": weights.sum(-2),
-            "lse": call.lse[:, heads][:, :, rows], "top_k_weight": top.values,
-            "max_score": call.max_score[:, heads][:, :, rows], "distance": call.distance[:, heads][:, :, rows]}
+    return {name: getattr(call, name)[:, heads][:, :, rows] for name in ("lse", *OF_ROWS)} | {
+        "weights": weights, "entropy": torch.special.entr(weights).sum(-1), "received": weights.sum(-2),
+        "top_k_weight": top.values}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -107,7 +99,7 @@ def test_the_output_is_that_of_a_run_without_capture():
         given = inputs(name)
         with torch.no_grad():
             expected = ours(**given).logits
-            for asked in ({}, EVERYTHING, {"masked_mass": knows_masked_mass()}, {"heads": [0], "weights": True},
+            for asked in ({}, EVERYTHING, {"masked_mass": True}, {"heads": [0], "weights": True},
                           {"rows": [3], "top_k": 2}, {"layers": 1}):
                 with heed.transformers.capture(**asked):
                     assert torch.equal(ours(**given).logits, expected)
@@ -133,7 +125,6 @@ def test_steps_of_generation_have_the_rows_that_they_have():
     assert [tuple(call.weights.shape) for call in maps] == [(2, 4, 2, 9), (2, 4, 1, 4), (2, 4, 1, 4)]
 
 
-@pytest.mark.skipif(not knows_masked_mass(), reason="this heed does not know `masked_mass`")
 def test_masked_mass_is_the_share_that_a_window_took_away():
     eager, ours = pair("Mistral")
     given = inputs("Mistral", padded=False)

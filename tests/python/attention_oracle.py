@@ -28,6 +28,9 @@ def positions(batch, queries, keys, align, query_offset, lengths, query_segments
     return p[None], j[None], (sq[:, None] == sk[None, :])[None]
 
 
+NEEDS = ("weights", "scores", "lse", "max_score", "entropy", "distance", "received")  # the names of need that it knows
+
+
 def attention(q, k, v, *, scale=None, causal=False, align="top-left", query_offset=None, window=(-1, -1), mask=None,
               bias=None, softcap=0.0, alibi=None, sinks=None, kv_lengths=None, segments_q=None, segments_k=None,
               scores_stage="bias", top_k=0, received_last=0, map_size=None):

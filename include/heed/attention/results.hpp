@@ -1,6 +1,5 @@
-// The table of results that attention() can return, one line each. Memory allocation, checks and Python
-// iterate over it. The C interface and the options of the command list the results again;
-// docs/architecture.md says where.
+// The table of results that attention() can return, one line each. Memory, checks, Python, the options of the
+// command and their files iterate over it. docs/architecture.md names what is written by hand.
 #pragma once
 
 #include <array>
@@ -64,7 +63,7 @@ struct ResultEntry {
   ResultShape shape;
   ResultType type;
   Need need;            ///< the flag that requests it; none if `shape` tells what requests it
-  const char* meaning;  ///< one line
+  const char* meaning;  ///< one line, for the help of the command and of Python
   /// The name of its ResultSet member, also used in Python: "lse".
   [[nodiscard]] constexpr std::string_view name() const {
     return std::string_view(path).substr(std::string_view("outputs.").size());
@@ -81,43 +80,43 @@ struct ResultLine {
 /// All results, in order.
 template <class T>
 inline constexpr ResultLine<T> kResults[] = {
-    {{"outputs.output", ResultShape::output, ResultType::output, Need::none, "[B, H, Lq, Dv]"},
+    {{"outputs.output", ResultShape::output, ResultType::output, Need::none, "the output [B, H, Lq, Dv]"},
      &ResultSet<T>::output},
     {{"outputs.weights", ResultShape::pair, ResultType::summary, Need::weights,
-      "[B, H, Lq, Lk]: p_ij before dropout"},
+      "the attention weights before dropout [B, H, Lq, Lk]"},
      &ResultSet<T>::weights},
     {{"outputs.scores", ResultShape::pair, ResultType::summary, Need::scores,
-      "[B, H, Lq, Lk]: before the softmax, at scores_stage"},
+      "the scores before the softmax [B, H, Lq, Lk]"},
      &ResultSet<T>::scores},
     {{"outputs.lse", ResultShape::row, ResultType::summary, Need::lse,
-      "[B, H, Lq]: log of the softmax denominator"},
+      "log of the softmax denominator [B, H, Lq]"},
      &ResultSet<T>::lse},
     {{"outputs.max_score", ResultShape::row, ResultType::summary, Need::max_score,
-      "[B, H, Lq]: the largest allowed score"},
+      "the largest allowed score of each row [B, H, Lq]"},
      &ResultSet<T>::max_score},
     {{"outputs.entropy", ResultShape::row, ResultType::summary, Need::entropy,
-      "[B, H, Lq]: of the weights, in nats"},
+      "the entropy of each row's weights, in nats [B, H, Lq]"},
      &ResultSet<T>::entropy},
     {{"outputs.distance", ResultShape::row, ResultType::summary, Need::distance,
-      "[B, H, Lq]: mean |p_i - j| under the weights"},
+      "the mean of |p - j| under the weights [B, H, Lq]"},
      &ResultSet<T>::distance},
     {{"outputs.masked_mass", ResultShape::row, ResultType::summary, Need::masked_mass,
-      "[B, H, Lq]: the weight that masks take away"},
+      "the weight that window and masks remove from each row [B, H, Lq]"},
      &ResultSet<T>::masked_mass},
     {{"outputs.top_k_index", ResultShape::top_k, ResultType::index, Need::none,
-      "[B, H, Lq, K]: the most attended keys, -1 beyond the allowed ones"},
+      "the K most attended keys of each row, -1 beyond the allowed ones [B, H, Lq, K]"},
      &ResultSet<T>::top_k_index},
     {{"outputs.top_k_weight", ResultShape::top_k, ResultType::summary, Need::none,
-      "[B, H, Lq, K]: their weights"},
+      "the weights of these K keys [B, H, Lq, K]"},
      &ResultSet<T>::top_k_weight},
     {{"outputs.received", ResultShape::key, ResultType::summary, Need::received,
-      "[B, H, Lk]: what each key received"},
+      "the sum of the weights that each key received [B, H, Lk]"},
      &ResultSet<T>::received},
     {{"outputs.received_last", ResultShape::key_last, ResultType::summary, Need::none,
-      "[B, H, Lk]: the same over the last rows only"},
+      "the same sum over the last W queries [B, H, Lk]"},
      &ResultSet<T>::received_last},
     {{"outputs.map", ResultShape::map, ResultType::summary, Need::none,
-      "[B, H, R, C]: the weights summed into bins"},
+      "the weights summed into R x C bins of queries and keys [B, H, R, C]"},
      &ResultSet<T>::map},
 };
 

@@ -43,9 +43,9 @@ struct PartRow {
 /// All functions throw Error (invalid_argument) for a wrong argument. Not for concurrent use.
 class HEED_API StreamedAttention {
  public:
-  /// Takes the arguments of attention_part_into(), but keys come later. `outputs` may have the results that
-  /// need no second pass over the weights: output, lse, max_score, entropy, distance and top_k. query,
-  /// outputs and the tensors of `options` must live until finish(). mask and bias have columns for all keys.
+  /// Takes the arguments of attention_part_into(), but keys come later. `outputs` may have the results of
+  /// takes_one_pass(): output, lse, top-k, …. query, outputs and the tensors of `options` must live until
+  /// finish(). mask and bias have columns for all keys.
   StreamedAttention(const TensorView& query, const KeyShape& keys, const AttentionOptions& options,
                     const CallPart& part, const AttentionOutputs& outputs);
   StreamedAttention(StreamedAttention&&) noexcept;

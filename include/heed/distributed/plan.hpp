@@ -37,7 +37,7 @@ HEED_API void check_machines(const Machines& machines);
 
 /// The results of a call besides its output.
 enum class Results {
-  of_rows,  ///< none, or only lse, max_score, entropy, distance, top-k
+  of_rows,  ///< none, or results of rows: lse, entropy, top-k, …
   weights,  ///< also weights, scores or masked mass
   sums,     ///< also received or map: sums over rows
 };

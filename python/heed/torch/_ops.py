@@ -17,7 +17,6 @@ from ._held import as_handle, held, kept, score_handle
 if TYPE_CHECKING:
     from .._heed import Align, ScoreMod, SparseMask
 
-ROWS = ("lse", "max_score", "entropy", "distance", "masked_mass")  # the results of heed.attention with shape [..., Lq]
 DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the backward pass accepts
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
@@ -77,7 +76,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
             return q.new_empty((*rows, top_k), dtype=torch.int64)
         if name == "top_k_weight":
             return q.new_empty((*rows, top_k), dtype=dtype)
-        if name in ROWS:
+        if name in _heed.ROW_RESULTS:
             return q.new_empty(rows, dtype=dtype)
         return q.new_empty((*rows[:-1], keys) if name == "received" else (*rows, keys), dtype=dtype)
 

@@ -39,6 +39,14 @@ void check_shape(const TensorView& query, const KeyShape& keys) {
     refuse("keys.kv_heads is ", keys.kv_heads, "; 1 is expected with a query of 2 axes");
 }
 
+std::string results_of_one_pass() {
+  std::string names;
+  for (std::size_t i = 0; i < kResultCount; ++i)
+    if (takes_one_pass(result_entry(i)))
+      names.append(names.empty() ? "" : ", ").append(result_entry(i).name());
+  return names;
+}
+
 Problem check_streamed(const TensorView& query, const KeyShape& keys, const AttentionOptions& options,
                        const CallPart& part, const AttentionOutputs& outputs) {
   check_shape(query, keys);
@@ -46,13 +54,10 @@ Problem check_streamed(const TensorView& query, const KeyShape& keys, const Atte
                                  later("value", query, keys, keys.value_dim), options, &part);
   detail::bind_outputs(outputs, options, query.rank(), p);
   detail::check_overlaps(p);
-  for (std::size_t i = 0; i < kResultCount; ++i) {
-    const ResultEntry& entry = result_entry(i);
-    if (!takes_one_pass(entry) && result<detail::Output>(p, i))
-      refuse(entry.path,
-             " is given; output, lse, max_score, entropy, distance and top_k are expected when keys arrive "
-             "range by range");
-  }
+  for (const auto& [entry, member] : kResults<detail::Output>)
+    if (!takes_one_pass(entry) && p.*member)
+      refuse(entry.path, " is given; ", results_of_one_pass(),
+             " are expected when keys arrive range by range");
   return p;
 }
 

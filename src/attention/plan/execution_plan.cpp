@@ -9,6 +9,7 @@
 #include "attention/plan/tasks.hpp"
 #include "attention/problem/score_rules.hpp"
 #include "core/message.hpp"
+#include "heed/attention/results.hpp"
 
 namespace heed::detail {
 namespace {
@@ -33,9 +34,10 @@ bool keeps_task_weights(const Problem& p, const Arguments& call) {
 
 // A call of queries and keys alone; the other results are done already.
 Arguments without_forward_results(Arguments call) {
-  for (Output* done : {&call.output, &call.lse, &call.max_score, &call.entropy, &call.distance,
-                       &call.masked_mass, &call.top_k_index, &call.top_k_weight, &call.map})
-    done->data = nullptr;
+  for (const auto& [entry, member] : kResults<Output>)
+    if (entry.shape != ResultShape::pair && entry.shape != ResultShape::key &&
+        entry.shape != ResultShape::key_last)
+      (call.*member).data = nullptr;
   call.top_k = 0;
   call.map_size = {};
   return call;

@@ -10,6 +10,7 @@
 #include "attention/problem/elements.hpp"
 #include "attention/problem/score_rules.hpp"
 #include "core/index.hpp"
+#include "heed/attention/results.hpp"
 
 namespace heed::detail {
 namespace {
@@ -51,8 +52,9 @@ bool is_worth_it(const Problem& p, const KeyLists& lists, std::int64_t heads) {
 // A new rule must be forbidden here or handed on by bind().
 static_assert(sizeof(ScoreRules) == 336);
 bool fits(const Problem& p) {
-  return !p.weights && !p.scores && !p.received && !p.received_last && !p.map && !p.masked_mass && !p.bias &&
-         !p.score_mod && !p.decay && p.dropout.probability == 0;
+  for (const auto& [entry, member] : kResults<Output>)
+    if (!takes_one_pass(entry) && p.*member) return false;
+  return !p.bias && !p.score_mod && !p.decay && p.dropout.probability == 0;
 }
 
 // By the mask, rows side by side visit panels of keys of which each allows them few. The sequence of a line

@@ -16,6 +16,7 @@
 #include "attention/problem/elements.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
+#include "heed/attention/results.hpp"
 
 namespace heed::detail {
 namespace {
@@ -203,8 +204,8 @@ void attend_nan_row(const Problem& p, const Segment& segment, const Row& row, Re
   }
   for (std::int64_t c = 0; p.output && c < p.value_dim; ++c)
     write(p.output, kNaN, row.batch, row.head, row.i, c);
-  for (const Output* to : {&p.lse, &p.max_score, &p.entropy, &p.distance, &p.masked_mass})
-    write(*to, kNaN, row.batch, row.head, row.i);
+  for (const auto& [entry, member] : kResults<Output>)
+    if (entry.shape == ResultShape::row) write(p.*member, kNaN, row.batch, row.head, row.i);
   for (std::int64_t k = 0; k < p.top_k; ++k) {
     write(p.top_k_index, std::int64_t{-1}, row.batch, row.head, row.i, k);
     write(p.top_k_weight, kNaN, row.batch, row.head, row.i, k);

@@ -8,7 +8,6 @@
 
 namespace heed::distributed {
 
-/// The work of a rank.
 struct Work {
   int threads = 1;
   std::int64_t recomputed_rows = 0;
@@ -20,7 +19,7 @@ struct Work {
 
 /// Row results: every rank gathers the keys and values of one unit after the other.
 [[nodiscard]] Work gather(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
-/// output, lse, max_score, entropy, distance and top-k: blocks of keys and values travel in their order.
+/// Results of takes_one_pass() (results.hpp): blocks of keys and values travel in their order.
 [[nodiscard]] Work ring(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
 /// The same results, for few rows: queries travel, and the states of their rows return.
 [[nodiscard]] Work decode(const Communicator& comm, const Call& call, const AttentionOutputs& outputs);
