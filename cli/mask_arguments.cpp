@@ -1,6 +1,5 @@
 #include "mask_arguments.hpp"
 
-#include <array>
 #include <optional>
 #include <string_view>
 
@@ -39,7 +38,7 @@ struct Pattern {
 };
 
 constexpr std::size_t kAny = 1 << 20;
-constexpr std::array<Pattern, 9> kPatterns = {{
+constexpr Pattern kPatterns[] = {
     {"prefix_lm", "PREFIX", 1, 1,
      [](const Numbers& n, const Lengths& l) { return masks::prefix_lm(n[0], l.queries, l.keys); }},
     {"documents", "LENGTH,LENGTH,…", 1, kAny,
@@ -62,7 +61,7 @@ constexpr std::array<Pattern, 9> kPatterns = {{
      [](const Numbers& n, const Lengths&) { return neighbourhood_of(n); }},
     {"axial", "AXIS,SIZE,SIZE,…", 2, 4,
      [](const Numbers& n, const Lengths&) { return masks::axial(after_first(n), n[0]); }},
-}};
+};
 
 std::string all_patterns() {
   std::string all;

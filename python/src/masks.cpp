@@ -309,7 +309,9 @@ void define_masks(nb::module_& module) {
       .def("__repr__", [](const ScoreMod& mod) {
         return "ScoreMod(" + (mod.is_empty() ? "" : "'" + std::string(mod.part()->text()) + "'") + ")";
       });
-  define_patterns(module);
+  nb::module_ patterns = module.def_submodule("masks", "The functions of heed.masks.");
+  patterns.attr("SparseMask") = module.attr("SparseMask");
+  define_patterns(patterns);
 }
 
 }  // namespace heed::python
