@@ -36,7 +36,6 @@ namespace {
 constexpr std::size_t kMaxChanged = 24;  // cards in a comparison of two models or texts
 constexpr int kTextColumns = 110;        // of a text in the title
 
-// One head over all texts.
 struct HeadStudy {
   std::vector<double> scores;  ///< one per HeadPattern: the mean over the texts that have one, else NaN
   AtlasHead head;              ///< its map and example come from the text with the best example

@@ -1,7 +1,6 @@
 // heed attend: attention on tensors from files.
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>

@@ -66,7 +66,6 @@ struct AttendArguments {
   std::int64_t repeat = 1;
 };
 
-/// The option that names the file of a result.
 [[nodiscard]] std::string result_option(const ResultEntry& entry);
 
 /// A gradient: the option that names its file, the input option that it belongs to, and its members in the

@@ -40,7 +40,6 @@ class AttendBackend {
   virtual void describe(nlohmann::ordered_json& object) = 0;
 };
 
-/// `heed attend` on the given backend.
 [[nodiscard]] Command add_attend_with(CLI::App& heed, std::shared_ptr<AttendBackend> backend);
 
 }  // namespace heed::cli

@@ -10,7 +10,6 @@
 
 namespace heed::cli {
 
-/// Whether a path is a folder.
 [[nodiscard]] bool is_folder(const std::string& path);
 
 /// The files NNNN-layer-LL.safetensors in call order. Throws Error (io) if there is none.

@@ -44,7 +44,6 @@ void refuse_unknown_option(const CLI::App& app, const std::string& called) {
   refuse_usage(word, " is not an option of ", called, hint.empty() ? " (see " + called + " --help)" : hint);
 }
 
-// The words before the first option.
 std::string words_before_options(const std::vector<std::string>& arguments) {
   std::string words;
   for (const std::string& one : arguments) {

@@ -8,7 +8,6 @@
 
 namespace heed::cli {
 
-/// The shells that completion_script() knows.
 [[nodiscard]] const std::vector<std::string>& completing_shells();
 /// The completion script of heed for one of these shells. It offers commands, options, and the words, files
 /// or folders that an option takes.

@@ -1,7 +1,6 @@
 // heed explain: attention on a sentence, step by step.
 
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>

@@ -67,7 +67,6 @@ ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
   }
 }
 
-// A message of a JSON list: its role and its content.
 ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
   ChatMessage message;
   if (!given.is_object()) refuse_given(source, "has a message that is no object of role and content");

@@ -47,7 +47,6 @@ void check_model_text(const CLI::App& app, const ModelText& text);
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
                         const char* words = "WORDS");
 
-/// The files that they name.
 [[nodiscard]] std::vector<NamedFile> files_of(const GivenTokens& tokens);
 
 }  // namespace heed::cli

@@ -1,7 +1,6 @@
 // heed heads: what the heads of a model do, over many texts or in none.
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "command.hpp"

@@ -1,7 +1,6 @@
 // heed info: version and build, and what heed detects on this machine.
 #include "heed/info.hpp"
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -12,7 +12,6 @@
 
 namespace heed::cli {
 
-/// Adds DOC and WORDS.
 void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std::string>& words);
 
 /// Opens a document with its report; for a file from `heed explain --save`, computes the report. For a folder
@@ -46,7 +45,6 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 /// The same with the batch entry if there are several: "batch 1, 3.1".
 [[nodiscard]] std::string head_label(const AttentionReport& report, std::int64_t batch, std::int64_t head);
 
-/// The summary of a head.
 [[nodiscard]] const HeadSummary& summary_of(const AttentionReport& report, std::int64_t batch,
                                             std::int64_t head);
 

@@ -11,7 +11,6 @@ namespace heed::cli {
 
 /// The names of the models that come with heed.
 [[nodiscard]] std::vector<std::string> shipped_models();
-/// Adds --model DIR.
 void add_model_option(CLI::App& app, std::string& target, const std::string& help);
 /// Reads a model, which runs fast or exactly (ModelOptions). Prints warnings about settings in its files that
 /// heed ignores on standard error.

@@ -32,7 +32,6 @@ namespace heed::cli {
                                                                  std::int64_t least,
                                                                  const std::string& expected);
 
-/// A subcommand of `heed`.
 CLI::App* add_command(CLI::App& heed, const std::string& name, const std::string& description);
 
 /// Sets the help's heading of options that are added from now on.
@@ -56,7 +55,6 @@ class AddedOption {
 /// The words that shells complete the option's value with.
 [[nodiscard]] std::vector<std::string> words_of(const CLI::Option& option);
 
-/// An inclusive range.
 struct IntegerRange {
   std::int64_t least = std::numeric_limits<std::int64_t>::min();
   std::int64_t most = std::numeric_limits<std::int64_t>::max();

@@ -6,7 +6,6 @@
 
 namespace heed::cli {
 
-/// A file and the option that named it.
 struct NamedFile {
   std::string option;
   std::string path;

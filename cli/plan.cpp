@@ -83,7 +83,6 @@ Sharding laid_out(std::size_t layout, std::int64_t length, int ranks) {
 // The shortest text with up to six significant digits.
 std::string number_text(double value) { return formatted("%.6g", value); }
 
-// Three significant digits.
 std::string three_digits(double value) { return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
 std::string seconds_text(double seconds) {

@@ -61,7 +61,6 @@ struct TrainArguments {
 // The option of a setting: "model_dim" becomes "--model-dim".
 std::string option_of(const char* name) { return "--" + with_dashes(name); }
 
-// The command that resumes this training.
 std::string resume_command(const TrainArguments& arguments, const TrainedBy& by, Task task) {
   const std::string source = task == Task::text ? shell_quoted(arguments.text) : "--task induction";
   return (by.together ? "mpirun -n " + std::to_string(by.ranks) + " " : "") + "heed train " + source +

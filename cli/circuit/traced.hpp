@@ -39,7 +39,6 @@ void print_circuit_dot(const Traced& traced);
 /// The circuit drawn over the words, in one file of HTML. Without a title, its title says what is traced.
 [[nodiscard]] std::string circuit_page(const Traced& traced, const std::string& given_title);
 
-/// The paths of one head.
 void print_paths(const TextOutput& output, const Traced& traced, const ModelHead& head,
                  const HeadPaths& paths, std::int64_t top);
 void print_paths_json(const Traced& traced, const ModelHead& head, const HeadPaths& paths);

@@ -1,5 +1,4 @@
 // A model from a safetensors file.
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>

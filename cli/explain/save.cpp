@@ -1,7 +1,6 @@
 #include "explain/save.hpp"
 
 #include <cmath>
-#include <iostream>
 #include <map>
 
 #include "heed/io/tensors.hpp"

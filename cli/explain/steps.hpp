@@ -38,7 +38,6 @@ struct Explanation {
   Tensor top_weight;  ///< [H, Lq, K]
   Tensor entropy;     ///< [H, Lq], in nats
 
-  /// The step with this name, or nullptr.
   [[nodiscard]] const Step* find(const std::string& name) const;
   /// The value of a step that must exist.
   [[nodiscard]] const Tensor& value(const std::string& name) const { return find(name)->value; }

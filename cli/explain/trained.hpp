@@ -20,7 +20,6 @@ struct HeadChoice {
   std::vector<std::string> heads;    ///< "3", "1.3", numbered as in heed look
 };
 
-/// A model and a text that it has read.
 struct ModelReading {
   const heed::Model& model;
   std::string name;  ///< the model's

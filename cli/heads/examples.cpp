@@ -105,7 +105,6 @@ class ExamplesAnswer {
     std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   }
 
-  // One head with all its examples.
   void print_head(const TextOutput& output) const {
     const HeadExamples& head = heads_.front();
     output.stream << bold("head " + to_string(head.head) + " (" + head.summary.name() +
@@ -125,7 +124,6 @@ class ExamplesAnswer {
     output.stream << '\n';
   }
 
-  // The best example of each head.
   void print_all(const TextOutput& output) const {
     output.stream << bold("The best example of each head: it looks from [here] to «there»", output.color)
                   << '\n'

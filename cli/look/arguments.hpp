@@ -46,7 +46,6 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments);
 using LookRunner =
     std::function<void(const CLI::App& app, LookArguments& arguments, const std::function<void()>& look)>;
 
-/// `heed look` with this runner.
 [[nodiscard]] Command add_look_with(CLI::App& heed, LookRunner run);
 
 }  // namespace heed::cli

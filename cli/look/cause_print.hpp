@@ -12,7 +12,6 @@
 
 namespace heed::cli {
 
-/// The question, the model and the text.
 struct CauseText {
   const CauseQuestion& question;
   const ModelInfo& info;

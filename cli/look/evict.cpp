@@ -30,7 +30,6 @@ struct RowLoss {
   double dropped = 0;
 };
 
-// The losses of a head's rows.
 struct HeadLoss {
   std::int64_t batch = 0, head = 0;
   double mean = 0;            // over the rows after the prompt; NaN if any of them is NaN
@@ -104,7 +103,6 @@ HeadLoss loss_of(const Eviction& eviction, std::int64_t batch, std::int64_t head
   return loss;
 }
 
-// The losses of the selected heads.
 std::vector<HeadLoss> losses_of(const Eviction& eviction, const Subject& subject) {
   std::vector<HeadLoss> losses;
   for (std::int64_t b = 0; b < eviction.trace.dropped.size(0); ++b)

@@ -22,7 +22,6 @@ struct EvictQuestion {
   std::optional<std::int64_t> prompt;  ///< rows read in full before eviction starts
 };
 
-/// --evict and --prompt.
 void add_evict_options(CLI::App& app, EvictQuestion& question);
 
 /// Throws UsageError, before any work, if the call has several layers, or if --prompt does not fit the call

@@ -149,7 +149,6 @@ std::string heads_csv(const Document& document, const std::vector<HeadSummary>& 
   return text;
 }
 
-// All that the summary says.
 struct Summary {
   std::vector<HeadSummary> heads;
   std::vector<ReceivedKey> received;  // for a model

@@ -9,7 +9,6 @@
 
 namespace heed::cli {
 
-/// The columns that --sort accepts.
 [[nodiscard]] const std::vector<std::string>& sort_columns();
 /// The columns that are names of heads, in the order of HeadPattern.
 [[nodiscard]] std::vector<std::string> pattern_columns();

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"

@@ -25,7 +25,6 @@ void print_line(const TextOutput& output, const std::string& line);
 void print_heading(const TextOutput& output, const std::string& line);
 /// Prints items separated by dots without breaking any. Lines are indented by `indent` spaces.
 void print_items(const TextOutput& output, const std::vector<std::string>& items, int indent);
-/// Prints call_line().
 void print_call(const TextOutput& output, const Document& document);
 
 }  // namespace heed::cli

@@ -50,7 +50,6 @@ void complete_source(const CLI::App& app, LookSource& source);
 [[nodiscard]] std::string question_command(const CLI::App& app, const LookSource& source,
                                            const std::string& saved);
 
-/// The text of a model, and its tokens.
 struct SourceText {
   std::string text;  ///< empty for tokens without a text
   ModelTokens tokens;

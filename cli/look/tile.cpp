@@ -56,7 +56,6 @@ void check_tile(const Subject& subject, const TileRange& tile) {
                  "); --head N, a smaller tile, --map 1024x1024 (exact sums) or --row N --top-k K need less");
 }
 
-// One line per cell.
 std::string tile_csv(const Subject& subject, const WeightTile& tile) {
   std::string text = csv_line({"batch", "head", "row", "key", "allowed", "weight"});
   const TileRange& range = tile.range;

@@ -2,7 +2,6 @@
 // file.
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "attend_backend.hpp"
 #include "attend_inputs.hpp"

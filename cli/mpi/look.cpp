@@ -3,7 +3,6 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/message.hpp"

@@ -1,6 +1,5 @@
 #include "mpi/shards.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "command.hpp"

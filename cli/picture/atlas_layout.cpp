@@ -24,7 +24,6 @@ struct Arrangement {
   std::int64_t layers = 1;   // below one another on a page; without layers: lines
 };
 
-// The sizes that follow.
 struct Sizes {
   double step_x = 0, step_y = 0, gap = 0, card_width = 0, card_height = 0, letters = 0, side = 0;
 };

@@ -11,7 +11,6 @@ namespace heed::cli {
 /// The smallest side of a map: 8 mm in points.
 constexpr double kLeastMapSide = 8 / 25.4 * 72;
 
-/// The cards to place.
 struct AtlasGrid {
   std::vector<std::int64_t> in_layers;  ///< cards of each layer; empty: all cards follow one another
   std::int64_t cards = 0;

@@ -30,7 +30,6 @@ struct HeadMap {
 /// The maps of all heads, ordered by batch entry, then head. Cells are single weights if the document has at
 /// most `most` rows and keys. Otherwise they are bins, at most `most` per side.
 [[nodiscard]] std::vector<HeadMap> head_maps(const Document& document, std::int64_t most);
-/// The map of one head.
 [[nodiscard]] HeadMap head_map(const Document& document, std::int64_t batch, std::int64_t head,
                                std::int64_t most);
 

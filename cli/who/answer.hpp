@@ -11,7 +11,6 @@
 
 namespace heed::cli {
 
-/// The answer for one text.
 struct PairAnswer {
   Document document;
   std::vector<std::int64_t> rows, keys;  ///< positions of the two words

@@ -28,7 +28,6 @@ std::string said(const Parts&... parts) {
   return (text_of(parts) + ...);
 }
 
-/// Throws an Error with this message.
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
   throw Error(code, said(parts...));

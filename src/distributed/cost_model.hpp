@@ -52,7 +52,6 @@ struct CostModel {
   [[nodiscard]] double group() const {
     return static_cast<double>(call.heads) / static_cast<double>(call.kv_heads);
   }
-  // Bytes of one row of one head.
   [[nodiscard]] double query_bytes() const { return bytes(call.head_dim); }
   [[nodiscard]] double output_bytes() const { return bytes(call.value_dim); }
   [[nodiscard]] double key_bytes() const { return query_bytes() + output_bytes(); }
@@ -91,7 +90,6 @@ class Traffic {
   explicit Traffic(const CostModel& model);
   void receive(int rank, double bytes, double messages);
   void send(int rank, double bytes, double messages);
-  /// The time of one rank.
   [[nodiscard]] double receiving(int rank) const { return seconds_of(in_[static_cast<std::size_t>(rank)]); }
   [[nodiscard]] double sending(int rank) const { return seconds_of(out_[static_cast<std::size_t>(rank)]); }
   /// The time of the slowest rank.

@@ -30,7 +30,6 @@ std::int64_t tokens_of(const TokenGrid& grid, const TensorView& query, const Ten
   return tokens;
 }
 
-// The coordinates of a token.
 Places place_of(const TokenGrid& grid, std::int64_t token) {
   Places place(grid.sizes.size());
   for (std::size_t axis = place.size(); axis-- > 0; token /= grid.sizes[axis])

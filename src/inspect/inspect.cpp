@@ -49,7 +49,6 @@ class Progress {
     tell_(what, last_share_);
   }
 
-  /// End time of the forward pass.
   [[nodiscard]] Clock::time_point forward_end() const { return forward_end_; }
   [[nodiscard]] bool has_weights_pass() const { return has_weights_pass_; }
 

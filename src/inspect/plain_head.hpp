@@ -15,7 +15,6 @@ struct Range {
   std::int64_t begin = 0, end = 0;
 };
 
-/// The position of a row and its keys.
 struct PlainPlace {
   std::int64_t position = 0;  ///< p_i, counted from segment.begin
   Range segment;              ///< keys of its segment or within its key length

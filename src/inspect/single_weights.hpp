@@ -120,7 +120,6 @@ class RowWeights {
   std::vector<double> key_;
 };
 
-/// Rows of one head within one segment.
 struct RowBlock {
   std::size_t segment;
   std::int64_t head;
@@ -141,7 +140,6 @@ inline std::vector<RowBlock> row_blocks(const Problem& p, std::int64_t row_begin
   return blocks;
 }
 
-/// Row i of the block's head.
 inline Row row_at(const Problem& p, const RowBlock& block, std::int64_t i) {
   const Segment& segment = p.segments[block.segment];
   return {segment.batch, block.head, block.head / (p.heads / p.kv_heads), i,

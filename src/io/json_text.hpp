@@ -12,7 +12,6 @@
 
 namespace heed::detail {
 
-/// Limits for a text.
 struct JsonLimits {
   std::size_t depth = 8;      ///< nesting of lists and objects
   std::size_t members = 100;  ///< members of an object

@@ -12,7 +12,6 @@ struct SafetensorsFile {
   /// Throws Error (io) if the file cannot be read or is malformed.
   explicit SafetensorsFile(const std::string& path);
 
-  /// The tensor of that name, or nullptr.
   [[nodiscard]] const StoredTensor* find(const std::string& name) const;
   /// The tensor of that name. Throws Error (io) if there is none, or if heed lacks its dtype or rank.
   [[nodiscard]] const StoredTensor& readable(const std::string& name) const;

@@ -37,7 +37,6 @@ struct StoredType {
   unsigned bits = 0;
   std::optional<DType> dtype;
 };
-/// The type of that name, or nullptr.
 [[nodiscard]] const StoredType* stored_type_named(std::string_view name);
 [[nodiscard]] const StoredType& stored_type_of(DType dtype);
 

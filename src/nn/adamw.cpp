@@ -1,6 +1,5 @@
 #include <cmath>
 #include <numbers>
-#include <string>
 
 #include "heed/nn/optimizer.hpp"
 #include "nn/checks.hpp"

@@ -5,7 +5,6 @@
 
 namespace heed::nn::detail {
 
-/// The parts of a layer.
 struct Parts {
   const Linear& query;     ///< [H d_k, D]
   const Linear& key;       ///< [Hkv d_k, C]

@@ -21,7 +21,6 @@ void with_real(DType dtype, Body body) {
   return storage.view();
 }
 
-/// a + b, both of the same shape and dtype.
 [[nodiscard]] Tensor sum(const TensorView& a, const TensorView& b);
 /// to += x, both of the same shape and dtype.
 void add(const TensorView& x, Tensor& to);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <type_traits>
 
 #include "core/message.hpp"

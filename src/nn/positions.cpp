@@ -1,5 +1,4 @@
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "heed/nn/transformer.hpp"

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/message.hpp"

@@ -19,7 +19,6 @@ struct PageReport {
   std::string left_out;              ///< the omitted parts, in words; "" for none
 };
 
-/// The amount of detail in a page.
 struct PageDetail {
   bool weights = true;     ///< every weight, if the report has them; else a map
   std::int64_t bins = 0;   ///< of the map, at most, per side; 0: as many as the report has

@@ -14,7 +14,6 @@ using FindWords = std::vector<TextRange> (*)(std::string_view text);
 /// The matcher for a regular expression; nullptr unless it is GPT-2's, Llama 3's or Qwen2's.
 [[nodiscard]] FindWords known_pattern(std::string_view regex);
 
-/// GPT-2's pattern.
 inline constexpr std::string_view kWordsOfGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 /// Llama 3's pattern, with up to three digits a word, and Qwen2's, with one.

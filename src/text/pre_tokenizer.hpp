@@ -16,7 +16,6 @@ struct Word {
   std::size_t end = 0;
 };
 
-/// A text and its words, in order.
 struct Words {
   AlignedText text;
   std::vector<Word> words;

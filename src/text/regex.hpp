@@ -18,7 +18,6 @@ struct TextRange {
   std::size_t end = 0;
 };
 
-/// A range of code points.
 struct PointRange {
   std::uint32_t first = 0;
   std::uint32_t last = 0;

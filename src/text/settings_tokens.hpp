@@ -12,7 +12,6 @@
 
 namespace heed::detail {
 
-/// The sources of the tokens.
 struct TokenSources {
   const std::string& folder;
   const FolderSettings& config;      ///< tokenizer_config.json
@@ -36,7 +35,6 @@ class SettingsTokens {
   [[nodiscard]] std::string content(const char* name) const;
   /// The names and contents of all special tokens with a name: "bos_token", "<s>".
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> named() const;
-  /// The id of a token of the list.
   [[nodiscard]] std::int64_t id(const std::string& content) const;
   /// The contents of all special tokens: first the named ones, then the others.
   [[nodiscard]] std::vector<std::string> special() const;

@@ -13,7 +13,6 @@
 
 namespace heed::detail {
 
-/// The input of a class's rules.
 struct ClassInput {
   const JsonPart& settings;  ///< tokenizer_config.json
   const SettingsTokens& tokens;

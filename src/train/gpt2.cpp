@@ -106,7 +106,6 @@ class Gpt2File {
     refuse(ErrorCode::io, path_, " ", what...);
   }
 
-  // Returns the tensor as f32.
   [[nodiscard]] const Tensor& tensor(const std::string& name, const Dims& shape) {
     if (name != last_name_) {
       if (!file_.contains(name)) fail("has no tensor ", name, ", which the GPT-2 of its config.json needs");

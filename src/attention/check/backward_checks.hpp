@@ -12,7 +12,6 @@ namespace heed::detail {
 BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
                                const CallPart* part = nullptr);
 
-/// Allocates the gradients that are asked for.
 AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
                                       const GradientRequest& request);
 

@@ -106,7 +106,6 @@ constexpr std::int64_t kMaxPage = 256;
 void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 /// Checks the options and allocates a cache that owns its memory.
 std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options, std::int64_t largest_page = kMaxPage);
-/// Grows the cache to at least `pages` pages.
 void grow_pages(CacheState& state, std::int64_t pages);
 /// Grows a contiguous cache to at least `rows` rows per sequence.
 void grow_sequences(CacheState& state, std::int64_t rows);

@@ -17,7 +17,6 @@ struct CodeScale {
 /// Returns the scale that codes numbers from `low` to `high`; both may be 0.
 CodeScale scale_for(RowFormat format, float low, float high);
 
-/// Returns the code nearest to x.
 std::uint8_t encode(RowFormat format, CodeScale scale, float x);
 /// Returns scale * code + offset, rounded once.
 float decode(RowFormat format, CodeScale scale, std::uint8_t code);

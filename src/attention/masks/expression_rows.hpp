@@ -19,7 +19,6 @@ class RowProgram {
   explicit RowProgram(Expression expression);
 
   [[nodiscard]] const Expression& expression() const { return expression_; }
-  /// Keys per chunk.
   [[nodiscard]] std::int64_t chunk() const { return chunk_; }
   [[nodiscard]] std::size_t bytes() const;
 

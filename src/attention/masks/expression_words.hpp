@@ -28,7 +28,6 @@ class Words {
   Words(ExpressionKind kind, std::string_view text) : kind_(kind), text_(text) { advance(); }
 
   [[nodiscard]] const Word& now() const { return now_; }
-  /// The end of the previous word.
   [[nodiscard]] std::size_t previous_end() const { return previous_end_; }
   void advance();
   /// Whether the current word is this symbol; if so, advances past it.

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::int64_t kChunkRows = 32;
 
-// The first interval that ends after `key`.
 const KeyInterval* first_after(const ListOfIntervals::View& list, std::int64_t key) {
   if (list.end - list.begin <= 4) {
     const KeyInterval* at = list.begin;

@@ -8,7 +8,6 @@
 
 namespace heed::detail {
 
-/// Keys [begin, end).
 struct KeyInterval {
   std::int64_t begin = 0;
   std::int64_t end = 0;

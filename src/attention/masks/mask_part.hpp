@@ -33,7 +33,6 @@ class MaskPart {
   MaskPart& operator=(const MaskPart&) = delete;
 
   [[nodiscard]] const MaskShape& shape() const { return shape_; }
-  /// See MaskSource::coverage.
   [[nodiscard]] virtual Coverage coverage(const MaskTile& tile) const = 0;
   /// See MaskSource::restrict_row.
   virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;

@@ -57,7 +57,6 @@ inline std::int64_t heads_per_task(const cpu::Tiling& tiling, const Segment& s, 
   return std::clamp<std::int64_t>(tiling.rows / rows_per_head(tiling, s), 1, group);
 }
 
-/// Makes the task of rows [row_begin, row_end) of a segment.
 inline cpu::Task task_of(const Segment& s, std::int64_t head, std::int64_t head_count, std::int64_t row_begin,
                          std::int64_t row_end) {
   return {s.batch,     head,        head_count, row_begin,

@@ -35,7 +35,6 @@ Operand broadcast(std::string_view name, const TensorView& view, const Dims& sha
 Output target_of(std::string_view name, const MutableTensorView& view, const Dims& shape, DType dtype,
                  int missing_axes);
 
-/// Throws unless the view is i64 or i32.
 void check_whole_numbers(std::string_view name, const TensorView& view);
 /// Returns the numbers of a view of i64 or i32 in row-major order. Throws for any other dtype.
 std::vector<std::int64_t> whole_numbers_of(std::string_view name, const TensorView& view);

@@ -29,7 +29,6 @@ struct F64Math {
   static Number tanh(Number a) { return std::tanh(a); }
 };
 
-/// One query row: its index and its position.
 struct Row {
   std::int64_t batch, head, kv_head;
   std::int64_t i;         ///< index in the query tensor

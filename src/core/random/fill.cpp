@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 #include <span>
-#include <string>
 #include <type_traits>
 
 #include "core/message.hpp"

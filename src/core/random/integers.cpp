@@ -1,7 +1,6 @@
 // Integers from a Generator. PyTorch reduces draws modulo the range, so they are slightly biased unless the
 // range is a power of two.
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "core/message.hpp"

@@ -1,5 +1,4 @@
 // options -> checks -> scheme -> gradients.
-#include <string>
 
 #include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"

@@ -1,6 +1,5 @@
 #include "distributed/mpi/backward_call.hpp"
 
-#include <string>
 #include <vector>
 
 #include "core/message.hpp"

@@ -24,7 +24,6 @@ class Communicator {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int largest_tag() const { return largest_tag_; }
 
-  /// Replaces each number by its maximum over all ranks.
   void take_largest(std::span<std::int64_t> numbers) const;
   /// Replaces each number by its sum over all ranks.
   void add_up(std::span<std::int64_t> numbers) const;

@@ -22,7 +22,6 @@ struct PlacedTask {
   int rank = 0;
 };
 
-/// The current unit.
 struct SharedUnit {
   Unit unit;
   CallPart part;                         ///< with all its rows

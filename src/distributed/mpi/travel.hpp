@@ -25,7 +25,6 @@ class UnitTensors {
   /// Posts this rank's receives for the unit. `slot` distinguishes units in flight.
   UnitTensors(const Communicator& comm, const std::vector<Shard>& shards, const Unit& unit,
               std::int64_t slot);
-  /// Waits for all rows.
   void wait() { messages_.wait(); }
   bool test() { return messages_.test(); }
   [[nodiscard]] TensorView operator[](std::size_t index) const { return whole_[index]; }
@@ -44,7 +43,6 @@ void send_unit(Messages& messages, const Communicator& comm, const std::vector<S
   return slot * 32 + static_cast<std::int64_t>(index);
 }
 
-/// The positions of a range on a rank.
 [[nodiscard]] std::vector<PositionRange> positions_in(const Sharding& sharding, int rank,
                                                       const PositionRange& range);
 /// The rank's rows of these positions; they are contiguous.

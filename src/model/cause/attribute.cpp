@@ -5,7 +5,6 @@
 // b_O> = sum over heads of <W_O^T g, out>_h + <g, b_O>
 //
 // If a norm follows W_O, its product sees g through that norm.
-#include <algorithm>
 #include <span>
 
 #include "core/message.hpp"

@@ -186,7 +186,6 @@ class HeadReads {
     return {{}, place, into, reader_.node.head, reader_.node.row};
   }
 
-  // The values of the keys that are worth most.
   void read_values() {
     std::vector<double> shares(reader_.keys.size());
     for (std::size_t i = 0; i < shares.size(); ++i) shares[i] = reader_.weights[i] * reader_.worths[i];

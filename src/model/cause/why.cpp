@@ -37,7 +37,6 @@ void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t leng
   if (question.head) detail::check_head(*question.head, info);
 }
 
-// A row, a key and a head.
 struct Pair {
   ModelHead head{};
   std::size_t row = 0;  // of the question's rows

@@ -57,7 +57,6 @@ class Family {
                                           int threads) const = 0;
   /// Turns the stream before the layer into the stream after it. heads [L, H d]: the outputs of attention.
   virtual void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const = 0;
-  /// The last norm: [L, D].
   [[nodiscard]] virtual Tensor last_norm(const Tensor& stream, int threads) const = 0;
   /// hidden [R, D] → [R, vocabulary]. Requires info.predicts.
   [[nodiscard]] virtual Tensor logits(const TensorView& hidden, int threads) const = 0;

@@ -86,7 +86,6 @@ class Weights {
   /// ModelOptions::fast of the matrices requested from now on.
   void set_fast(bool fast) noexcept { fast_ = fast; }
   [[nodiscard]] bool fast() const noexcept { return fast_; }
-  /// Subtracts `numbers` from that count.
   void do_not_count(std::int64_t numbers) { numbers_ -= numbers; }
 
  private:

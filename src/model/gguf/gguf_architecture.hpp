@@ -48,7 +48,6 @@ struct PlacedTensor {
 };
 [[nodiscard]] PlacedTensor tensor_named(std::span<const io::detail::GgufFile> parts, std::string_view name);
 
-/// Whether a part has a tensor of that name.
 [[nodiscard]] bool has_tensor(std::span<const io::detail::GgufFile> parts, std::string_view name);
 
 /// "blk.3.attn_q.weight" → "model.layers.3.self_attn.q_proj.weight"; empty for unknown names.

@@ -24,7 +24,6 @@ using Json = nlohmann::ordered_json;
 struct NameOfValue {
   std::string_view gguf, config;
 };
-// Required sizes.
 constexpr std::array<NameOfValue, 5> kSizes = {{{"block_count", "num_hidden_layers"},
                                                 {"context_length", "max_position_embeddings"},
                                                 {"embedding_length", "hidden_size"},

@@ -18,7 +18,6 @@ enum class Activation {
 /// "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "swish"; nothing for others.
 [[nodiscard]] std::optional<Activation> activation_named(std::string_view name);
 
-/// Applies the activation in place.
 void activate(Activation activation, Tensor& x, int threads);
 /// x = bound tanh(x / bound), in place.
 void cap(Tensor& x, double bound, int threads);

@@ -34,7 +34,6 @@ struct RmsNormWeights {
 /// The same in place for vectors [..., d] with any strides except along d, as in queries and keys of heads.
 void rms_norm_heads(const MutableTensorView& heads, const RmsNormWeights& weights, int threads);
 
-/// Either norm.
 using NormWeights = std::variant<RmsNormWeights, LayerNormWeights>;
 [[nodiscard]] Tensor normed(const TensorView& x, const NormWeights& weights, int threads);
 

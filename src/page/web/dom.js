@@ -24,7 +24,6 @@ function formula(text) {
   return made;
 }
 
-// A text in which d_k and W_q have their subscripts.
 function withSubscripts(text) {
   const made = element('span');
   for (const part of text.split(/((?<!\p{L})\p{L}_\p{L}(?!\p{L}))/u)) {

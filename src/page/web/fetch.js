@@ -137,7 +137,6 @@ function tileAt(row, key, step) {
   return [from(row), Math.min(from(row) + side, page.query_count), from(key), Math.min(from(key) + side, page.key_count)];
 }
 
-// One weight, if a fetched row or tile has it.
 function fetchedWeight(head, row, key) {
   if (!isServed()) return null;
   const all = fetchedRow(head, row);

@@ -134,7 +134,6 @@ class MapPicture {
   // Repaints with numbers that the server has sent.
   repaint() { if (!this.drag) this.layOut(this.room); }
 
-  // The rows and keys of a bin of the level.
   get steps() { return [this.level.rowStep, this.level.keyStep]; }
 
   // Draws single weights over the surrounding bins, with their own colours, in a frame.

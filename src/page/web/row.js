@@ -191,7 +191,6 @@ const mapView = {
   },
 };
 
-// The drawn level as a table.
 function tableOfMap() {
   const { level } = mapView.picture;
   const [r0, k0] = originOf(level);

@@ -83,7 +83,6 @@ class TokenTable {
   /// Ids are in [0, size()).
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(by_id_.size()); }
   [[nodiscard]] const TokenTrie& trie() const { return trie_; }
-  /// All tokens, each with its id.
   [[nodiscard]] const std::vector<TokenTrie::Entry>& entries() const { return entries_; }
 
  private:

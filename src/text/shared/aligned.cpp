@@ -1,6 +1,5 @@
 #include "text/shared/aligned.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace heed::detail {

@@ -93,7 +93,6 @@ class TextEdit {
   bool changed_ = false;
 };
 
-/// Lead bytes of code points.
 using LeadBytes = std::array<bool, 256>;
 
 /// Visits all code points except those that begin with one of `kept`. `change(point, bytes)` returns whether
