@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,7 +58,7 @@ heed::test::CallLimits latent_calls() {
 
 TEST(ValuesInKeys, AsViewsAgreeWithTheDefinitionsOnEveryTarget) {
   const heed::test::EachTarget targets;
-  heed::test::RowTally tally;
+  std::map<std::string, heed::test::RowTally> tallies;
   for (const auto& limits : {heed::test::small_calls(), latent_calls()})
     for (std::uint64_t index = 0; index < heed::test::share_of(500); ++index) {
       heed::test::CheckedCall checked = draw_call(index, limits);
@@ -70,14 +71,17 @@ TEST(ValuesInKeys, AsViewsAgreeWithTheDefinitionsOnEveryTarget) {
         const auto result = heed::attention(call.query, call.key, call.value, call.options);
         const std::string failure = heed::test::compare_results(
             result, call.options, naive, heed::test::fused_rounding(call.query.dtype(), call.options, target),
-            tally);
+            tallies[target]);
         ASSERT_EQ(failure, "") << describe(call);
         heed::AttentionOptions other = call.options;
         other.threads = call.options.threads == 1 ? 2 : 1;
         ASSERT_TRUE(same_bits(result, heed::attention(call.query, call.key, call.value, other)));
       }
     }
-  heed::test::expect_tight(tally, 0.9);
+  for (const auto& [target, tally] : tallies) {
+    SCOPED_TRACE(target);
+    heed::test::expect_tight(tally, 0.9);
+  }
 }
 
 TEST(ValuesInKeys, AsViewsOfEveryDtypeAgreeWithTheDefinitionsInTheReference) {
@@ -98,7 +102,7 @@ TEST(ValuesInKeys, AsViewsOfEveryDtypeAgreeWithTheDefinitionsInTheReference) {
 // dK is the gradient by the scores alone and dV that by the output alone, as for separate tensors.
 TEST(ValuesInKeys, GradientsByKeyAndValueComeBackApart) {
   const heed::test::EachTarget targets;
-  heed::test::RowTally tally;
+  std::map<std::string, heed::test::RowTally> tallies;
   for (const auto& limits : {heed::test::small_calls(), latent_calls()})
     for (std::uint64_t index = 0; index < heed::test::share_of(300); ++index) {
       heed::test::BackwardCall made = heed::test::BackwardCallMaker(draw_call(index, limits)).make();
@@ -111,11 +115,16 @@ TEST(ValuesInKeys, GradientsByKeyAndValueComeBackApart) {
         const AttentionGradients gradients =
             heed::attention_backward(made.inputs, made.call.options, made.request);
         const std::string failure = heed::test::compare_gradients(
-            made, gradients, heed::test::gradient_rounding(made, target), tally);
+            made, gradients, heed::test::gradient_rounding(made, target), tallies[target]);
         ASSERT_EQ(failure, "") << describe(made.call);
       }
     }
-  heed::test::expect_tight(tally, 0.9);
+  for (const auto& [target, tally] : tallies) {
+    SCOPED_TRACE(target);
+    // Scores of 144 channels whose keys ascend or cancel are large: the bound of five whole calls is beyond
+    // first order, and one of them holds a fiftieth of all rows.
+    heed::test::expect_tight(tally, 0.9, 0.03);
+  }
 }
 
 // The loss sum(out * w) by a row x_j, of which k_j is all and v_j the beginning, by central differences in
