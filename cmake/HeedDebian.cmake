@@ -73,10 +73,10 @@ if(TARGET heed_python)
   install(TARGETS heed_python LIBRARY DESTINATION "${packages_of_python}/heed" COMPONENT python)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/heed" DESTINATION "${packages_of_python}" COMPONENT python
           FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
-  file(WRITE "${PROJECT_BINARY_DIR}/debian/METADATA" "Metadata-Version: 2.1\nName: heed\nVersion: ${PROJECT_VERSION}
+  file(WRITE "${PROJECT_BINARY_DIR}/debian/METADATA" "Metadata-Version: 2.1\nName: heed-attention\nVersion: ${PROJECT_VERSION}
 Summary: ${PROJECT_DESCRIPTION}\nLicense: Apache-2.0\nRequires-Dist: numpy>=1.24\n")
   install(FILES "${PROJECT_BINARY_DIR}/debian/METADATA"
-          DESTINATION "${packages_of_python}/heed-${PROJECT_VERSION}.dist-info" COMPONENT python)
+          DESTINATION "${packages_of_python}/heed_attention-${PROJECT_VERSION}.dist-info" COMPONENT python)
   file(WRITE "${PROJECT_BINARY_DIR}/debian/postinst" "#!/bin/sh\nset -e\nif [ \"$1\" = configure ]; then\n  py3compile -p python3-heed\nfi\n")
   file(WRITE "${PROJECT_BINARY_DIR}/debian/prerm" "#!/bin/sh\nset -e\npy3clean -p python3-heed\n")
   file(CHMOD "${PROJECT_BINARY_DIR}/debian/postinst" "${PROJECT_BINARY_DIR}/debian/prerm" PERMISSIONS

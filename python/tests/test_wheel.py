@@ -27,9 +27,9 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
                "--config-settings=cmake.define.HEED_KERNELS=plain"]
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *quickly,
                     "-w", str(tmp_path), str(ROOT)], check=True, env=environment)
-    (wheel,) = tmp_path.glob("heed-*.whl")
+    (wheel,) = tmp_path.glob("heed_attention-*.whl")
     version = re.search(r"project\(heed VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert wheel.name.startswith(f"heed-{version}-cp3")
+    assert wheel.name.startswith(f"heed_attention-{version}-cp3")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     package = ROOT / "python" / "heed"
@@ -63,10 +63,10 @@ def test_pip_makes_a_wheel_that_works_where_it_is_put(tmp_path):
 def test_an_sdist_has_the_sources_alone_and_cmake_finds_all_of_them(tmp_path):
     make = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", make, str(tmp_path)], check=True, cwd=ROOT, capture_output=True)
-    (sdist,) = tmp_path.glob("heed-*.tar.gz")
+    (sdist,) = tmp_path.glob("heed_attention-*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path)
-    (folder,) = tmp_path.glob("heed-*[0-9]")
+    (folder,) = tmp_path.glob("heed_attention-*[0-9]")
     assert {"build", "docs", "tests", ".git"}.isdisjoint(os.listdir(folder))
     subprocess.run(["cmake", "-S", str(folder), "-B", str(tmp_path / "built"), "-DHEED_BUILD_EXAMPLES=OFF", "-DHEED_MPI=OFF"],
                    check=True, capture_output=True)
