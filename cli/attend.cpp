@@ -19,6 +19,7 @@
 #include "draw/lettering.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/differential.hpp"
+#include "heed/attention/gate.hpp"
 #include "heed/attention/plan.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
@@ -137,7 +138,7 @@ struct Run {
   double seconds = 0;  // median of all repetitions
   std::optional<AttentionGradients> gradients;
   double backward_seconds = 0;
-  Tensor grad_lambda;
+  Tensor grad_lambda, grad_gate;
   std::vector<std::pair<std::string, Tensor>> grids;
 };
 
@@ -242,6 +243,20 @@ Run run_differential(const AttendArguments& arguments, const AttendInputs& input
   return run;
 }
 
+// The passes see the output before its gate, and the gradient by that output.
+void run_passes(AttendBackend& backend, const AttendArguments& arguments, AttendInputs& inputs, Run& run) {
+  const int threads = inputs.options.threads;
+  const std::optional<TensorView> by_gated = inputs.by_output;
+  if (inputs.gate && by_gated)
+    inputs.by_output = inputs.tensors.emplace_back(gated(*by_gated, *inputs.gate, threads));
+  run =
+      inputs.lambda ? run_differential(arguments, inputs) : run_attention(backend, inputs, arguments.repeat);
+  if (inputs.by_output && !inputs.lambda) run_backward(backend, arguments, inputs, run);
+  if (!inputs.gate) return;
+  if (by_gated) run.grad_gate = gate_gradient(*inputs.gate, run.result.output, *by_gated, threads);
+  run.result.output = gated(run.result.output, *inputs.gate, threads);
+}
+
 Need needs_of(const AttendArguments& arguments) {
   Need need = Need::none;
   for (const auto& [entry, path] : kResults<std::string>)
@@ -289,6 +304,8 @@ std::vector<ResultFile> result_files(const AttendArguments& arguments, const Run
   for (const GradientFile& file : gradient_files())
     if (!(arguments.*file.path).empty()) add(arguments.*file.path, *run.gradients.*file.tensor, file.along);
   if (const std::string& path = arguments.forms.grad_lambda; !path.empty()) add(path, run.grad_lambda, {});
+  if (const std::string& path = arguments.forms.grad_gate; !path.empty())
+    add(path, run.grad_gate, kAlongQueries);
   for (const auto& [path, tensor] : run.grids) add(path, tensor, {});
   return files;
 }
@@ -368,9 +385,8 @@ void attend(const CLI::App& app, AttendBackend& backend, AttendArguments& argume
   const double bytes = matrix_bytes(inputs);
   check_memory(bytes, backend.memory());
   say_size(arguments, bytes);
-  Run run =
-      inputs.lambda ? run_differential(arguments, inputs) : run_attention(backend, inputs, arguments.repeat);
-  if (inputs.by_output && !inputs.lambda) run_backward(backend, arguments, inputs, run);
+  Run run;
+  run_passes(backend, arguments, inputs, run);
   run.grids = grid_results(arguments, inputs);
   backend.write(result_files(arguments, run));
   if (arguments.json) print_json(backend, inputs, run);

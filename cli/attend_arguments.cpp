@@ -175,7 +175,7 @@ void check_file_names(const Arguments& arguments) {
 }
 
 void check_gradients(const CLI::App& app) {
-  bool any = given(app, "--grad-lambda");
+  bool any = given(app, "--grad-lambda") || given(app, "--grad-gate");
   for (const GradientFile& file : gradient_files()) {
     require_beside(app, file.option, file.of, kTensor);
     require_beside(app, file.option, "--grad-output", kTensor);
@@ -186,7 +186,7 @@ void check_gradients(const CLI::App& app) {
   if (given(app, "--grad-output") && !any)
     refuse_usage(
         "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
-        "--grad-bias, --grad-sinks, --grad-decay or --grad-lambda FILE.npy is expected");
+        "--grad-bias, --grad-sinks, --grad-decay, --grad-lambda or --grad-gate FILE.npy is expected");
 }
 
 }  // namespace

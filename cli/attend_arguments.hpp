@@ -37,7 +37,7 @@ inline constexpr Along kAlongRows{.sequence = Along::queries, .broadcasts = true
 struct FormArguments {
   TokenGrid grid;  ///< no axes: no grid
   std::vector<std::int64_t> cells;
-  std::string grad_lambda, grid_distance, grid_map;  ///< files to write; empty if not requested
+  std::string grad_lambda, grad_gate, grid_distance, grid_map;  ///< files to write; empty if not requested
 };
 
 struct AttendArguments {
@@ -47,6 +47,7 @@ struct AttendArguments {
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
   std::string lambda;                         ///< of differential attention, or the number `factor`
   std::optional<double> factor;
+  std::string gate;
 
   FormArguments forms;
 

@@ -1,4 +1,4 @@
-// Forms of attention in `heed attend`: the difference of two softmaxes, and tokens on a grid.
+// Forms of attention in `heed attend`: the difference of two softmaxes, gates, and tokens on a grid.
 #include <utility>
 
 #include "attend_inputs.hpp"
@@ -43,6 +43,11 @@ void add_form_options(CLI::App& app, AttendArguments& arguments) {
       "Key heads have such halves too, or serve both. --out, --weights, --received and --map-out have "
       "signed weights of H heads; other results are those of the 2 H halves");
   add_text(app, "--grad-lambda", "FILE", forms.grad_lambda, "gradient of LAMBDA, in its shape");
+  begin_group(app, "Gates on the output");
+  add_text(app, "--gate", "TENSOR", arguments.gate,
+           "factors of the output, such as a sigmoid; broadcasts to [B, H, Lq, Dv], in the axes of --layout");
+  add_text(app, "--grad-gate", "FILE", forms.grad_gate,
+           "gradient of the gate, in its shape; --grad-output is that of the gated output");
   begin_group(app, "Tokens on a grid, such as the patches of a picture (each FILE is a .npy file)");
   add_sizes(app, "--grid", forms.grid.sizes, "the axes of the grid, such as 24x32; the last one is fastest");
   add_integer(app, "--grid-first", {0}, forms.grid.first,
@@ -56,6 +61,8 @@ void add_form_options(CLI::App& app, AttendArguments& arguments) {
 void check_form_options(const CLI::App& app, const AttendArguments& arguments) {
   require_beside(app, "--grad-lambda", "--differential", "LAMBDA");
   require_beside(app, "--grad-lambda", "--grad-output", "TENSOR");
+  require_beside(app, "--grad-gate", "--gate", "TENSOR");
+  require_beside(app, "--grad-gate", "--grad-output", "TENSOR");
   for (const char* option : {"--grid-distance", "--grid-map"}) require_beside(app, option, "--grid", "SIZES");
   require_beside(app, "--grid-map", "--grid-cells", "SIZES");
   require_beside(app, "--grid-cells", "--grid-map", "FILE.npy");
@@ -90,6 +97,7 @@ std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& 
 std::vector<NamedFile> form_files(const AttendArguments& arguments) {
   std::vector<NamedFile> files;
   for (const auto& [option, path] : {std::pair{"--grad-lambda", &arguments.forms.grad_lambda},
+                                     {"--grad-gate", &arguments.forms.grad_gate},
                                      {"--grid-distance", &arguments.forms.grid_distance},
                                      {"--grid-map", &arguments.forms.grid_map}})
     if (!path->empty()) files.push_back({option, *path});

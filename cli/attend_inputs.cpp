@@ -17,7 +17,7 @@ struct InputFile {
   Along along{};
 };
 
-constexpr std::array<InputFile, 15> kInputFiles = {{
+constexpr std::array<InputFile, 16> kInputFiles = {{
     {"--query", &AttendArguments::query, nullptr},
     {"--key", &AttendArguments::key, nullptr},
     {"--value", &AttendArguments::value, nullptr},
@@ -30,6 +30,7 @@ constexpr std::array<InputFile, 15> kInputFiles = {{
     {"--query-segments", &AttendArguments::query_segments, &AttentionOptions::query_segments},
     {"--key-segments", &AttendArguments::key_segments, &AttentionOptions::key_segments},
     {"--differential", &AttendArguments::lambda, nullptr},
+    {"--gate", &AttendArguments::gate, nullptr},
     {"--grad-output", &AttendArguments::by_output, nullptr},
     {"--grad-lse", &AttendArguments::by_lse, nullptr},
     {"--grad-weights", &AttendArguments::by_weights, nullptr},
@@ -132,6 +133,10 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
   inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
   inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
   inputs.lambda = reader.read_lambda();
+  if (!arguments.gate.empty()) {
+    const TensorView gate = reader.read_beside("--gate", arguments.gate, {});
+    inputs.gate = arguments.length_first ? swap_layout(gate) : gate;
+  }
   if (Dims shape; !arguments.by_output.empty())
     inputs.by_output = reader.read_main("--grad-output", arguments.by_output, kAlongQueries, shape);
   inputs.by_lse =

@@ -29,6 +29,7 @@ struct AttendInputs {
   TensorView query, key, value;  ///< [B, H, L, D] or fewer axes, whatever the layout of the files
   std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, if given
   std::optional<TensorView> lambda;                         ///< of differential attention
+  std::optional<TensorView> gate;                           ///< on the output; laid out like query
   AttentionOptions options;
   std::vector<Tensor> tensors;
   Dims query_shape, key_shape, value_shape;  ///< of the whole call, over all ranks

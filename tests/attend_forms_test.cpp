@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "attend_support.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/attention/differential.hpp"
+#include "heed/attention/gate.hpp"
 #include "heed/inspect/grid.hpp"
 
 namespace {
@@ -74,6 +76,52 @@ TEST_F(AttendForms, ADifferentialCallHasGradients) {
   EXPECT_TRUE(same(read("dl.npy"), want.lambda));
 }
 
+TEST_F(AttendForms, AGateMultipliesTheOutput) {
+  const Tensor gate = random_tensor({4, 5, 1}, 7), by_gated = random_tensor({2, 4, 5, 6}, 8);
+  write("g.npy", gate);
+  write("do.npy", by_gated);
+  const Words files = {"--gate",        "g.npy",  "--out",        "o.npy",  "--lse",       "l.npy",
+                       "--grad-output", "do.npy", "--grad-query", "dq.npy", "--grad-gate", "dg.npy"};
+  run_well(files);
+  const heed::AttentionResult forward = heed::attention(query, key, value, {.need = Need::lse});
+  const Tensor by_output = heed::gated(by_gated, gate);
+  const auto by = heed::attention_backward({query, key, value, forward.output, forward.lse, by_output});
+  EXPECT_TRUE(same(read("o.npy"), heed::gated(forward.output, gate)));
+  EXPECT_TRUE(same(read("l.npy"), forward.lse));
+  EXPECT_TRUE(same(read("dq.npy"), by.query));
+  const Tensor by_gate = heed::gate_gradient(gate, forward.output, by_gated);
+  EXPECT_TRUE(same(read("dg.npy"), by_gate));
+
+  // The same in [B, L, H, D].
+  const auto turned = [](const TensorView& view) { return Tensor::copy_of(view.transpose(-3, -2)); };
+  write("q.npy", turned(query));
+  write("k.npy", turned(key));
+  write("v.npy", turned(value));
+  write("g.npy", turned(gate));
+  write("do.npy", turned(by_gated));
+  Words more = files;
+  more.insert(more.end(), {"--layout", "blhd"});
+  run_well(more);
+  EXPECT_TRUE(same(read("o.npy"), turned(heed::gated(forward.output, gate))));
+  EXPECT_TRUE(same(read("dg.npy"), turned(by_gate)));
+}
+
+TEST_F(AttendForms, AGateMultipliesADifference) {
+  const Tensor gate = random_tensor({2, 2, 5, 6}, 7), by_gated = random_tensor({2, 2, 5, 6}, 8);
+  const Tensor lambda = Tensor::from<double>({0.5, 0.5}, {2});
+  write("g.npy", gate);
+  write("do.npy", by_gated);
+  run_well({"--differential", "0.5", "--gate", "g.npy", "--out", "o.npy", "--grad-output", "do.npy",
+            "--grad-value", "dv.npy", "--grad-lambda", "dl.npy", "--grad-gate", "dg.npy"});
+  const DifferentialResult forward = heed::differential_attention(query, key, value, lambda);
+  const auto by =
+      heed::differential_attention_backward(query, key, value, lambda, forward, heed::gated(by_gated, gate));
+  EXPECT_TRUE(same(read("o.npy"), heed::gated(forward.output, gate)));
+  EXPECT_TRUE(same(read("dv.npy"), by.value));
+  EXPECT_TRUE(same(read("dl.npy"), by.lambda));
+  EXPECT_TRUE(same(read("dg.npy"), heed::gate_gradient(gate, forward.output, by_gated)));
+}
+
 TEST_F(AttendForms, TokensOnAGridHaveDistancesAndMaps) {
   for (const int rank : {4, 2}) {
     Tensor tokens = random_tensor({1, 1, 8, 4}, 6);
@@ -112,6 +160,12 @@ TEST_F(AttendForms, SayWhatIsWrong) {
        "--grad-lambda is 'l.txt'; a file whose name ends in .npy is expected"},
       {{"--differential", "1", "--out", "o.npy", "--grad-lambda", "o.npy", "--grad-output", "q.npy"},
        "--out 'o.npy' is the file that --grad-lambda goes to; each result needs its own file"},
+      {{"--gate", "v.npy", "--out", "o.npy"},
+       "gate has shape [2, 2, 7, 6]; a shape that broadcasts to [2, 4, 5, 6] is expected"},
+      {{"--grad-gate", "g.npy"}, "--grad-gate is given without --gate TENSOR"},
+      {{"--gate", "v.npy", "--grad-gate", "g.npy"}, "--grad-gate is given without --grad-output TENSOR"},
+      {{"--gate", "v.npy", "--out", "v.npy"},
+       "--out 'v.npy' is the file that --value is read from; an input is never overwritten"},
       {{"--grid", "5xa", "--grid-distance", "g.npy"},
        "--grid is '5xa'; a list of sizes, such as 24x32 or 8x24x32, is expected"},
       {{"--grid", "5"}, "--grid is given without --grid-distance FILE.npy or --grid-map FILE.npy"},

@@ -149,7 +149,7 @@ TEST_F(AttendGradients, SayWhatIsWrong) {
        "--grad-weights is given without --grad-output TENSOR"},
       {{"--grad-output", "do.npy"},
        "--grad-output is given without a gradient to compute; --grad-query, --grad-key, --grad-value, "
-       "--grad-bias, --grad-sinks, --grad-decay or --grad-lambda FILE.npy is expected"},
+       "--grad-bias, --grad-sinks, --grad-decay, --grad-lambda or --grad-gate FILE.npy is expected"},
       {{"--grad-output", "do.npy", "--grad-bias", "d.npy"}, "--grad-bias is given without --bias TENSOR"},
       {{"--grad-output", "do.npy", "--grad-sinks", "d.npy"}, "--grad-sinks is given without --sinks TENSOR"},
       {{"--grad-output", "do.npy", "--grad-value", "d.txt"},

@@ -418,6 +418,7 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   write("sinks.npy", random_tensor({4}, 6));
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
   write("decay.npy", random_tensor({2, 4, 7}, 9));
+  write("gate.npy", random_tensor({2, 4, 5, 6}, 10));
   heed::test::write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
   heed::test::write_file(folder / "keys.txt", "a\nb\nc\nd\ne\nf\ng\n");
   const std::string script = examples_of_the_manual();

@@ -836,7 +836,47 @@ static void grids_have_distances_and_maps(void) {
   EXPECT_FAILURE(heed_grid_distance(&query, &query, NULL, 2, 0, NULL, &distance), "sizes is NULL");
 }
 
+/* A gate of rows doubles the second row, and its gradient sums channels. */
+static void gates_multiply_rows(void) {
+  double rows_data[4] = {1, 2, 3, 4}, gate_data[2] = {1, 2}, result_data[4], sums_data[2];
+  const int64_t shape[] = {1, 1, 2, 2}, gate_shape[] = {1, 1, 2, 1};
+  heed_tensor rows, gate, result, sums;
+  EXPECT(heed_tensor_init(&rows, rows_data, HEED_F64, 4, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&gate, gate_data, HEED_F64, 4, gate_shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&result, result_data, HEED_F64, 4, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&sums, sums_data, HEED_F64, 4, gate_shape) == HEED_OK);
+  EXPECT(heed_gated(&rows, &gate, 0, &result) == HEED_OK);
+  EXPECT(result_data[0] == 1 && result_data[1] == 2 && result_data[2] == 6 && result_data[3] == 8);
+  EXPECT(heed_gate_gradient(&gate, &rows, &result, 1, &sums) == HEED_OK);
+  EXPECT(sums_data[0] == 5 && sums_data[1] == 50);
+  EXPECT_FAILURE(heed_gated(&rows, &gate, 0, &sums),
+                 "result has shape [1, 1, 2, 1]; [1, 1, 2, 2] is expected");
+  EXPECT_FAILURE(heed_gated(&rows, NULL, 0, &result), "gate is NULL");
+  EXPECT_FAILURE(heed_gate_gradient(&gate, &rows, &result, 0, &rows),
+                 "grad_gate has shape [1, 1, 2, 2]; [1, 1, 2, 1] is expected");
+}
+
+/* Values (3, 4) and (0, 2) move 5 and 2 of a stream; gates of their channels leave 3 and 0. */
+static void norms_of_moved_values_count_gates(void) {
+  double value_data[4] = {3, 4, 0, 2}, identity_data[4] = {1, 0, 0, 1}, gate_data[2] = {1, 0};
+  float norms_data[2];
+  const int64_t shape[] = {1, 1, 2, 2}, matrix[] = {1, 2, 2}, row[] = {1, 1, 1, 2};
+  heed_tensor value, identity, gate, norms;
+  EXPECT(heed_tensor_init(&value, value_data, HEED_F64, 4, shape) == HEED_OK);
+  EXPECT(heed_tensor_init(&identity, identity_data, HEED_F64, 3, matrix) == HEED_OK);
+  EXPECT(heed_tensor_init(&gate, gate_data, HEED_F64, 4, row) == HEED_OK);
+  EXPECT(heed_tensor_init(&norms, norms_data, HEED_F32, 4, row) == HEED_OK);
+  EXPECT(heed_moved_norms(&value, &identity, NULL, 0, &norms) == HEED_OK);
+  EXPECT(norms_data[0] == 5 && norms_data[1] == 2);
+  EXPECT(heed_moved_norms(&value, &identity, &gate, 1, &norms) == HEED_OK);
+  EXPECT(norms_data[0] == 3 && norms_data[1] == 0);
+  EXPECT_FAILURE(heed_moved_norms(&value, &identity, &value, 0, &norms),
+                 "norms has shape [1, 1, 1, 2]; [1, 1, 2, 2] is expected");
+}
+
 int main(void) {
+  gates_multiply_rows();
+  norms_of_moved_values_count_gates();
   differential_attention_subtracts_the_second_half();
   differential_gradients_are_slopes();
   what_is_wrong_with_a_differential_call_is_said();

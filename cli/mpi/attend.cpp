@@ -65,8 +65,9 @@ class OverRanks : public AttendBackend {
   void check(const CLI::App& /*app*/, const AttendArguments& arguments) override {
     if (arguments.plan)
       refuse_usage("--plan is given over ranks; heed plan tells what each scheme would do there");
-    if (arguments.factor || !arguments.lambda.empty() || !arguments.forms.grid.sizes.empty())
-      refuse_usage("--differential or --grid is given over ranks; a single process is expected");
+    if (arguments.factor || !arguments.lambda.empty() || !arguments.gate.empty() ||
+        !arguments.forms.grid.sizes.empty())
+      refuse_usage("--differential, --gate or --grid is given over ranks; a single process is expected");
     require_files(arguments);
     machines_ = distributed::assumed_machines(session_.ranks_on_machine());
     choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};

@@ -6,6 +6,7 @@
 #include "heed/attention/backward_share.hpp"
 #include "heed/attention/differential.hpp"
 #include "heed/attention/eviction.hpp"
+#include "heed/attention/gate.hpp"
 #include "heed/attention/kv_cache.hpp"
 #include "heed/attention/lightning_indexer.hpp"
 #include "heed/attention/mask_mod.hpp"

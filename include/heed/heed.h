@@ -357,6 +357,21 @@ HEED_C_API heed_status heed_differential_attention_backward(const heed_attention
                                                             const heed_attention_gradients* gradients,
                                                             const heed_tensor* grad_lambda);
 
+/// A gate on finished rows and its gradient (heed/attention/gate.hpp): result = rows * gate, of the shape and
+/// dtype of rows [B, H, Lq, Dv], to which gate broadcasts; grad_gate = output * grad_output, summed to the
+/// shape of gate and in its dtype. `threads`: 0 uses all processors.
+HEED_C_API heed_status heed_gated(const heed_tensor* rows, const heed_tensor* gate, int32_t threads,
+                                  const heed_tensor* result);
+HEED_C_API heed_status heed_gate_gradient(const heed_tensor* gate, const heed_tensor* output,
+                                          const heed_tensor* grad_output, int32_t threads,
+                                          const heed_tensor* grad_gate);
+
+/// n_ij = |(g_i * v_j) W_O|, what a weight of 1 moves (heed/inspect/moved.hpp). value [B, Hkv, Lk, Dv],
+/// projection [H, Dv, M], gate [B, H, Lq, Dv] or [B, H, Lq, 1] or NULL; norms HEED_F32 [B, H, Lq, Lk], or
+/// [B, H, 1, Lk] without a gate.
+HEED_C_API heed_status heed_moved_norms(const heed_tensor* value, const heed_tensor* projection,
+                                        const heed_tensor* gate, int32_t threads, const heed_tensor* norms);
+
 /// Distances and maps of tokens first … first + N - 1 of queries and keys, which lie on a grid of `count`
 /// axes with N places, the last axis fastest (heed/inspect/grid.hpp). Results are HEED_F64 for HEED_F64
 /// inputs, otherwise HEED_F32.

@@ -16,7 +16,7 @@ heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work w
 
 from . import masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
-                    attention_backward, grid_distance, grid_map, info, set_target, targets)
+                    attention_backward, grid_distance, grid_map, info, moved_norms, set_target, targets)
 from ._differential import DifferentialGradients, DifferentialResult, differential_attention, differential_attention_backward
 from ._explain import Explanation, explain, generate
 from ._head import Head
@@ -30,4 +30,5 @@ from ._tokenizer import Tokenizer
 __all__ = ["AttentionGradients", "AttentionResult", "DifferentialGradients", "DifferentialResult", "Explanation", "Head", "KvCache",
            "Model", "Report", "ScoreMod", "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention",
            "attention_backward", "attention_tile", "differential_attention", "differential_attention_backward", "explain", "generate",
-           "grid_distance", "grid_map", "info", "load_model", "look", "merge_summaries", "open", "set_target", "targets", "train"]
+           "grid_distance", "grid_map", "info", "load_model", "look", "merge_summaries", "moved_norms", "open",
+           "set_target", "targets", "train"]

@@ -559,6 +559,9 @@ def grid_distance(
 def grid_map(
     q: Array, k: Any, grid: Sequence[int], cells: Sequence[int], first: int = 0, **options: Any
 ) -> Array: ...
+def moved_norms(
+    v: Array, projection: Any, gate: Any = None, *, threads: int | None = None
+) -> Array: ...
 def attention_tile(
     q: Any, k: Any, lse: Any, rows: tuple[int, int], keys: tuple[int, int], batch: int, head: int, options: object, /
 ) -> Any: ...

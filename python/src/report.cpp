@@ -12,6 +12,7 @@
 #include "calls.hpp"
 #include "fail.hpp"
 #include "heed/inspect/grid.hpp"
+#include "heed/inspect/moved.hpp"
 #include "heed/inspect/page.hpp"
 #include "saved.hpp"
 
@@ -366,6 +367,19 @@ nb::object map_on_grid(nb::handle q, nb::handle k, std::vector<std::int64_t> gri
   return on_grid("grid_map", call, q, k, {std::move(grid), first}, cells, options);
 }
 
+nb::object norms_of_moved(nb::handle v, nb::handle projection, nb::handle gate, nb::handle threads) {
+  const Borrowed value("v", v), matrix("projection", projection);
+  std::optional<Borrowed> by;
+  if (!gate.is_none()) by.emplace("gate", gate);
+  const int limit = threads.is_none() ? 0 : threads_of(threads);
+  Tensor norms;
+  {
+    const nb::gil_scoped_release released;
+    norms = moved_norms(value.view(), matrix.view(), by ? std::optional(by->view()) : std::nullopt, limit);
+  }
+  return to_python(std::move(norms), array_type(v).kind);
+}
+
 }  // namespace
 
 ReportData report_data(Document document) {
@@ -431,6 +445,12 @@ void define_report(nb::module_& module) {
       nb::sig("def grid_map(q, k, grid, cells, first=0, **options)"),
       "The weights between cells of a grid of tokens, summed: [B, H, cells, cells], where `cells` says "
       "how many there are along each axis.");
+  module.def(
+      "moved_norms", norms_of_moved, nb::arg("v"), nb::arg("projection"), nb::arg("gate").none() = nb::none(),
+      nb::kw_only(), nb::arg("threads").none() = nb::none(),
+      "What a weight of 1 moves: n_ij = |(g_i * v_j) W_O|, float32 [B, H, Lq, Lk], or [B, H, 1, Lk] without "
+      "a gate. v [B, Hkv, Lk, Dv], projection [H, Dv, M], gate [B, H, Lq, Dv] or [B, H, Lq, 1]. With "
+      "bias=log(n), a row's weights are its shares of what it moves.");
 }
 
 }  // namespace heed::python

@@ -14,6 +14,7 @@
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/gate.hpp"
 #include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
@@ -164,6 +165,28 @@ heed_status heed_differential_attention_backward(const heed_attention_backward_i
              {"gradients.key", found.key, to.key},
              {"gradients.value", found.value, to.value},
              {"grad_lambda", found.lambda, by_lambda}});
+  });
+}
+
+heed_status heed_gated(const heed_tensor* rows, const heed_tensor* gate, std::int32_t threads,
+                       const heed_tensor* result) {
+  return guarded([&] {
+    const TensorView from = view_of("rows", rows), by = view_of("gate", gate);
+    const heed::MutableTensorView to = view_of("result", result);
+    const Tensor products = heed::gated(from, by, threads);
+    deliver({{"result", products, to}});
+  });
+}
+
+heed_status heed_gate_gradient(const heed_tensor* gate, const heed_tensor* output,
+                               const heed_tensor* grad_output, std::int32_t threads,
+                               const heed_tensor* grad_gate) {
+  return guarded([&] {
+    const TensorView by = view_of("gate", gate), rows = view_of("output", output),
+                     gradient = view_of("grad_output", grad_output);
+    const heed::MutableTensorView to = view_of("grad_gate", grad_gate);
+    const Tensor sums = heed::gate_gradient(by, rows, gradient, threads);
+    deliver({{"grad_gate", sums, to}});
   });
 }
 
