@@ -95,14 +95,17 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
 
 // Prints the plan of the call, and of its backward pass if a gradient is asked for; computes nothing.
 void print_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
-  const AttentionPlan forward = plan_attention(inputs.query, inputs.key, inputs.value, inputs.options);
+  const AttentionPlan forward = inputs.lambda
+                                    ? plan_differential_attention(inputs.query, inputs.key, inputs.value,
+                                                                  *inputs.lambda, inputs.options)
+                                    : plan_attention(inputs.query, inputs.key, inputs.value, inputs.options);
   if (arguments.json) {
     Json object = object_of(forward);
     if (inputs.by_output) object["backward"] = object_of(backward_plan(arguments, inputs));
     std::cout << object.dump() << '\n';
     return;
   }
-  print_words("forward", forward);
+  print_words(inputs.lambda ? "forward, each of two softmaxes" : "forward", forward);
   if (inputs.by_output) print_words("backward", backward_plan(arguments, inputs));
 }
 

@@ -72,8 +72,10 @@ void check_form_options(const CLI::App& app, const AttendArguments& arguments) {
   for (const NamedFile& file : form_files(arguments)) require_ending(file.option, file.path, ".npy");
   if (!given(app, "--differential")) return;
   for (const char* option :
-       {"--grid", "--plan", "--grad-lse", "--grad-weights", "--grad-bias", "--grad-sinks", "--grad-decay"})
+       {"--grid", "--grad-lse", "--grad-weights", "--grad-bias", "--grad-sinks", "--grad-decay"})
     if (given(app, option)) refuse_usage(option, " is given with --differential; one of them is expected");
+  if (arguments.plan && given(app, "--grad-output"))
+    refuse_usage("--grad-output is given with --differential and --plan, which plans the forward pass alone");
 }
 
 std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& arguments,

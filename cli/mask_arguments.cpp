@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "command.hpp"
+#include "heed/attention/lightning_indexer.hpp"
+#include "heed/error.hpp"
 #include "options.hpp"
 #include "tensor_argument.hpp"
 #include "text.hpp"
@@ -141,6 +143,28 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
                             lengths.keys);
 }
 
+// The lists of keys that the indexer chooses, among those that causality allows.
+SparseMask indexed_keys(const MaskArguments& arguments, const Lengths& lengths,
+                        const AttentionOptions& options) {
+  const Tensor query = read("--index-query", arguments.index_query),
+               key = read("--index-key", arguments.index_key),
+               weights = read("--index-weights", arguments.index_weights);
+  if (query.rank() != 4 || key.rank() != 4 || query.size(2) != lengths.queries || key.size(2) != lengths.keys)
+    refuse_usage("--index-query has shape ", query.shape(), " and --index-key ", key.shape(), "; [B, H, ",
+                 lengths.queries, ", D] and [B, 1, ", lengths.keys, ", D] are expected");
+  const std::int64_t end = options.align == Align::bottom_right ? lengths.keys - lengths.queries : 0;
+  try {
+    return SparseMask::key_lists(lightning_indexer(query, key, weights,
+                                                   {.top_k = arguments.index_top,
+                                                    .causal = options.causal,
+                                                    .query_offset = options.query_offset.value_or(end),
+                                                    .threads = options.threads}),
+                                 lengths.keys);
+  } catch (const Error& error) {
+    refuse_usage("in the index of --index-query, ", error.what());
+  }
+}
+
 }  // namespace
 
 void add_mask_options(CLI::App& app, MaskArguments& arguments) {
@@ -156,6 +180,12 @@ void add_mask_options(CLI::App& app, MaskArguments& arguments) {
   add("--mask-key-lists", "TENSOR", arguments.key_lists,
       "[Lq, N], i64 or i32: row i sees the keys of its list, where -1 marks an unused entry; axes [B, H] may "
       "come first");
+  add("--index-query", "TENSOR", arguments.index_query,
+      "[B, H, Lq, D]: row i sees the N keys with the largest sum over h of weight * max(0, <query, key>), "
+      "among those that --causal allows");
+  add("--index-key", "TENSOR", arguments.index_key, "[B, 1, Lk, D]: the keys of the index");
+  add("--index-weights", "TENSOR", arguments.index_weights, "[B, H, Lq]: the weights of its heads");
+  add_integer(app, "--index-top", {1}, arguments.index_top, "the most keys of a row (default 2048)");
   add("--mask-slices", "TENSOR", arguments.slices,
       "[N, 5]: the union of slices (query_begin, query_end, key_begin, key_end, kind), with kind 0 full, 1 "
       "causal, 2 inverse causal, 3 both");
@@ -196,6 +226,13 @@ void add_score_expression(CLI::App& app, MaskArguments& arguments) {
 
 void check_mask_options(const CLI::App& app) {
   require_beside(app, "--block-size", "--mask-blocks", "TENSOR");
+  constexpr std::array kIndex = {"--index-query", "--index-key", "--index-weights"};
+  for (const char* option : kIndex)
+    for (const char* other : kIndex) require_beside(app, option, other, "TENSOR");
+  require_beside(app, "--index-top", "--index-query", "TENSOR");
+  for (const char* option : {"--kv-lengths", "--query-segments"})
+    if (given(app, "--index-query") && given(app, option))
+      refuse_usage(option, " is given with --index-query; one of them is expected");
   if (given(app, "--array") && !given(app, "--mask-expression") && !given(app, "--score-expression"))
     refuse_usage("--array is given without --mask-expression or --score-expression TEXT");
 }
@@ -212,6 +249,9 @@ std::vector<NamedFile> mask_input_files(const MaskArguments& arguments) {
   add("--mask-rows", arguments.rows);
   add("--mask-columns", arguments.columns);
   add("--mask-key-lists", arguments.key_lists);
+  add("--index-query", arguments.index_query);
+  add("--index-key", arguments.index_key);
+  add("--index-weights", arguments.index_weights);
   add("--mask-slices", arguments.slices);
   add("--mask-blocks", arguments.blocks);
   for (const auto& [name, text] : arguments.arrays) add("--array", text);
@@ -231,6 +271,7 @@ void read_masks(const MaskArguments& arguments, std::int64_t query_length, std::
     mask = mask & SparseMask::column_intervals(read("--mask-columns", arguments.columns), query_length);
   if (!arguments.key_lists.empty())
     mask = mask & SparseMask::key_lists(read("--mask-key-lists", arguments.key_lists), key_length);
+  if (!arguments.index_query.empty()) mask = mask & indexed_keys(arguments, lengths, options);
   if (!arguments.slices.empty()) mask = mask & slices_of(arguments.slices, lengths);
   if (!arguments.blocks.empty()) mask = mask & blocks_of(arguments, lengths);
   if (!arguments.pattern.empty()) {

@@ -1,6 +1,10 @@
 // heed attend --differential and --grid: the files that it writes equal the library's results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -142,13 +146,98 @@ TEST_F(AttendForms, TokensOnAGridHaveDistancesAndMaps) {
   }
 }
 
+TEST_F(AttendForms, ADifferentialCallHasAPlan) {
+  const Words asked = {"--differential", "0.5", "--causal",    "--weights",   "w.npy",
+                       "--top-k",        "2",   "--top-k-out", "i.npy,p.npy", "--plan"};
+  const heed::test::CommandResult words = run(asked);
+  EXPECT_EQ(words.exit_code, 0) << words.errors;
+  EXPECT_TRUE(words.output.starts_with("forward, each of two softmaxes\n  kernel    ")) << words.output;
+  Words json = asked;
+  json.emplace_back("--json");
+  const auto plan = nlohmann::json::parse(run(json).output);
+  EXPECT_EQ(plan["passes"][0]["name"], "forward");
+  // 2 entries x 4 halves x (1 + 2 + 3 + 4 + 5) visible keys x (8 + 6) multiply-adds
+  EXPECT_EQ(plan["flops"], 2 * 2 * 4 * 15 * 14);
+  // Rows of 4 halves: output, weights, lse, two keys as i64 and two weights; of 2 heads: output and weights.
+  EXPECT_EQ(plan["result_bytes"], 2 * 5 * (4 * (4 * (6 + 7 + 1 + 2) + 8 * 2) + 2 * 4 * (6 + 7)));
+  EXPECT_FALSE(std::filesystem::exists(folder / "w.npy"));
+}
+
+// The two keys of each row with the largest scores, by the formula in f64, as a mask.
+Tensor chosen_keys(const Tensor& query, const Tensor& key, const Tensor& weights, std::int64_t offset) {
+  Tensor mask({query.size(0), 1, query.size(2), key.size(2)}, DType::boolean);
+  for (std::int64_t b = 0; b < query.size(0); ++b)
+    for (std::int64_t i = 0; i < query.size(2); ++i) {
+      std::vector<std::pair<double, std::int64_t>> scores;
+      for (std::int64_t j = 0; j < key.size(2) && j <= i + offset; ++j) {
+        double score = 0;
+        for (std::int64_t h = 0; h < query.size(1); ++h) {
+          double product = 0;
+          for (std::int64_t d = 0; d < query.size(3); ++d)
+            product += double{query.at<float>(b, h, i, d)} * double{key.at<float>(b, 0, j, d)};
+          score += double{weights.at<float>(b, h, i)} * std::max(product, 0.0);
+        }
+        scores.emplace_back(-score, j);
+      }
+      std::sort(scores.begin(), scores.end());
+      for (std::size_t n = 0; n < std::min<std::size_t>(2, scores.size()); ++n)
+        mask.at<bool>(b, 0, i, scores[n].second) = true;
+    }
+  return mask;
+}
+
+TEST_F(AttendForms, AnIndexChoosesTheKeysOfEachRow) {
+  const Tensor index_query = random_tensor({2, 3, 5, 4}, 10), index_key = random_tensor({2, 1, 7, 4}, 11),
+               weights = random_tensor({2, 3, 5}, 12);
+  write("iq.npy", index_query);
+  write("ik.npy", index_key);
+  write("iw.npy", weights);
+  const Words index = {"--index-query", "iq.npy",      "--index-key", "ik.npy",    "--index-weights",
+                       "iw.npy",        "--index-top", "2",           "--weights", "w.npy"};
+  const std::vector<std::pair<Words, std::int64_t>> cases = {// and the last key that row 0 may see
+                                                             {{}, 7},
+                                                             {{"--causal"}, 0},
+                                                             {{"--causal", "--align", "bottom-right"}, 2},
+                                                             {{"--causal", "--query-offset", "1"}, 1}};
+  for (const auto& [more, offset] : cases) {
+    Words words = index;
+    words.insert(words.end(), more.begin(), more.end());
+    run_well(words);
+    const Tensor mask = chosen_keys(index_query, index_key, weights, offset);
+    const AttentionOptions options{.mask = mask, .need = Need::weights};
+    // The lists are a mask of the same keys, so the call has the same bits.
+    EXPECT_TRUE(same(read("w.npy"), heed::attention(query, key, value, options).weights)) << offset;
+  }
+  Words look = {"look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--json"};
+  look.insert(look.end(), index.begin(), index.end() - 2);
+  heed::test::CommandInput here;
+  here.directory = folder.path();
+  const heed::test::CommandResult looked = heed::test::run_heed(look, here);
+  EXPECT_EQ(looked.exit_code, 0) << looked.errors;
+}
+
 TEST_F(AttendForms, SayWhatIsWrong) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--differential", "big", "--out", "o.npy"},
        "--differential is 'big'; a number, FILE.npy or FILE.safetensors:NAME is expected"},
       {{"--differential", "q.npy", "--out", "o.npy"},
        "lambda has dtype f32 and shape [2, 4, 5, 8]; f64 or f32 of [2] or [2, 2, 5] is expected"},
-      {{"--differential", "1", "--plan"}, "--plan is given with --differential; one of them is expected"},
+      {{"--differential", "1", "--plan", "--grad-output", "q.npy", "--grad-query", "dq.npy"},
+       "--grad-output is given with --differential and --plan, which plans the forward pass alone"},
+      {{"--differential", "q.npy", "--plan"},
+       "lambda has dtype f32 and shape [2, 4, 5, 8]; f64 or f32 of [2] or [2, 2, 5] is expected"},
+      {{"--index-query", "q.npy", "--out", "o.npy"}, "--index-query is given without --index-key TENSOR"},
+      {{"--index-weights", "q.npy", "--out", "o.npy"},
+       "--index-weights is given without --index-query TENSOR"},
+      {{"--index-top", "2", "--out", "o.npy"}, "--index-top is given without --index-query TENSOR"},
+      {{"--index-query", "q.npy", "--index-key", "q.npy", "--index-weights", "q.npy", "--out", "o.npy"},
+       "--index-query has shape [2, 4, 5, 8] and --index-key [2, 4, 5, 8]; [B, H, 5, D] and [B, 1, 7, D] are "
+       "expected"},
+      {{"--index-query", "q.npy", "--index-key", "k.npy", "--index-weights", "q.npy", "--out", "o.npy"},
+       "in the index of --index-query, weights has shape [2, 4, 5, 8]; [B, H, Lq] is expected"},
+      {{"--index-query", "q.npy", "--index-key", "k.npy", "--index-weights", "q.npy", "--kv-lengths", "n.npy",
+        "--out", "o.npy"},
+       "--kv-lengths is given with --index-query; one of them is expected"},
       {{"--differential", "1", "--grid", "1x5", "--grid-distance", "g.npy"},
        "--grid is given with --differential; one of them is expected"},
       {{"--differential", "1", "--grad-output", "q.npy", "--grad-sinks", "s.npy", "--sinks", "q.npy"},

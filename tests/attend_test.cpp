@@ -419,6 +419,9 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   write("lengths.npy", Tensor::from<std::int64_t>({3, 6}, {2}));
   write("decay.npy", random_tensor({2, 4, 7}, 9));
   write("gate.npy", random_tensor({2, 4, 5, 6}, 10));
+  write("iq.npy", random_tensor({2, 3, 5, 4}, 11));
+  write("ik.npy", random_tensor({2, 1, 7, 4}, 12));
+  write("iw.npy", random_tensor({2, 3, 5}, 13));
   heed::test::write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
   heed::test::write_file(folder / "keys.txt", "a\nb\nc\nd\ne\nf\ng\n");
   const std::string script = examples_of_the_manual();

@@ -273,6 +273,25 @@ TEST(DifferentialAttention, DecodesOverCaches) {
   }
 }
 
+TEST(DifferentialAttention, HasAPlanOfBothSoftmaxes) {
+  const Tensor query({1, 4, 300, 8}, DType::bf16), key({1, 4, 300, 8}, DType::bf16),
+      value({1, 2, 300, 6}, DType::bf16), lambda({2});
+  AttentionOptions options{.causal = true, .need = Need::lse};
+  const heed::AttentionPlan plan = heed::plan_differential_attention(query, key, value, lambda, options);
+  EXPECT_EQ(plan.multiply_adds, 4.0 * (300 * 301 / 2) * (8 + 6));
+  // f32 outputs and lse of four halves; bf16 outputs of two heads.
+  EXPECT_EQ(plan.result_bytes, 300U * (4 * 4 * (6 + 1) + 2 * 2 * 6));
+  options.output_dtype = DType::f32;
+  const Tensor half({1, 2, 300, 8}, DType::bf16);
+  const heed::AttentionPlan one = heed::plan_attention(half, half, value, options);
+  ASSERT_EQ(plan.passes.size(), one.passes.size());
+  EXPECT_EQ(plan.passes[0].unit, one.passes[0].unit);
+  EXPECT_EQ(plan.passes[0].tasks, one.passes[0].tasks);
+  EXPECT_EQ(heed::test::message_of(
+                [&] { (void)heed::plan_differential_attention(query, key, value, Tensor({3}), options); }),
+            "lambda has dtype f32 and shape [3]; f64 or f32 of [2] or [1, 2, 300] is expected");
+}
+
 TEST(DifferentialAttention, SaysWhatIsWrongInOneSentence) {
   const Tensor query({1, 4, 3, 8}), key({1, 4, 5, 8}), value({1, 2, 5, 6}), lambda({2}), rows({1, 2, 3});
   const auto message = [&](const Tensor& q, const Tensor& k, const Tensor& l,

@@ -12,6 +12,7 @@
 
 #include "heed/attention/attention.hpp"
 #include "heed/attention/kv_cache.hpp"
+#include "heed/attention/plan.hpp"
 #include "heed/export.hpp"
 #include "heed/tensor.hpp"
 
@@ -40,8 +41,16 @@ struct DifferentialResult {
                                                                  const TensorView& lambda,
                                                                  const AttentionOptions& options = {});
 
-/// The same over a cache with Hkv key heads. Both halves read its keys if they have D channels. If they have
-/// 2 D, a key is the first half's followed by the second's.
+/// Plans it, and computes nothing: the passes of each softmax, which are the same for both; the multiply-adds
+/// of both, and the memory of all results. Throws as differential_attention() does.
+[[nodiscard]] HEED_API AttentionPlan plan_differential_attention(const TensorView& query,
+                                                                 const TensorView& key,
+                                                                 const TensorView& value,
+                                                                 const TensorView& lambda,
+                                                                 const AttentionOptions& options = {});
+
+/// Differential attention over a cache with Hkv key heads. Both halves read its keys if they have D channels.
+/// If they have 2 D, a key is the first half's followed by the second's.
 [[nodiscard]] HEED_API DifferentialResult differential_attention(const TensorView& query,
                                                                  const KvCache& cache,
                                                                  const TensorView& lambda,

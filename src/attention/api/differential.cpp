@@ -72,6 +72,20 @@ Tensor difference(const Tensor& first, const Tensor& second, std::int64_t parts,
   return to;
 }
 
+// The options of each softmax. Throws for sums over rows with factors of their own.
+AttentionOptions options_of_half(const TensorView& query, const TensorView& lambda, const Lambda& factors,
+                                 const AttentionOptions& options) {
+  const bool has_sums =
+      has(options.need, Need::received) || options.received_last > 0 || options.map.rows > 0;
+  if (factors.is_of_rows() && has_sums)
+    refuse("lambda has shape ", lambda.shape(), "; ", Dims{query.size(1) / 2},
+           " is expected with received, received_last and map, which sum over rows");
+  AttentionOptions each = options;
+  each.need |= Need::lse;
+  if (query.dtype() == DType::f16 || query.dtype() == DType::bf16) each.output_dtype = DType::f32;
+  return each;
+}
+
 // `attend(half, options)` runs the softmax of one half.
 template <class Attend>
 DifferentialResult attend_halves(const TensorView& query, const TensorView& lambda,
@@ -79,14 +93,7 @@ DifferentialResult attend_halves(const TensorView& query, const TensorView& lamb
   check_query(query);
   const std::int64_t batch = query.size(0), heads = query.size(1) / 2, rows = query.size(2);
   const Lambda factors(lambda, batch, heads, rows);
-  const bool has_sums =
-      has(options.need, Need::received) || options.received_last > 0 || options.map.rows > 0;
-  if (factors.is_of_rows() && has_sums)
-    refuse("lambda has shape ", lambda.shape(), "; ", Dims{heads},
-           " is expected with received, received_last and map, which sum over rows");
-  AttentionOptions each = options;
-  each.need |= Need::lse;
-  if (query.dtype() == DType::f16 || query.dtype() == DType::bf16) each.output_dtype = DType::f32;
+  const AttentionOptions each = options_of_half(query, lambda, factors, options);
   DifferentialResult result;
   result.first = attend(0, each);
   result.second = attend(1, each);
@@ -132,6 +139,26 @@ DifferentialResult differential_attention(const TensorView& query, const TensorV
     return attend_halves(query, lambda, options, [&](std::int64_t half, const AttentionOptions& each) {
       return attention(heads_of(query, half), own_keys ? heads_of(key, half) : key, value, each);
     });
+  });
+}
+
+AttentionPlan plan_differential_attention(const TensorView& query, const TensorView& key,
+                                          const TensorView& value, const TensorView& lambda,
+                                          const AttentionOptions& options) {
+  return detail::with_memory_errors([&] {
+    const bool own_keys = have_own_keys(key, value);
+    check_query(query);
+    const Lambda factors(lambda, query.size(0), query.size(1) / 2, query.size(2));
+    const TensorView one = heads_of(query, 0), keys = own_keys ? heads_of(key, 0) : key;
+    AttentionPlan plan = plan_attention(one, keys, value, options_of_half(query, lambda, factors, options));
+    AttentionOptions differences = options;  // of which there are fewer results
+    differences.need = Need::none;
+    for (const Need need : {Need::weights, Need::received})
+      if (has(options.need, need)) differences.need |= need;
+    differences.top_k = 0;
+    plan.multiply_adds *= 2;
+    plan.result_bytes = 2 * plan.result_bytes + plan_attention(one, keys, value, differences).result_bytes;
+    return plan;
   });
 }
 
