@@ -190,6 +190,11 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
       {"{% for x in messages recursive %}{% endfor %}",
        "has a recursive loop, which heed does not know (line 1)"},
       {"{% break %}", "has break outside of a loop (line 1)"},
+      {"{% macro f(a=1, b) %}{% endmacro %}",
+       "has a macro whose parameter 'b' without a default follows one with a default (line 1)"},
+      {"{% macro f(a, a) %}{% endmacro %}", "has a macro with two parameters 'a' (line 1)"},
+      {"{% macro f(a,) %}{% endmacro %}", "has ')' where a name is expected (line 1)"},
+      {"{{ dict(a=1, a=2) }}", "gives the argument 'a' twice (line 1)"},
       {"{% set ns = namespace() %}{% set ns.me = ns %}", "puts a namespace into a list or a dict (line 1)"},
   };
   for (const Case& one : cases) EXPECT_EQ(refusal(one.source), one.expected) << one.source;

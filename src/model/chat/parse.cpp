@@ -145,11 +145,18 @@ class StatementParser {
     Statement made{.kind = StatementKind::macro, .line = line, .text = in_.expect_name()};
     in_.expect_sign("(");
     while (!in_.take_sign(")")) {
+      if (!made.parameters.empty()) in_.expect_sign(",");
       Parameter parameter{.name = in_.expect_name()};
+      for (const Parameter& other : made.parameters)
+        if (other.name == parameter.name)
+          refuse_at(line, "has a macro with two parameters " + printable(other.name));
       parameter.has_default = in_.take_sign("=");
-      if (parameter.has_default) parameter.fallback = in_.expression();
+      if (parameter.has_default)
+        parameter.fallback = in_.expression();
+      else if (!made.parameters.empty() && made.parameters.back().has_default)
+        refuse_at(line, "has a macro whose parameter " + printable(parameter.name) +
+                            " without a default follows one with a default");
       made.parameters.push_back(std::move(parameter));
-      if (!in_.is_sign(")")) in_.expect_sign(",");
     }
     end_block();
     made.body = outside_loops("endmacro");

@@ -323,6 +323,8 @@ void ExpressionParser::arguments(Expression& call) {
     if (has_name) {
       std::string name = next().text;
       next();
+      for (const auto& [given, value] : call.named)
+        if (given == name) refuse_at(peek().line, "gives the argument " + printable(name) + " twice");
       add_named(call, std::move(name), expression());
     } else {
       if (!call.named.empty()) refuse_next("an argument with a name");
