@@ -240,7 +240,11 @@ TrainedModel model_of_page(const std::string& name) {
 void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   refuse_beside_model(app);
   bool only_page = !arguments.html.empty();
-  for (const char* printed : {"SENTENCE", "--ids", "--chat", "--json", "--layer", "--head", "--word"})
+  for (const char* unread : {"--ids", "--chat", "--fast"})
+    if (only_page && given(app, unread))
+      refuse_usage(unread,
+                   " is given together with --html, whose page reads words alone and computes exactly");
+  for (const char* printed : {"SENTENCE", "--json", "--layer", "--head", "--word"})
     only_page &= !given(app, printed);
   check_given_tokens(arguments.model, arguments.given, given(app, "SENTENCE"), "SENTENCE");
   if (!only_page && arguments.given.empty())

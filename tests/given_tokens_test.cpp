@@ -132,6 +132,14 @@ TEST(Fast, IsAnOptionOfEveryCommandThatRunsAModel) {
                              Words{"who", "a", "b", "doc.safetensors", "--fast"}})
     EXPECT_EQ(refusal(words, 2), "heed: --fast is given without --model DIR, which would run with it\n");
   EXPECT_EQ(refusal({"explain", kText, "--fast"}, 2), "heed: --fast is given without --model\n");
+  // A page to type into takes none of these.
+  for (const Words& unread : {Words{"--fast"}, Words{"--ids", "5"}, Words{"--chat", "hi"}}) {
+    Words words = {"explain", "--model", "induction", "--html", folder / "page.html"};
+    words.insert(words.end(), unread.begin(), unread.end());
+    EXPECT_EQ(refusal(words, 2), "heed: " + unread[0] +
+                                     " is given together with --html, whose page reads words alone and "
+                                     "computes exactly\n");
+  }
 }
 
 // python/tests/test_chat.py runs models that have a template.
