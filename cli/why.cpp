@@ -285,7 +285,7 @@ Command add_why(CLI::App& heed) {
   add_model_text(*app, arguments->text);
   begin_group(*app, "Question");
   add_text(*app, "--head", "L.H", arguments->head,
-           "the head, such as 13.8 (layer 13, head 8; default: the one with the largest weight)");
+           "the head, such as 1.3 (layer 1, head 3; default: the one with the largest weight)");
   add_text(*app, "--than", "KEY", arguments->than,
            "show why the row looks at KEY and not at this other word");
   add_text(*app, "--against", "TEXT", arguments->against,

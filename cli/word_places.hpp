@@ -10,7 +10,7 @@
 
 namespace heed::cli {
 
-/// "13.8": layer 13, head 8. Throws UsageError, naming the option, for anything else.
+/// "1.3": layer 1, head 3. Throws UsageError, naming the option, for anything else.
 [[nodiscard]] ModelHead head_named(const std::string& option, const std::string& text);
 /// Throws UsageError, naming the option, if the model does not have the head.
 void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info);

@@ -172,7 +172,7 @@ TEST(Circuit, SaysWhatIsWrong) {
        "--token is 'cat', which is not a token of the model"},
       {{"--model", "induction", kText, "--edges", "0"}, "--edges is '0'"},
       {{"--model", "induction", kText, "--through", "1"},
-       "--through is '1'; a layer and a head, such as 13.8, is expected"},
+       "--through is '1'; a layer and a head, such as 1.3, is expected"},
       {{"--model", "induction", kText, "--through", "1.4"},
        "--through is '1.4'; layers 0 to 1 with heads 0 to 3 are expected"},
       {{"--model", "induction", kText, "--through", "1.0", "--dot"},

@@ -170,7 +170,7 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
   expect_refusal(2, {"--watch", "--head", "1"},
-                 "--head is '1'; a layer and a head, such as 13.8, is expected");
+                 "--head is '1'; a layer and a head, such as 1.3, is expected");
   expect_refusal(2, {"--watch", "--head", "1.0"},
                  "--head is '1.0'; layers 0 to 0 with heads 0 to 1 are expected");
   expect_refusal(2, {"--watch", "--head", "0.2"},

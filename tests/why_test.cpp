@@ -103,7 +103,7 @@ TEST(Why, SaysWhatIsWrong) {
       {{"be", "or", kText}, "--model is missing: the model that reads the text"},
       {{"be", "or", "--model", "induction"}, "no text is given; WORDS are expected after --model DIR"},
       {{"be", "or", "--model", "induction", kText, "--head", "1"},
-       "--head is '1'; a layer and a head, such as 13.8, is expected"},
+       "--head is '1'; a layer and a head, such as 1.3, is expected"},
       {{"be", "or", "--model", "induction", kText, "--than", "to", "--against", kText},
        "--than is given together with --against; one comparison is expected"},
       {{"be", "cat", "--model", "induction", kText}, "KEY is 'cat', which is not a word of the text"},
