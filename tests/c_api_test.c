@@ -746,6 +746,7 @@ static void differential_gradients_are_slopes(void) {
   heed_tensor dq, dk, dv, dl, by_output;
   heed_attention_backward_inputs inputs;
   heed_attention_gradients gradients;
+  heed_attention_options fused;
   differential c;
   int n;
   make_differential(&c);
@@ -788,9 +789,14 @@ static void differential_gradients_are_slopes(void) {
   EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
                  "gradients.key has shape [1, 2, 3, 2]; [1, 2, 4, 2] is expected");
   EXPECT(by_lambda[0] == -7);
+  EXPECT(heed_attention_options_init(&fused) == HEED_OK);
+  fused.kernel = HEED_KERNEL_FUSED; /* which would be refused for f64 once the work begins */
+  EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, &fused, &gradients, &dl),
+                 "gradients.key has shape [1, 2, 3, 2]; [1, 2, 4, 2] is expected");
 }
 
 static void what_is_wrong_with_a_differential_call_is_said(void) {
+  heed_attention_options fused;
   differential c;
   make_differential(&c);
   c.outputs.received_last = &c.lse;
@@ -800,7 +806,15 @@ static void what_is_wrong_with_a_differential_call_is_said(void) {
   c.outputs.entropy = &c.output;
   c.output_data[0] = -7;
   EXPECT_FAILURE(subtract_halves(&c), "outputs.entropy has shape [1, 1, 3, 2]; [1, 2, 3] is expected");
+  /* The fused kernel refuses f64 once it is asked: the shape is refused before. */
+  EXPECT(heed_attention_options_init(&fused) == HEED_OK);
+  fused.kernel = HEED_KERNEL_FUSED;
+  EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, &fused, &c.outputs, NULL),
+                 "outputs.entropy has shape [1, 1, 3, 2]; [1, 2, 3] is expected");
   c.outputs.entropy = NULL;
+  EXPECT_FAILURE(
+      heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, &fused, &c.outputs, &c.lse),
+      "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, &c.lse),
                  "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
   EXPECT(c.output_data[0] == -7);
@@ -830,6 +844,11 @@ static void grids_have_distances_and_maps(void) {
   EXPECT(fabs(map_data[2] - (2.0 / 3 + 0.5)) <= 1e-15 && fabs(map_data[3] - (1.0 / 3 + 0.5)) <= 1e-15);
   EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &map),
                  "distance has shape [1, 1, 2, 2]; [1, 1, 4, 2] is expected");
+  options.kernel = HEED_KERNEL_FUSED; /* which would be refused for f64 once the work begins */
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 2, 0, &options, &map),
+                 "distance has shape [1, 1, 2, 2]; [1, 1, 4, 2] is expected");
+  EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 0, cells, &options, &distance),
+                 "map has shape [1, 1, 4, 2]; [1, 1, 2, 2] is expected");
   EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 1, cells, NULL, &map),
                  "the grid has 4 tokens from 1 on, but query has 4 rows");
   EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 0, NULL, NULL, &map), "cells is NULL");

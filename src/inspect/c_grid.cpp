@@ -1,5 +1,6 @@
 // The C functions of tokens on a grid, and of what a weight moves.
 #include "attention/api/c_delivery.hpp"
+#include "attention/problem/operands.hpp"
 #include "heed/inspect/grid.hpp"
 #include "heed/inspect/moved.hpp"
 
@@ -11,15 +12,28 @@ TokenGrid grid_of(const std::int64_t* sizes, std::size_t count, std::int64_t fir
   return {{axes.begin(), axes.end()}, first};
 }
 
-// Copies the tensor that `compute` returns to the caller's memory.
+// The product, or 0 for one that the call refuses.
+std::int64_t product_of(std::span<const std::int64_t> sizes) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes)
+    if (size < 1 || __builtin_mul_overflow(product, size, &product)) return 0;
+  return product;
+}
+
+// Copies the tensor that `compute` returns to the caller's memory. Before it computes, `compute` calls its
+// last argument with the tensor's last two sizes, which checks that memory.
 template <class Compute>
 heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const char* name, const heed_tensor* to,
                     Compute compute) {
   return guarded([&] {
     const TensorView q = view_of("query", query), k = view_of("key", key);
     const MutableTensorView view = view_of(name, to);
-    const Tensor result = compute(q, k);
-    deliver({{name, result, view}});
+    const Tensor result = compute(q, k, [&](std::int64_t rows, std::int64_t columns) {
+      if (q.rank() != 4 || rows == 0) return;
+      const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+      (void)target_of(name, view, {q.size(0), q.size(1), rows, columns}, dtype, 0);
+    });
+    deliver(result, view);
   });
 }
 
@@ -34,12 +48,14 @@ using heed::detail::c_api::guarded;
 using heed::detail::c_api::numbers_of;
 using heed::detail::c_api::on_grid;
 using heed::detail::c_api::options_or_defaults;
+using heed::detail::c_api::product_of;
 using heed::detail::c_api::view_of;
 
 heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                                std::size_t count, std::int64_t first, const heed_attention_options* options,
                                const heed_tensor* distance) {
-  return on_grid(query, key, "distance", distance, [&](const TensorView& q, const TensorView& k) {
+  return on_grid(query, key, "distance", distance, [&](const TensorView& q, const TensorView& k, auto check) {
+    check(product_of(numbers_of("sizes", sizes, count)), static_cast<std::int64_t>(count));
     return heed::grid_distance(q, k, grid_of(sizes, count, first), options_or_defaults(options));
   });
 }
@@ -47,9 +63,10 @@ heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key,
 heed_status heed_grid_map(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                           std::size_t count, std::int64_t first, const std::int64_t* cells,
                           const heed_attention_options* options, const heed_tensor* map) {
-  return on_grid(query, key, "map", map, [&](const TensorView& q, const TensorView& k) {
-    return heed::grid_map(q, k, grid_of(sizes, count, first), numbers_of("cells", cells, count),
-                          options_or_defaults(options));
+  return on_grid(query, key, "map", map, [&](const TensorView& q, const TensorView& k, auto check) {
+    const auto numbers = numbers_of("cells", cells, count);
+    check(product_of(numbers), product_of(numbers));
+    return heed::grid_map(q, k, grid_of(sizes, count, first), numbers, options_or_defaults(options));
   });
 }
 

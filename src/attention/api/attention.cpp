@@ -1,6 +1,7 @@
 // attention(): options -> checks -> plan -> kernel.
 #include "heed/attention/attention.hpp"
 
+#include "attention/api/seen_results.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/check/results.hpp"
@@ -11,10 +12,16 @@ namespace heed {
 
 AttentionResult attention(const TensorView& query, const TensorView& key, const TensorView& value,
                           const AttentionOptions& options) {
+  return detail::attention(query, key, value, options, [](const AttentionResult&) {});
+}
+
+AttentionResult detail::attention(const TensorView& query, const TensorView& key, const TensorView& value,
+                                  const AttentionOptions& options, const SeeResults& see) {
   return detail::with_memory_errors([&] {
     detail::Problem problem = detail::check_call(query, key, value, options);
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
+    see(result);
     const AttentionRun run = detail::run(problem, options.kernel);
     result.threads = run.threads;
     result.recomputed_rows = run.recomputed_rows;

@@ -260,10 +260,17 @@ AttentionRun compute(CacheCall& call, Kernel kernel) {
 
 AttentionResult attention(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
                           const CacheQuery& which) {
+  return detail::attention(query, cache, options, which, [](const AttentionResult&) {});
+}
+
+AttentionResult detail::attention(const TensorView& query, const KvCache& cache,
+                                  const AttentionOptions& options, const CacheQuery& which,
+                                  const SeeResults& see) {
   return detail::with_memory_errors([&] {
     CacheCall call(query, cache.state(), options, which);
     AttentionResult result = detail::allocate_results(call.problem, options, 4);
     detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
+    see(result);
     const AttentionRun run = compute(call, options.kernel);
     result.threads = run.threads;
     result.recomputed_rows = run.recomputed_rows;

@@ -31,10 +31,12 @@ using heed::detail::is_given;
 using heed::detail::refuse;
 using heed::detail::c_api::backward_call;
 using heed::detail::c_api::BackwardCall;
+using heed::detail::c_api::check_of;
 using heed::detail::c_api::copy_text;
 using heed::detail::c_api::default_attention_options;
 using heed::detail::c_api::deliver;
 using heed::detail::c_api::dtype_of;
+using heed::detail::c_api::expect_memory;
 using heed::detail::c_api::forward_call;
 using heed::detail::c_api::ForwardCall;
 using heed::detail::c_api::guarded;
@@ -127,7 +129,9 @@ heed_status heed_differential_attention(const heed_tensor* query, const heed_ten
     const TensorView q = view_of("query", query), k = view_of("key", key), v = view_of("value", value);
     const TensorView factors = view_of("lambda", lambda);
     const ForwardCall call = forward_call(options, outputs);
-    deliver(heed::differential_attention(q, k, v, factors, requests_of(call)), call, halves);
+    deliver(
+        heed::detail::differential_attention(q, k, v, factors, requests_of(call), check_of(call, q, halves)),
+        call, halves);
   });
 }
 
@@ -157,14 +161,18 @@ heed_status heed_differential_attention_backward(const heed_attention_backward_i
         softmax.lse = Tensor::copy_of(heads_of(from.lse, half));
       }
     }
-    const heed::DifferentialGradients found = heed::differential_attention_backward(
-        from.query, from.key, from.value, factors, result, from.grad_output, call.options);
     heed::MutableTensorView by_lambda;
     heed::detail::c_api::set(by_lambda, "grad_lambda", grad_lambda);
-    deliver({{"gradients.query", found.query, to.query},
-             {"gradients.key", found.key, to.key},
-             {"gradients.value", found.value, to.value},
-             {"grad_lambda", found.lambda, by_lambda}});
+    expect_memory("gradients.query", to.query, from.query);
+    expect_memory("gradients.key", to.key, from.key);
+    expect_memory("gradients.value", to.value, from.value);
+    expect_memory("grad_lambda", by_lambda, factors);
+    const heed::DifferentialGradients found = heed::differential_attention_backward(
+        from.query, from.key, from.value, factors, result, from.grad_output, call.options);
+    deliver(found.query, to.query);
+    deliver(found.key, to.key);
+    deliver(found.value, to.value);
+    deliver(found.lambda, by_lambda);
   });
 }
 

@@ -1,5 +1,8 @@
 #include "attention/api/c_delivery.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "attention/api/halves.hpp"
 #include "attention/check/results.hpp"
 #include "attention/problem/operands.hpp"
@@ -21,26 +24,45 @@ AttentionOptions requests_of(const ForwardCall& call) {
   return options;
 }
 
+SeeResults check_of(const ForwardCall& call, const TensorView& query, const heed_tensor* halves) {
+  return [&call, halves, given = query.dtype()](const AttentionResult& half) {
+    // A signed result is one tensor for both halves.
+    const Tensor* with_sign[] = {&half.output, &half.weights, &half.received, &half.received_last, &half.map};
+    const auto check = [&](const char* name, const MutableTensorView& to, const Tensor& from, bool is_signed,
+                           DType dtype) {
+      if (!is_given(to)) return;
+      Dims shape = from.shape();
+      if (!is_signed && shape.size() > 1) shape[1] *= 2;
+      (void)target_of(name, to, shape, dtype, 0);
+    };
+    for (std::size_t i = 0; i < kResultCount; ++i) {
+      const Tensor& from = heed::result<Tensor>(half, i);
+      const bool is_signed =
+          std::find(std::begin(with_sign), std::end(with_sign), &from) != std::end(with_sign);
+      const DType dtype = &from == &half.output ? call.options.output_dtype.value_or(given) : from.dtype();
+      check(result_entry(i).path, heed::result(call.outputs, i), from, is_signed, dtype);
+    }
+    MutableTensorView both;
+    if (halves != nullptr) set(both, "halves", halves);
+    check("halves", both, half.output, false, half.output.dtype());
+  };
+}
+
 void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves) {
   const AttentionResult joint = joined(result);
-  std::vector<Delivery> all;
   for (std::size_t i = 0; i < kResultCount; ++i)
-    all.push_back({result_entry(i).path, heed::result<Tensor>(joint, i), heed::result(call.outputs, i)});
-  Tensor both;
-  if (halves != nullptr) {
-    both = joined_heads(result.first.output, result.second.output);
-    all.push_back({"halves", both, {}});
-    set(all.back().to, "halves", halves);
-  }
-  deliver(all);
+    deliver(heed::result<Tensor>(joint, i), heed::result(call.outputs, i));
+  if (halves != nullptr)
+    deliver(joined_heads(result.first.output, result.second.output), view_of("halves", halves));
   call.report.tell({joint.kernel, joint.isa, joint.threads, joint.recomputed_rows});
 }
 
-void deliver(const std::vector<Delivery>& all) {
-  for (const Delivery& one : all)
-    if (is_given(one.to)) (void)target_of(one.name, one.to, one.from.shape(), one.from.dtype(), 0);
-  for (const Delivery& one : all)
-    if (is_given(one.to)) copy(one.from, one.to);
+void expect_memory(const char* name, const MutableTensorView& to, const TensorView& like) {
+  if (is_given(to)) (void)target_of(name, to, like.shape(), like.dtype(), 0);
+}
+
+void deliver(const Tensor& from, const MutableTensorView& to) {
+  if (is_given(to)) copy(from, to);
 }
 
 }  // namespace heed::detail::c_api

@@ -1,23 +1,23 @@
 // Results of C calls that are computed in memory of their own and copied to the caller's.
 #pragma once
 
-#include <vector>
-
 #include "attention/api/c_attention.hpp"
-#include "heed/attention/differential.hpp"
+#include "attention/api/seen_results.hpp"
 
 namespace heed::detail::c_api {
 
 /// Requests the results that differential attention allocates for `call`.
 [[nodiscard]] AttentionOptions requests_of(const ForwardCall& call);
+/// Checks the caller's memory for the results of a differential call with `query`, and `halves` unless it is
+/// NULL. The returned function is called before the work begins.
+[[nodiscard]] SeeResults check_of(const ForwardCall& call, const TensorView& query,
+                                  const heed_tensor* halves);
 /// Copies results to the caller's memory, and the outputs of both halves to `halves`, unless it is NULL.
 void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves);
-/// Copies tensors to the memory that is given, once all of it is checked.
-struct Delivery {
-  const char* name;
-  const Tensor& from;
-  MutableTensorView to;
-};
-void deliver(const std::vector<Delivery>& all);
+
+/// Throws unless `to` is not given, or is memory for a tensor like `like`.
+void expect_memory(const char* name, const MutableTensorView& to, const TensorView& like);
+/// Copies a tensor to the memory that is given for it.
+void deliver(const Tensor& from, const MutableTensorView& to);
 
 }  // namespace heed::detail::c_api

@@ -293,9 +293,9 @@ heed_status heed_kv_cache_differential_attention(const heed_tensor* query, const
   return with_cache(cache, [&](const KvCache& c) {
     const TensorView q = view_of("query", query), factors = view_of("lambda", lambda);
     const auto call = heed::detail::c_api::forward_call(options, outputs);
-    heed::detail::c_api::deliver(
-        heed::differential_attention(q, c, factors, heed::detail::c_api::requests_of(call),
-                                     cache_query(which)),
-        call, halves);
+    heed::detail::c_api::deliver(heed::detail::differential_attention(
+                                     q, c, factors, heed::detail::c_api::requests_of(call),
+                                     cache_query(which), heed::detail::c_api::check_of(call, q, halves)),
+                                 call, halves);
   });
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "attention/api/halves.hpp"
+#include "attention/api/seen_results.hpp"
 #include "core/index.hpp"
 #include "core/message.hpp"
 #include "heed/attention/backward.hpp"
@@ -134,10 +135,16 @@ void add(Tensor& sum, const Tensor& more) {
 DifferentialResult differential_attention(const TensorView& query, const TensorView& key,
                                           const TensorView& value, const TensorView& lambda,
                                           const AttentionOptions& options) {
+  return detail::differential_attention(query, key, value, lambda, options, [](const AttentionResult&) {});
+}
+
+DifferentialResult detail::differential_attention(const TensorView& query, const TensorView& key,
+                                                  const TensorView& value, const TensorView& lambda,
+                                                  const AttentionOptions& options, const SeeResults& see) {
   return detail::with_memory_errors([&] {
     const bool own_keys = have_own_keys(key, value);
     return attend_halves(query, lambda, options, [&](std::int64_t half, const AttentionOptions& each) {
-      return attention(heads_of(query, half), own_keys ? heads_of(key, half) : key, value, each);
+      return attention(heads_of(query, half), own_keys ? heads_of(key, half) : key, value, each, see);
     });
   });
 }
@@ -165,16 +172,22 @@ AttentionPlan plan_differential_attention(const TensorView& query, const TensorV
 DifferentialResult differential_attention(const TensorView& query, const KvCache& cache,
                                           const TensorView& lambda, const AttentionOptions& options,
                                           const CacheQuery& which) {
+  return detail::differential_attention(query, cache, lambda, options, which, [](const AttentionResult&) {});
+}
+
+DifferentialResult detail::differential_attention(const TensorView& query, const KvCache& cache,
+                                                  const TensorView& lambda, const AttentionOptions& options,
+                                                  const CacheQuery& which, const SeeResults& see) {
   return detail::with_memory_errors([&] {
     return attend_halves(query, lambda, options, [&](std::int64_t half, AttentionOptions each) {
       const TensorView one = heads_of(query, half);
       const std::int64_t width = query.size(3);
-      if (cache.head_dim() != 2 * width) return attention(one, cache, each, which);
+      if (cache.head_dim() != 2 * width) return attention(one, cache, each, which, see);
       // Zeros beside the query leave out the other half's channels of a key.
       Tensor padded({one.size(0), one.size(1), one.size(2), 2 * width}, query.dtype());
       copy(one, padded.mutable_view().narrow(3, half * width, width));
       each.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
-      return attention(padded, cache, each, which);
+      return attention(padded, cache, each, which, see);
     });
   });
 }
