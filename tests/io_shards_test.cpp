@@ -238,6 +238,14 @@ TEST_F(IoShards, PositionsThatAreNotThereAreRefused) {
   EXPECT_EQ(file.read(0, {Ranges{{0, 5}}}).shape(), (heed::Dims{5, 2}));
 }
 
+// The data alone fit; with the header before them they do not.
+TEST_F(IoShards, AFileOfMoreBytesThanItsSizeCanCountIsRefused) {
+  SharedNpyFiles files;
+  const std::string path = folder / "x.npy";
+  expect_error("cannot write '" + path + "': File too large", heed::ErrorCode::io,
+               [&] { (void)files.add(path, DType::u8, {INT64_MAX}); });
+}
+
 TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   SharedNpyFiles files;
   const std::string path = files.add(folder / "x.npy", DType::f32, {5, 2});

@@ -113,6 +113,8 @@ TEST(LookCause, LensEndsWithWhatTheModelSays) {
   const std::string printed = look_at_induction({"--lens"}).output;
   EXPECT_NE(printed.find("\n  embedding"), std::string::npos) << printed;
   EXPECT_NE(printed.find("\n  layer 1"), std::string::npos) << printed;
+  // 80 columns have room for several tokens.
+  EXPECT_NE(printed.substr(printed.find("\n  layer 1")).find(" · "), std::string::npos) << printed;
 }
 
 TEST(LookCause, RolloutTakesSeveralRows) {

@@ -189,9 +189,17 @@ class OnlyDlpack:
         return self.array.__dlpack_device__()
 
 
-def test_dlpack_is_spoken(rng):
+class VersionedDlpack(OnlyDlpack):
+    """Its capsules tell their version, as those of DLPack 1.0 may."""
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(max_version=(1, 0), **arguments)
+
+
+@pytest.mark.parametrize("speaker", [OnlyDlpack, VersionedDlpack])
+def test_dlpack_is_spoken(rng, speaker):
     q, k, v = inputs(rng)
-    output = heed.attention(*(OnlyDlpack(x) for x in (q, k, v)))
+    output = heed.attention(*(speaker(x) for x in (q, k, v)))
     assert isinstance(output, np.ndarray)
     assert (output == heed.attention(q, k, v)).all()
 

@@ -105,10 +105,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::extend(std::uint64_t bytes) {
   const off_t end = ::lseek(file_.get(), 0, SEEK_CUR);
-  std::uint64_t size = 0;
-  if (end < 0 || __builtin_add_overflow(static_cast<std::uint64_t>(end), bytes, &size) || size > INT64_MAX)
-    fail_write(end < 0 ? errno : EFBIG);
-  if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0) fail_write(errno);
+  off_t size = 0;
+  if (end < 0 || __builtin_add_overflow(end, bytes, &size)) fail_write(end < 0 ? errno : EFBIG);
+  if (::ftruncate(file_.get(), size) != 0) fail_write(errno);
 }
 
 std::string AtomicFile::temporary_path() const {
