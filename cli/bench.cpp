@@ -140,8 +140,7 @@ class SeenCeilings {
       std::cout << "  " << left_aligned(short_name(one.limit), 5) << "  "
                 << left_aligned(name_of(one.limit, one.isa), 22)
                 << right_aligned(fixed(one.rate / 1e9, memory ? 1 : 0), 6)
-                << (memory ? " GB/s   " : " GFLOP/s") << " on " << one.threads
-                << (one.threads == 1 ? " thread\n" : " threads\n");
+                << (memory ? " GB/s   " : " GFLOP/s") << " on " << counted(one.threads, "thread") << '\n';
     }
   }
 

@@ -15,6 +15,7 @@
 #include "options.hpp"
 #include "output_files.hpp"
 #include "terminal.hpp"
+#include "text.hpp"
 #include "word_places.hpp"
 
 namespace heed::cli {
@@ -66,8 +67,8 @@ CircuitOptions options_in(const Traced& traced, const CircuitArguments& argument
     const std::vector<std::int64_t> rows = word_places("--row", arguments.row, traced.tokens.shown,
                                                        static_cast<std::int64_t>(traced.tokens.ids.size()));
     if (rows.size() > 1)
-      refuse_usage("--row is '", arguments.row, "', which is ", rows.size(),
-                   " tokens; one is expected (such as ", arguments.row, ":2 or #", rows.back(), ")");
+      refuse_usage("--row is '", arguments.row, "', which is ", counted(rows.size(), "token"),
+                   "; one is expected (such as ", arguments.row, ":2 or #", rows.back(), ")");
     options.row = rows.front();
   }
   if (!traced.model.info().predicts) return options;

@@ -172,8 +172,8 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
   }
   const std::optional<std::int64_t> number = whole_number(asked.substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
-    refuse_usage("--word is '", asked, "', but the sentence has '", word, "' ", places.size(),
-                 places.size() == 1 ? " time" : " times");
+    refuse_usage("--word is '", asked, "', but the sentence has '", word, "' ",
+                 counted(places.size(), "time"));
   return places[static_cast<std::size_t>(*number - 1)];
 }
 

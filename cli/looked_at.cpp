@@ -89,8 +89,8 @@ std::vector<std::string> read_tokens(const std::string& option, const std::strin
   }
   if (file.bad() || !file.eof()) detail::refuse(ErrorCode::io, path, " could not be read");
   if (lines != expected)
-    refuse_usage(option, " has ", lines, lines == 1 ? " line" : " lines", "; ", expected,
-                 ", one for each of the ", of, ", is expected");
+    refuse_usage(option, " has ", counted(lines, "line"), "; ", expected, ", one for each of the ", of,
+                 ", is expected");
   return tokens;
 }
 

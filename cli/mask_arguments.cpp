@@ -26,8 +26,8 @@ SparseMask neighbourhood_of(const Numbers& n) {
   std::vector<GridAxis> axes;
   for (std::size_t at = 0; at < n.size(); at += 4) {
     if (n.size() - at < 4 || n[at + 3] < 0 || n[at + 3] > 1)
-      refuse_usage("--mask-pattern neighbourhood has ", n.size(),
-                   " numbers; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 or 1, is expected");
+      refuse_usage("--mask-pattern neighbourhood has ", counted(n.size(), "number"),
+                   "; SIZE,WINDOW,DILATION,CAUSAL of each axis, with CAUSAL 0 or 1, is expected");
     axes.push_back({n[at], n[at + 1], n[at + 2], n[at + 3] == 1});
   }
   return masks::neighbourhood(axes);

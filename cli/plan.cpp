@@ -131,11 +131,9 @@ std::string machines_line(const PlanArguments& arguments) {
   const Machines& machines = arguments.machines;
   const std::int64_t nodes = arguments.ranks / machines.ranks_per_node;
   return number_text(machines.flops_per_second / 1e9) + " GFLOP/s a rank" +
-         (arguments.gflops ? "" : " (measured here, one thread)") + ", " + std::to_string(arguments.ranks) +
-         (arguments.ranks == 1 ? " rank on " : " ranks on ") + std::to_string(nodes) +
-         (nodes == 1 ? " node" : " nodes") + "; between nodes " +
-         number_text(machines.bytes_per_second / 1e9) + " GB/s, within one " +
-         number_text(machines.node_bytes_per_second / 1e9) + " GB/s a rank, latency " +
+         (arguments.gflops ? "" : " (measured here, one thread)") + ", " + counted(arguments.ranks, "rank") +
+         " on " + counted(nodes, "node") + "; between nodes " + number_text(machines.bytes_per_second / 1e9) +
+         " GB/s, within one " + number_text(machines.node_bytes_per_second / 1e9) + " GB/s a rank, latency " +
          seconds_text(machines.latency_seconds);
 }
 

@@ -120,7 +120,7 @@ void become_heed_mpi(char** argv, const StartedRank& started) {
       errno == ENOENT || error ? "this heed was built without MPI: heed-mpi is not beside it (install "
                                  "libopenmpi-dev and build again)"
                                : "'" + program + "' cannot be run: " + std::generic_category().message(errno);
-  refuse_usage("mpirun started ", started.ranks, " ranks, but ", reason);
+  refuse_usage("mpirun started ", counted(started.ranks, "rank"), ", but ", reason);
 }
 
 }  // namespace heed::cli

@@ -180,10 +180,6 @@ std::string signed_fixed(double value, int decimals) {
   return (std::isnan(value) || std::signbit(value) ? "" : "+") + fixed(value, decimals);
 }
 
-std::string counted(std::int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
 std::string joined_words(const std::string& first, const std::vector<std::string>& more) {
   std::string text = first;
   for (const std::string& word : more) text += " " + word;

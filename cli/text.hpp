@@ -7,7 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/message.hpp"
+
 namespace heed::cli {
+
+using detail::counted;
 
 /// Rejects overlong forms, surrogates, and code points above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text);
@@ -32,9 +36,6 @@ namespace heed::cli {
 
 /// The same with a sign: "+0.120", "-0.003".
 [[nodiscard]] std::string signed_fixed(double value, int decimals);
-
-/// "1 head", "2 heads".
-[[nodiscard]] std::string counted(std::int64_t count, const std::string& thing);
 
 /// Words with spaces between.
 [[nodiscard]] std::string joined_words(const std::string& first, const std::vector<std::string>& more);

@@ -71,8 +71,8 @@ Document with_tokens(Document document, const std::string& path) {
   AttentionReport& report = document.report;
   if (path.empty()) return document;
   if (report.queries != report.keys)
-    refuse_usage("--tokens is given, but DOC has ", report.queries, " rows and ", report.keys,
-                 " keys; equal numbers are expected");
+    refuse_usage("--tokens is given, but DOC has ", counted(report.queries, "row"), " and ",
+                 counted(report.keys, "key"), "; equal numbers are expected");
   report.query_tokens = report.key_tokens = read_tokens("--tokens", path, report.queries, "rows");
   return document;
 }

@@ -66,7 +66,7 @@ std::vector<std::int64_t> few_places(const char* name, const std::string& word, 
   std::vector<std::int64_t> places =
       word_places(name, word, tokens.shown, static_cast<std::int64_t>(tokens.ids.size()));
   if (places.size() > kMost)
-    refuse_usage(name, " is '", word, "', which is ", places.size(), " tokens; at most ", kMost,
+    refuse_usage(name, " is '", word, "', which is ", counted(places.size(), "token"), "; at most ", kMost,
                  " are expected (one is ", word, ":2)");
   return places;
 }

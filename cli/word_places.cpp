@@ -155,7 +155,7 @@ Places word_places(const std::string& argument, const std::string& asked,
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
     refuse_usage(argument, " is '", asked, "', but the text has '", asked.substr(0, colon), "' ",
-                 places.size(), places.size() == 1 ? " time" : " times");
+                 counted(places.size(), "time"));
   return places[static_cast<std::size_t>(*number - 1)];
 }
 

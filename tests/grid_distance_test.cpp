@@ -115,7 +115,7 @@ TEST_F(OnGrid, ErrorsNameWhatIsWrong) {
             "the grid has an axis of 0; 1 or more, and fewer than 2^63 tokens in all, are expected");
   EXPECT_EQ(message_of({{4, 4}, 0}, {1, 1}), "the grid has 16 tokens from 0 on, but query has 15 rows");
   EXPECT_EQ(message_of({{3, 4}, 4}, {1, 1}), "the grid has 12 tokens from 4 on, but query has 15 rows");
-  EXPECT_EQ(message_of(kGrid, {1}), "cells has 1 numbers; 2, one for each axis, are expected");
+  EXPECT_EQ(message_of(kGrid, {1}), "cells has 1 number; 2, one for each axis, are expected");
   EXPECT_EQ(message_of(kGrid, {4, 1}), "cells[0] is 4; 1 to 3, and at most 1024 cells in all, are expected");
   options_.dropout.probability = 0.5;
   EXPECT_EQ(message_of(kGrid, {1, 1}), "dropout is 0.5; 0 is expected with a grid");

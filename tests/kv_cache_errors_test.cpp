@@ -792,7 +792,7 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
          queries({2, 4, 3, 5}));
   expect("query has head count 3 (shape [2, 3, 3, 4]); a multiple of the cache's 2 is expected",
          queries({2, 3, 3, 4}));
-  expect("query has 1 sequences; 2 as in the cache are expected", queries({1, 4, 3, 4}));
+  expect("query has 1 sequence; 2 as in the cache are expected", queries({1, 4, 3, 4}));
   const auto* bytes = static_cast<const std::byte*>(query_.view().data());
   expect("query is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 2, DType::f32, {2, 4, 2, 4}));
@@ -803,7 +803,7 @@ TEST_F(KvCacheCallErrors, QueriesFitTheCache) {
 
 TEST_F(KvCacheCallErrors, SequencesExist) {
   const std::vector<std::int64_t> one{1}, wrong{0, 2}, negative{-1, 0};
-  expect("sequences has 1 numbers; 2, one per batch entry, is expected", query_, {}, {.sequences = one});
+  expect("sequences has 1 number; 2, one per batch entry, is expected", query_, {}, {.sequences = one});
   expect("sequence is 2; 0 to 1 is expected", query_, {}, {.sequences = wrong});
   expect("sequence is -1; 0 to 1 is expected", query_, {}, {.sequences = negative});
 }

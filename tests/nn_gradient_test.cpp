@@ -319,7 +319,7 @@ TEST(LayersThatLearn, SayWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] {
               (void)positions.forward(row, std::vector<std::int64_t>{0, 1});
             }),
-            "places has 2 numbers; one for each of the 1 rows is expected");
+            "places has 2 numbers; one for each of the 1 row is expected");
   EXPECT_EQ(message_of([&] { (void)positions.forward(row, std::vector<std::int64_t>{3}); }),
             "places holds 3; numbers from 0 to 2 are expected");
   EXPECT_EQ(message_of([&] { (void)nn::cross_entropy(x, Tensor({3}, DType::i64)); }),

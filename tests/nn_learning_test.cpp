@@ -122,7 +122,7 @@ TEST(AdamW, SaysWhatDoesNotFit) {
             }),
             "rate is -1; a finite number of at least 0 is expected");
   EXPECT_EQ(message_of([&] { optimizer.step(parameters, {}, 1); }),
-            "parameters has 1 entries and gradients 0; 1 of each are expected");
+            "parameters has 1 entry and gradients 0; 1 of each are expected");
   EXPECT_EQ(message_of([&] {
               optimizer.step(parameters, {{"other", &gradient}}, 1);
             }),

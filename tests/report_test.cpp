@@ -518,7 +518,7 @@ TEST(Report, RefusesWhatDoesNotFit) {
   };
   EXPECT_EQ(report({.query_tokens = {"a", "b"}}),
             "query_tokens has 2 entries; 4, the length of query, is expected");
-  EXPECT_EQ(report({.key_tokens = {"a"}}), "key_tokens has 1 entries; 4, the length of key, is expected");
+  EXPECT_EQ(report({.key_tokens = {"a"}}), "key_tokens has 1 entry; 4, the length of key, is expected");
   EXPECT_EQ(report({.top_k = -1}), "top_k is -1; 0 (off) or more is expected");
   EXPECT_EQ(report({.map = {-1, 4}}), "map is -1 x 4; sizes of 0 (off) or more are expected");
   EXPECT_EQ(report({.tiles = {{0, 5, 0, 4}}}),

@@ -194,7 +194,7 @@ TEST(Sharding, SaysWhatIsWrongWithAQuestion) {
   EXPECT_EQ(message_of([&] { (void)sharding.shard(whole, 1, 2); }),
             "rank is 2; a rank of 0 to 1 is expected");
   EXPECT_EQ(message_of([&] { (void)sharding.join(std::vector<TensorView>{three}, 1); }),
-            "shards has 1 entries; one for each of 2 ranks is expected");
+            "shards has 1 entry; one for each of 2 ranks is expected");
   EXPECT_EQ(message_of([&] {
               (void)sharding.join(std::vector<TensorView>{three, two}, -3);
             }),

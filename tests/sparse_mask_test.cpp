@@ -286,7 +286,7 @@ TEST(SparseMaskErrors, OfBlockMasksNameTheTensor) {
   EXPECT_EQ(message({.kv_num_blocks = many, .kv_indices = index, .query_block = 2, .key_block = 1}),
             "kv_indices lists 2 blocks of block row 0; 0 to 1 are expected");
   EXPECT_EQ(message({.kv_num_blocks = count, .kv_indices = index, .query_block = 1, .key_block = 1}),
-            "kv_num_blocks has shape [1, 1, 1]; 2 block rows for 2 queries, 1 batch entries and 1 heads are "
+            "kv_num_blocks has shape [1, 1, 1]; 2 block rows for 2 queries, 1 batch entry and 1 head are "
             "expected");
   EXPECT_EQ(message({.kv_num_blocks = count, .kv_indices = index, .full_kv_indices = index}),
             "only one of full_kv_num_blocks and full_kv_indices is given; both or neither are expected");

@@ -130,7 +130,7 @@ TEST(Weights, WhatNoSoftmaxGivesIsRefused) {
   ReportOptions words;
   words.query_tokens = {"one"};
   EXPECT_EQ(message_of([&] { (void)document_of_weights(weights, {}, words); }),
-            "query_tokens has 1 entries; 2, the length of the rows of weights, is expected");
+            "query_tokens has 1 entry; 2, the length of the rows of weights, is expected");
   EXPECT_EQ(message_of([&] { (void)document_of_weights(Tensor({2}, DType::f32)); }),
             "weights has dtype f32 and shape [2]; floats [B, H, Lq, Lk], or without the first axes, are "
             "expected");

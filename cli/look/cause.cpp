@@ -73,14 +73,14 @@ std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked,
   for (const std::string& part : split(*asked, ',')) {
     const auto number = whole_number(part);
     if (number && (*number < 0 || *number >= count))
-      refuse_usage("--row is ", part, "; there are ", count, " tokens, counted from 0");
+      refuse_usage("--row is ", part, "; there are ", counted(count, "token"), ", counted from 0");
     for (const std::int64_t row :
          number ? std::vector{*number} : word_places("--row", part, tokens.shown, count))
       rows.push_back(row);
   }
   if (rows.size() != 1 && kind != CauseKind::rollout)
-    refuse_usage("--row is '", *asked, "', which is ", rows.size(),
-                 " tokens; one is expected (a number, or a word with its occurrence, such as or:2)");
+    refuse_usage("--row is '", *asked, "', which is ", counted(rows.size(), "token"),
+                 "; one is expected (a number, or a word with its occurrence, such as or:2)");
   return rows;
 }
 
@@ -176,8 +176,8 @@ Effect effect_of(const Model& model, const CauseQuestion& question, const ModelT
   if (question.kind == CauseKind::ablate) return ablate(model, ids, question.heads, question.to, options);
   const std::vector<std::int64_t> other = model.tokenize(question.text, "the text of --patch").ids;
   if (other.size() != tokens.ids.size())
-    refuse_usage("the length of the text of --patch is ", other.size(), "; ", tokens.ids.size(),
-                 " tokens, the length of the text, are expected");
+    refuse_usage("the length of the text of --patch is ", other.size(), "; ",
+                 counted(tokens.ids.size(), "token"), ", the length of the text, are expected");
   return patch(model, ids, view_of(other), question.heads, options);
 }
 

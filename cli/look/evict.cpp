@@ -66,8 +66,8 @@ void check_evictions(const Subject& subject, const EvictQuestion& question) {
     if (queries == 0) refuse_usage("--evict is given for a call without queries");
     const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
     if (least >= queries)
-      refuse_usage("--evict is '", text, "', in which the last ", least, " rows of a prompt vote; there are ",
-                   queries, " queries");
+      refuse_usage("--evict is '", text, "', in which the last ", counted(least, "row"),
+                   " of a prompt vote; there are ", counted(queries, "query", "queries"));
     const std::int64_t prompt = prompt_for(policy, question, queries);
     if (prompt < least || prompt >= queries)
       refuse_usage("--prompt is ", prompt, "; ", least, " to ", queries - 1, " of the ", queries,

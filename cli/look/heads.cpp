@@ -296,8 +296,8 @@ void answer_texts(const LookSource& source, const SharedOptions& shared, const H
     return;
   }
   const TextOutput output = standard_output();
-  output.stream << document.report.heads << " heads over " << summaries.size()
-                << (summaries.size() == 1 ? " text of " : " texts of ") << tokens << " tokens in total\n";
+  output.stream << counted(document.report.heads, "head") << " over " << counted(summaries.size(), "text")
+                << " of " << counted(tokens, "token") << " in total\n";
   print_answer(output, document, heads, question, {});
 }
 

@@ -71,8 +71,7 @@ std::string places_text(const std::vector<TokenSpan>& needle) {
 std::string title_of_needle(const std::string& words, const Needle& needle) {
   const std::int64_t rows = needle.retrieval.front().rows;
   return "weight on '" + printable(words) + "', token " + places_text(needle.spans) +
-         ": by the last row, and by " + std::to_string(rows) + (rows == 1 ? " row" : " rows") +
-         " that may see it";
+         ": by the last row, and by " + counted(rows, "row") + " that may see it";
 }
 
 void print_ranking(const TextOutput& output, const Document& document, const std::vector<HeadSummary>& heads,
@@ -123,9 +122,7 @@ void print_heads(const TextOutput& output, const Document& document, const std::
                                  fixed(head.self, 3), fixed(head.previous, 3), fixed(head.next, 3)},
                                 widths)
                   << '\n';
-    if (head.nan_rows > 0)
-      output.stream << "    " << head.nan_rows << (head.nan_rows == 1 ? " row" : " rows")
-                    << " of NaN left out\n";
+    if (head.nan_rows > 0) output.stream << "    " << counted(head.nan_rows, "row") << " of NaN left out\n";
     const std::string next = runner_up_text(head);
     if (with_keys && !next.empty()) output.stream << faint("    " + next, output.color) << '\n';
     if (with_keys) print_head_keys(output, document, head);

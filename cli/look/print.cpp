@@ -41,11 +41,11 @@ std::string plane_text(const Document& document, std::int64_t batch, std::int64_
 
 std::string call_line(const Document& document) {
   const AttentionReport& report = document.report;
-  std::string line = std::to_string(report.heads) + (report.heads == 1 ? " head" : " heads");
-  if (report.batch != 1) line += ", " + std::to_string(report.batch) + " batch entries";
-  line += ", " + std::to_string(report.queries) + (report.queries == 1 ? " query, " : " queries, ") +
-          counted(report.keys, "key") + ", D " + std::to_string(report.head_dim) + ", " +
-          std::string(name_of(report.dtype)) + ", " + report.kernel + " (" + report.isa + ")";
+  std::string line = counted(report.heads, "head");
+  if (report.batch != 1) line += ", " + counted(report.batch, "batch entry", "batch entries");
+  line += ", " + counted(report.queries, "query", "queries") + ", " + counted(report.keys, "key") + ", D " +
+          std::to_string(report.head_dim) + ", " + std::string(name_of(report.dtype)) + ", " + report.kernel +
+          " (" + report.isa + ")";
   for (const auto& [name, value] : report.options)
     line += ", " + name + (value == "true" ? "" : " " + short_value(value));
   return line;

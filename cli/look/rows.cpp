@@ -63,7 +63,9 @@ class RowChoice {
 
   void add_range(const std::string& part, std::int64_t begin, std::int64_t end) {
     if (begin < 0 || end <= begin) refuse(part, "a row, or rows R0:R1 (R0 to R1 - 1)");
-    if (begin >= count_) refuse_usage("--row is ", part, "; there are ", count_, " queries, counted from 0");
+    if (begin >= count_)
+      refuse_usage("--row is ", part, "; there are ", counted(count_, "query", "queries"),
+                   ", counted from 0");
     for (std::int64_t row = begin; row < std::min(end, count_); ++row) add_row(row);
     was_cut_ = was_cut_ || end > count_;
   }

@@ -45,8 +45,8 @@ void check_tile(const Subject& subject, const TileRange& tile) {
   const std::int64_t rows = axis_size(subject.document, 2);
   const std::int64_t keys = key_count(subject.document);
   if (tile.row_begin >= rows || tile.key_begin >= keys)
-    refuse_usage("--tile begins at row ", tile.row_begin, ", key ", tile.key_begin, "; there are ", rows,
-                 " queries and ", keys, " keys, counted from 0");
+    refuse_usage("--tile begins at row ", tile.row_begin, ", key ", tile.key_begin, "; there are ",
+                 counted(rows, "query", "queries"), " and ", counted(keys, "key"), ", counted from 0");
   const double cells =
       static_cast<double>(tile.row_end - tile.row_begin) * static_cast<double>(tile.key_end - tile.key_begin);
   const double bytes = cells * planes(subject) * kBytesOfCell;
@@ -101,8 +101,9 @@ void answer_tile(Subject subject, const TileQuestion& question) {
   const TextOutput output = standard_output();
   print_tile(output, document, tile, subject.heads);
   if (range.row_end < question.range.row_end || range.key_end < question.range.key_end)
-    output.stream << "\n--tile ends where the tensors end: there are " << document.report.queries
-                  << " queries and " << document.report.keys << " keys\n";
+    output.stream << "\n--tile ends where the tensors end: there are "
+                  << counted(document.report.queries, "query", "queries") << " and "
+                  << counted(document.report.keys, "key") << '\n';
 }
 
 }  // namespace heed::cli

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from ._counted import counted
 from ._heed import AttentionResult, KvCache, attention, attention_backward
 
 
@@ -47,7 +48,7 @@ def _factors(q: Any, lam: Any) -> tuple[Any, Any]:
 def _keys(k: Any, v: Any, half: int) -> Any:
     """The keys of a half, which may have its own."""
     if k.shape[1] not in (v.shape[1], 2 * v.shape[1]):
-        raise ValueError(f"k has {k.shape[1]} heads; {v.shape[1]} as v, or {2 * v.shape[1]}, are expected")
+        raise ValueError(f"k has {counted(k.shape[1], 'head')}; {v.shape[1]} as v, or {2 * v.shape[1]}, are expected")
     return k if k.shape[1] == v.shape[1] else k[:, half::2]
 
 

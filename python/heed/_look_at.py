@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _heed
+from ._counted import counted
 from ._look import Floats, Report
 from ._places import whole
 from ._run import Run, is_run, open_run
@@ -84,7 +85,7 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
         if not isinstance(word, str):
             raise TypeError(f"{name} has {word!r}; texts are expected")
     if words and len(words) != count:
-        raise ValueError(f"{name} has {len(words)} entries; {count}, one for each {of}, are expected")
+        raise ValueError(f"{name} has {counted(len(words), 'entry', 'entries')}; {count}, one for each {of}, are expected")
     return words
 
 
@@ -94,7 +95,7 @@ def ids_of(name: str, given: Any, count: int, of: str) -> list[int]:
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TypeError(f"{name} is {given!r}; a list of whole numbers, one for each {of}, is expected")
     if ids.size and ids.size != count:
-        raise ValueError(f"{name} has {ids.size} entries; {count}, one for each {of}, are expected")
+        raise ValueError(f"{name} has {counted(ids.size, 'entry', 'entries')}; {count}, one for each {of}, are expected")
     return [int(one) for one in ids]
 
 

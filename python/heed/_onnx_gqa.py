@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _heed
+from ._counted import counted
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -147,7 +148,7 @@ class _Call:
         counts = seqlens.ravel().astype(np.int64) + 1
         least = 1 if first_prompt else length
         if ((counts < least) | (counts > longest)).any():
-            raise _refuse(f"seqlens_k is {seqlens.tolist()} for {length} queries and total_sequence_length {longest}",
+            raise _refuse(f"seqlens_k is {seqlens.tolist()} for {counted(length, 'query', 'queries')} and total_sequence_length {longest}",
                           f"{least - 1} to {longest - 1}")
         borrowed = self.key.shape[2] == 0  # no new keys: the cache already has them all
         before = counts if borrowed else counts - length
@@ -155,7 +156,7 @@ class _Call:
             before = np.zeros_like(counts)
         room = self.inputs["past_key"].shape[2] if "past_key" in self.inputs and self.inputs["past_key"].ndim == 4 else 0
         if (before > room).any():
-            raise _refuse(f"past_key has {room} rows", f"{before.max()} or more, by seqlens_k")
+            raise _refuse(f"past_key has {counted(room, 'row')}", f"{before.max()} or more, by seqlens_k")
         return _Tokens(counts, before, longest, first_prompt)
 
     def _window(self) -> int | None:

@@ -39,6 +39,7 @@ from torch import Tensor  # noqa: E402
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel  # noqa: E402
 from transformers.models.auto.auto_factory import _BaseAutoModelClass  # noqa: E402
 
+from ._counted import counted  # noqa: E402
 from ._hf_cache import Cache, CachedRows, dense  # noqa: E402
 from ._hf_capture import Call, Maps, capture, current  # noqa: E402
 from ._hf_look import look  # noqa: E402
@@ -98,7 +99,7 @@ def _check_keys(module: Any, mask: Tensor | None, key: Tensor) -> None:
     two = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
     expected = ("past_key_values=transformers.EncoderDecoderCache(…), with one cache for self-attention and one for "
                 "cross-attention" if two else "equal numbers")
-    raise ValueError(f"attention_mask has {mask.shape[-1]} keys and the call of {type(module).__name__} {key.shape[2]}: expected "
+    raise ValueError(f"attention_mask has {counted(mask.shape[-1], 'key')} and the call of {type(module).__name__} {key.shape[2]}: expected "
                      f"{expected}")
 
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "calls.hpp"
+#include "core/message.hpp"
 #include "fail.hpp"
 #include "held.hpp"
 #include "saved.hpp"
@@ -221,8 +222,9 @@ nb::dict stats(const HeldCache& self) {
 std::string describe(const HeldCache& self) {
   return self.read([](const Cache& held) {
     const KvCache& c = held.cache;
-    return sentence("KvCache(", name_of(c.layout()), " ", name_of(c.format()), ", ", c.sequences(),
-                    " sequences, ", c.stats().rows, " rows of ", c.kv_heads(), " x ", c.head_dim(), ")");
+    return sentence("KvCache(", name_of(c.layout()), " ", name_of(c.format()), ", ",
+                    detail::counted(c.sequences(), "sequence"), ", ", detail::counted(c.stats().rows, "row"),
+                    " of ", c.kv_heads(), " x ", c.head_dim(), ")");
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "attention/masks/saved_parts.hpp"
 #include "calls.hpp"
+#include "core/message.hpp"
 #include "fail.hpp"
 #include "heed/attention/lightning_indexer.hpp"
 #include "heed/attention/masks.hpp"
@@ -181,7 +182,8 @@ Numbers each_axis(const char* name, nb::handle value, std::size_t axes) {
   Numbers numbers;
   for (const nb::handle one : nb::cast<nb::sequence>(value)) numbers.push_back(integer(name, one));
   if (numbers.size() != axes)
-    fail(name, " has ", numbers.size(), " numbers; one, or one for each of the ", axes, " axes is expected");
+    fail(name, " has ", detail::counted(numbers.size(), "number"), "; one, or one for each of the ",
+         detail::counted(axes, "axis", "axes"), " is expected");
   return numbers;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "distributed.hpp"
 #include "fail.hpp"
 #include "options.hpp"
@@ -64,7 +65,8 @@ nb::object join(const Sharding& sharding, nb::sequence shards, int axis) {
 }
 
 std::string describe(const Sharding& sharding) {
-  return sentence("<Sharding of ", sharding.length(), " positions over ", sharding.ranks(), " ranks>");
+  return sentence("<Sharding of ", detail::counted(sharding.length(), "position"), " over ",
+                  detail::counted(sharding.ranks(), "rank"), ">");
 }
 
 }  // namespace

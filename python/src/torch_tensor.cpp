@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/message.hpp"
 #include "fail.hpp"
 
 namespace heed::python {
@@ -64,7 +65,7 @@ void check_storage(std::string_view name, nb::handle tensor, const TensorView& v
   const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(size_of(view.dtype()));
   const std::int64_t held = whole(tensor.attr(ask.storage)().attr(ask.bytes)());
   if (needed > held)
-    fail(name, " needs ", needed, " bytes of its storage, which was cut to ", held,
+    fail(name, " needs ", detail::counted(needed, "byte"), " of its storage, which was cut to ", held,
          "; a tensor within its storage is expected");
 }
 

@@ -436,7 +436,7 @@ def test_a_pickled_model_is_read_from_its_folder(folder, tmp_path):
 
 def test_a_cache_of_another_model_is_refused(folder):
     model, other = heed.load_model(folder / "llama"), heed.load_model(folder / "trained")
-    with pytest.raises(ValueError, match="cache has 1 layers; 3, as in the model, are expected"):
+    with pytest.raises(ValueError, match="cache has 1 layer; 3, as in the model, are expected"):
         model.hidden_states([1, 2], cache=read(other))
     with pytest.raises(ValueError, match="cache has 3 layers; 1, as in the model"):
         other.hidden_states([1, 2], cache=model.cache())
@@ -452,7 +452,7 @@ def test_a_cache_of_another_model_is_refused(folder):
         model.hidden_states([1, 2], cache=long)
     wide = type(cache).__new__(type(cache))
     wide.__setstate__([heed.KvCache(kv_heads=2, key_dim=4, capacity=4).__getstate__()] * 3)
-    with pytest.raises(ValueError, match="cache has 1 sequences, 2 heads and head_dim 4; 1, 2 and 8, as in the model"):
+    with pytest.raises(ValueError, match="cache has 1 sequence, 2 heads and head_dim 4; 1, 2 and 8, as in the model"):
         model.hidden_states([1, 2], cache=wide)
 
 

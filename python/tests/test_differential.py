@@ -79,7 +79,7 @@ def test_caches_hold_keys_of_both_halves(call):
 
 def test_what_is_wrong_is_said(call):
     for change, message in (({"q": call["q"][:, :3]}, r"q has shape \(2, 3, 5, 16\); \[B, 2 H, Lq, D\]"),
-                            ({"k": call["v"][:, :1]}, "k has 1 heads; 2 as v, or 4, are expected"),
+                            ({"k": call["v"][:, :1]}, "k has 1 head; 2 as v, or 4, are expected"),
                             ({"lam": np.zeros(3)}, r"lam has shape \(3,\); \(4,\) or \(2, 4, 5\) is expected")):
         with pytest.raises(ValueError, match=message):
             heed.differential_attention(**{"lam": lam_of("heads"), **call, **change})

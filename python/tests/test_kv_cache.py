@@ -398,7 +398,7 @@ MISTAKES = {
     "rotate is set for a cache of f32": lambda c: heed.KvCache(kv_heads=1, key_dim=4, capacity=1, rotate=True),
     "key is a str; an array": lambda c: c.append("rows", ARRAYS[1]),
     "key has dtype f64": lambda c: c.append(ARRAYS[0].astype(np.float64), ARRAYS[1]),
-    "value has 1 rows; 4": lambda c: c.append(ARRAYS[0], ARRAYS[1][:, :, :1]),
+    "value has 1 row; 4": lambda c: c.append(ARRAYS[0], ARRAYS[1][:, :, :1]),
     "key has shape [1, 2, 4, 12]": lambda c: c.append(ARRAYS[1], ARRAYS[1]),
     "sequence 0 has room for 8 more rows, but 12 arrived": lambda c: c.append(*(np.tile(x, (1, 1, 3, 1)) for x in ARRAYS)),
     "offsets run from 0 to 3; 0 to 4": lambda c: c.append(*ARRAYS, offsets=[0, 3]),

@@ -220,7 +220,7 @@ WRONG = [
     ({"value": np.ones((2, 1, 32), np.float16)}, "value is float16 and query float32; one dtype is expected"),
     ({"seqlens_k": np.array([5], np.int32)}, "seqlens_k is int32 [1]; integers [2] or [2, 1] is expected"),
     ({"seqlens_k": floats(2)}, "seqlens_k is float32 [2]"),
-    ({"seqlens_k": np.array([5, 6], np.int32)}, "seqlens_k is [5, 6] for 1 queries and total_sequence_length 6; 0 to 5"),
+    ({"seqlens_k": np.array([5, 6], np.int32)}, "seqlens_k is [5, 6] for 1 query and total_sequence_length 6; 0 to 5"),
     ({"seqlens_k": np.array([-1, 5], np.int32)}, "seqlens_k is [-1, 5]"),
     ({"total_sequence_length": np.array([6, 6], np.int32)}, "total_sequence_length is int32 [2]; one integer is expected"),
     ({"past_key": floats(2, 2, 4, 16), "past_value": floats(2, 2, 4, 16)}, "past_key has 4 rows; 5 or more, by seqlens_k"),

@@ -233,7 +233,7 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
     (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
     (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
-     "tokens has 1 entries; 2, one for each query, are expected"),
+     "tokens has 1 entry; 2, one for each query, are expected"),
     (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
     (lambda x: heed.look(x, x, x, is_causal=True), TypeError,
      "look() got an unexpected keyword argument 'is_causal'; did you mean 'causal'?"),

@@ -28,6 +28,12 @@ std::string said(const Parts&... parts) {
   return (text_of(parts) + ...);
 }
 
+/// "1 head", "2 heads"; `many` is the plural of a noun that takes no s.
+std::string counted(std::integral auto count, std::string_view one, std::string_view many = {}) {
+  if (count == 1) return said(count, " ", one);
+  return many.empty() ? said(count, " ", one, "s") : said(count, " ", many);
+}
+
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
   throw Error(code, said(parts...));

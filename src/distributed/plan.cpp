@@ -9,6 +9,7 @@
 namespace heed::distributed {
 namespace {
 
+using detail::counted;
 using detail::refuse;
 
 constexpr std::int64_t kMax = std::int64_t{1} << 30;  // so that cells fit 63 bits
@@ -48,7 +49,8 @@ void require_shardings(const Sharding& queries, const Sharding& keys) {
   require_length("queries", queries.length());
   require_length("keys", keys.length());
   if (queries.ranks() != keys.ranks())
-    refuse("keys has ", keys.ranks(), " ranks; ", queries.ranks(), ", as in queries, are expected");
+    refuse("keys has ", counted(keys.ranks(), "rank"), "; ", queries.ranks(),
+           ", as in queries, are expected");
 }
 
 // Why a scheme cannot give the requested results; empty if it can.

@@ -7,6 +7,7 @@
 namespace heed {
 namespace {
 
+using detail::counted;
 using detail::refuse;
 
 void require_ranks(int ranks) {
@@ -165,7 +166,7 @@ std::int64_t Sharding::row_of(std::int64_t position) const {
 std::int64_t Sharding::position(int rank, std::int64_t row) const {
   const std::size_t at = checked(rank);
   if (row < 0 || row >= rows_[at])
-    refuse("row is ", row, "; a row of the ", rows_[at], " rows of rank ", rank, " is expected");
+    refuse("row is ", row, "; a row of the ", counted(rows_[at], "row"), " of rank ", rank, " is expected");
   const auto rows = std::span(first_row_).subspan(first_[at], first_[at + 1] - first_[at]);
   const auto range =
       static_cast<std::size_t>(std::upper_bound(rows.begin(), rows.end(), row) - rows.begin()) - 1;
@@ -175,8 +176,8 @@ std::int64_t Sharding::position(int rank, std::int64_t row) const {
 Tensor Sharding::shard(const TensorView& whole, int axis, int rank) const {
   const int at = checked_axis("whole", whole, axis);
   if (whole.size(at) != length_)
-    refuse("whole ", whole.shape(), " has ", whole.size(at), " positions on axis ", at, "; ", length_,
-           " are expected");
+    refuse("whole ", whole.shape(), " has ", counted(whole.size(at), "position"), " on axis ", at, "; ",
+           length_, " are expected");
   Dims shape = whole.shape();
   shape[at] = rows(rank);
   Tensor rows = Tensor::uninitialized(shape, whole.dtype());
@@ -190,7 +191,8 @@ Tensor Sharding::shard(const TensorView& whole, int axis, int rank) const {
 
 Tensor Sharding::join(std::span<const TensorView> shards, int axis) const {
   if (shards.size() != rows_.size())
-    refuse("shards has ", shards.size(), " entries; one for each of ", ranks(), " ranks is expected");
+    refuse("shards has ", counted(shards.size(), "entry", "entries"), "; one for each of ",
+           counted(ranks(), "rank"), " is expected");
   const int at = checked_axis("shards", shards[0], axis);
   Dims shape = shards[0].shape();
   for (int rank = 0; rank < ranks(); ++rank) {

@@ -9,6 +9,7 @@
 namespace heed {
 namespace {
 
+using detail::counted;
 using detail::refuse;
 
 // Values do not matter, so a single zero serves as all of them.
@@ -27,7 +28,7 @@ void check_rules(const TensorView& query, const TensorView& key, const Attention
   const std::int64_t before = key.size(2) - query.size(2);
   if (!options.causal) refuse("causal is false; true is expected because decoded rows see no later keys");
   if (before < 0)
-    refuse("query has ", query.size(2), " rows and key ", key.size(2),
+    refuse("query has ", counted(query.size(2), "row"), " and key ", key.size(2),
            "; at least as many keys are expected");
   const std::int64_t offset =
       options.query_offset.value_or(options.align == Align::bottom_right ? before : 0);

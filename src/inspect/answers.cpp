@@ -65,8 +65,9 @@ Tensor attention_map(const Document& document, const MapSize& wanted) {
   const AttentionReport& report = document.report;
   const MapSize size = {std::min(wanted.rows, report.queries), std::min(wanted.columns, report.keys)};
   if (size.rows < 1 || size.columns < 1)
-    detail::refuse("size is ", wanted.rows, " x ", wanted.columns, ", of ", report.queries, " queries and ",
-                   report.keys, " keys; at least one bin is expected");
+    detail::refuse("size is ", wanted.rows, " x ", wanted.columns, ", of ",
+                   detail::counted(report.queries, "query", "queries"), " and ",
+                   detail::counted(report.keys, "key"), "; at least one bin is expected");
   if (!report.map.empty() && report.map[0].size(2) % size.rows == 0 &&
       report.map[0].size(3) % size.columns == 0)
     return map_in_bins(report.map[0], size);

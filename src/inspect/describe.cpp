@@ -63,7 +63,8 @@ void check_tokens(const ReportOptions& wanted, std::int64_t rows, const char* of
                   const char* of_columns) {
   const auto check = [](const char* name, std::size_t count, std::int64_t expected, const char* of) {
     if (count > 0 && static_cast<std::int64_t>(count) != expected)
-      refuse(name, " has ", count, " entries; ", expected, ", the length of ", of, ", is expected");
+      refuse(name, " has ", counted(count, "entry", "entries"), "; ", expected, ", the length of ", of,
+             ", is expected");
   };
   check("query_tokens", wanted.query_tokens.size(), rows, of_rows);
   check("key_tokens", wanted.key_tokens.size(), columns, of_columns);

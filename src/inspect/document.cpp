@@ -280,7 +280,7 @@ class DocumentReader {
     report.top_k_index = saved_tensor("top_k_index", shape, true);
     report.top_k_weight = saved_tensor("top_k_weight", shape, false);
     for (const std::int64_t j : report.top_k_index.values<std::int64_t>())
-      if (j < -1 || j >= report.keys) fail("has ", j, " in top_k_index, but ", report.keys, " keys");
+      if (j < -1 || j >= report.keys) fail("has ", j, " in top_k_index, but ", counted(report.keys, "key"));
   }
 
   void read_summaries(AttentionReport& report) const {

@@ -11,6 +11,7 @@
 namespace heed {
 namespace {
 
+using detail::counted;
 using detail::refuse;
 using Places = std::vector<std::int64_t>;
 
@@ -24,8 +25,8 @@ std::int64_t tokens_of(const TokenGrid& grid, const TensorView& query, const Ten
   for (const auto& [name, tensor] : {std::pair{"query", &query}, std::pair{"key", &key}}) {
     const std::int64_t length = tensor->rank() < 2 ? 0 : tensor->size(-2);
     if (grid.first < 0 || tokens > length || grid.first > length - tokens)
-      refuse("the grid has ", tokens, " tokens from ", grid.first, " on, but ", name, " has ", length,
-             " rows");
+      refuse("the grid has ", counted(tokens, "token"), " from ", grid.first, " on, but ", name, " has ",
+             counted(length, "row"));
   }
   return tokens;
 }
@@ -102,7 +103,8 @@ Tensor grid_map(const TensorView& query, const TensorView& key, const TokenGrid&
                 std::span<const std::int64_t> cells, const AttentionOptions& options) {
   const std::int64_t tokens = tokens_of(grid, query, key);
   if (cells.size() != grid.sizes.size())
-    refuse("cells has ", cells.size(), " numbers; ", grid.sizes.size(), ", one for each axis, are expected");
+    refuse("cells has ", counted(cells.size(), "number"), "; ", grid.sizes.size(),
+           ", one for each axis, are expected");
   std::int64_t all = 1;
   for (std::size_t axis = 0; axis < cells.size(); ++axis) {
     if (cells[axis] < 1 || cells[axis] > grid.sizes[axis] || cells[axis] > 1024 / all)

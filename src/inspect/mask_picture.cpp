@@ -108,8 +108,9 @@ MaskPicture mask_picture(const TensorView& query, const TensorView& key, const A
                          std::int64_t batch, std::int64_t head, const MapSize& bins) {
   const detail::Problem problem = detail::check_call(query, key, key, options);
   if (batch < 0 || batch >= problem.batch || head < 0 || head >= problem.heads)
-    detail::refuse("batch entry ", batch, ", head ", head, ": the call has ", problem.batch,
-                   " batch entries and ", problem.heads, " heads");
+    detail::refuse("batch entry ", batch, ", head ", head, ": the call has ",
+                   detail::counted(problem.batch, "batch entry", "batch entries"), " and ",
+                   detail::counted(problem.heads, "head"));
   if (bins.rows < 1 || bins.columns < 1 || bins.rows > problem.query_length ||
       bins.columns > problem.key_length)
     detail::refuse("bins are ", bins.rows, " x ", bins.columns, "; 1 x 1 to ", problem.query_length, " x ",

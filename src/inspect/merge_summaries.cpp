@@ -20,8 +20,8 @@ void check_alike(std::span<const std::vector<HeadSummary>> texts) {
       same = texts[t][k].batch == first[k].batch && texts[t][k].head == first[k].head &&
              texts[t][k].patterns.size() == first[k].patterns.size();
     if (!same)
-      detail::refuse("text ", t, " has ", texts[t].size(), " heads; the ", first.size(),
-                     " heads of the first text, in its order, are expected");
+      detail::refuse("text ", t, " has ", detail::counted(texts[t].size(), "head"), "; the ",
+                     detail::counted(first.size(), "head"), " of the first text, in its order, are expected");
   }
 }
 

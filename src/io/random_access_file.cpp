@@ -27,7 +27,8 @@ void RandomAccessFile::read(std::uint64_t offset, std::span<std::byte> to) const
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_system("read", subject_, errno);
     if (count == 0)
-      fail(subject_, "ends at byte ", offset, "; it was ", size_, " bytes long when it was opened");
+      fail(subject_, "ends at byte ", offset, "; it was ", heed::detail::counted(size_, "byte"),
+           " long when it was opened");
     offset += static_cast<std::uint64_t>(count);
     to = to.subspan(static_cast<std::size_t>(count));
   }

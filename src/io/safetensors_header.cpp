@@ -236,8 +236,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
       fail_tensor(subject_, tensor_.name, "with more bytes than 64 bits can count");
     if (bits % 8 != 0) fail_tensor(subject_, tensor_.name, "that does not fill its last byte");
     if (tensor_.end - tensor_.begin != bits / 8)
-      fail_tensor(subject_, tensor_.name, "of ", tensor_.end - tensor_.begin, " bytes; its shape and ",
-                  tensor_.type->name, " need ", bits / 8);
+      fail_tensor(subject_, tensor_.name, "of ", heed::detail::counted(tensor_.end - tensor_.begin, "byte"),
+                  "; its shape and ", tensor_.type->name, " need ", bits / 8);
     header_.tensors.push_back(std::move(tensor_));
   }
 
@@ -263,12 +263,13 @@ void check_cover(const std::string& subject, const std::vector<StoredTensor>& te
     if (tensors[i].begin < at)
       fail_tensor(subject, tensors[i].name, "whose data overlap those of ", printable(tensors[i - 1].name));
     if (tensors[i].begin > at)
-      fail(subject, "has ", tensors[i].begin - at, " bytes before the data of ", printable(tensors[i].name),
-           " that belong to no tensor");
+      fail(subject, "has ", heed::detail::counted(tensors[i].begin - at, "byte"), " before the data of ",
+           printable(tensors[i].name), " that belong to no tensor");
     at = tensors[i].end;
   }
   if (at != data_size)
-    fail(subject, "has ", data_size - at, " bytes after its last tensor that belong to none");
+    fail(subject, "has ", heed::detail::counted(data_size - at, "byte"),
+         " after its last tensor that belong to none");
 }
 
 void index_names(const std::string& subject, SafetensorsHeader& header) {
@@ -304,8 +305,8 @@ const StoredType& stored_type_of(DType dtype) {
 SafetensorsHeader read_safetensors_header(const RandomAccessFile& file) {
   const std::string& subject = file.subject();
   if (file.size() < kHeaderLengthBytes)
-    fail(subject, "is not a safetensors file: it has ", file.size(), " bytes, and ", kHeaderLengthBytes,
-         " for the length of a header are expected");
+    fail(subject, "is not a safetensors file: it has ", heed::detail::counted(file.size(), "byte"), ", and ",
+         kHeaderLengthBytes, " for the length of a header are expected");
   std::array<std::byte, kHeaderLengthBytes> length_bytes{};
   file.read(0, length_bytes);
   std::uint64_t length = 0;

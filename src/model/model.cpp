@@ -37,8 +37,8 @@ ModelTokens own_tokens(const TrainedTokenizer& tokenizer, std::string_view text,
 TrainedTokenizer own_tokenizer_in(const std::string& folder, const ModelInfo& info) {
   TrainedTokenizer tokenizer = detail::tokenizer_in(folder);
   if (tokenizer.size() != info.vocabulary)
-    detail::refuse(ErrorCode::io, folder, "/vocabulary.json has ", tokenizer.size(),
-                   " tokens; config.json says ", info.vocabulary);
+    detail::refuse(ErrorCode::io, folder, "/vocabulary.json has ", detail::counted(tokenizer.size(), "token"),
+                   "; config.json says ", info.vocabulary);
   return tokenizer;
 }
 
@@ -148,7 +148,7 @@ ModelTokens Model::tokenize(std::string_view text, const std::string& source, bo
   for (std::size_t i = 0; i < made.ids.size(); ++i)
     if (made.ids[i] >= info().vocabulary)
       detail::refuse(source, " has the token '", made.shown[i], "' with id ", made.ids[i], "; the model has ",
-                     info().vocabulary, " tokens");
+                     detail::counted(info().vocabulary, "token"));
   return made;
 }
 

@@ -12,6 +12,7 @@
 namespace heed {
 namespace {
 
+using detail::counted;
 using detail::Family;
 using detail::ModelParts;
 using detail::Projected;
@@ -77,13 +78,14 @@ void append(KvCache& cache, const Projected& made) {
 // The caller may have passed the cache of another model.
 void check_fits(const ModelInfo& info, const std::vector<KvCache>& caches) {
   if (static_cast<std::int64_t>(caches.size()) != info.layers)
-    refuse("cache has ", caches.size(), " layers; ", info.layers, ", as in the model, are expected");
+    refuse("cache has ", counted(caches.size(), "layer"), "; ", info.layers,
+           ", as in the model, are expected");
   for (const KvCache& cache : caches) {
     if (cache.sequences() != 1 || cache.layout() != CacheLayout::contiguous ||
         cache.kv_heads() != info.kv_heads || cache.head_dim() != info.head_dim ||
         cache.value_dim() != info.head_dim)
-      refuse("cache has ", cache.sequences(), " sequences, ", cache.kv_heads(), " heads and head_dim ",
-             cache.head_dim(), "; 1, ", info.kv_heads, " and ", info.head_dim,
+      refuse("cache has ", counted(cache.sequences(), "sequence"), ", ", counted(cache.kv_heads(), "head"),
+             " and head_dim ", cache.head_dim(), "; 1, ", info.kv_heads, " and ", info.head_dim,
              ", as in the model, are expected");
     if (cache.length(0) != caches.front().length(0))
       refuse("layers of the cache hold ", caches.front().length(0), " and ", cache.length(0),
@@ -100,8 +102,8 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
   const std::int64_t length = begin + static_cast<std::int64_t>(ids.size());
   if (const auto turning = family.turning_length();
       turning && begin > 0 && begin <= *turning && length > *turning)
-    refuse("cache has ", begin, " tokens of a text of ", length, "; all keys of texts beyond ", *turning,
-           " tokens are others, so a cache with all tokens of the text is expected");
+    refuse("cache has ", counted(begin, "token"), " of a text of ", length, "; all keys of texts beyond ",
+           *turning, " tokens are others, so a cache with all tokens of the text is expected");
   if (threads == 0) threads = default_threads();
   const detail::RecycledBlocks recycled;
   Tensor stream = family.embed(ids, begin, threads);

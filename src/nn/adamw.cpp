@@ -60,8 +60,8 @@ void AdamW::step(const std::vector<NamedParameter>& parameters, const std::vecto
   if (!(rate >= 0 && std::isfinite(rate)))
     detail::refuse("rate is ", rate, "; a finite number of at least 0 is expected");
   if (parameters.size() != names_.size() || gradients.size() != names_.size())
-    detail::refuse("parameters has ", parameters.size(), " entries and gradients ", gradients.size(), "; ",
-                   names_.size(), " of each are expected");
+    detail::refuse("parameters has ", heed::detail::counted(parameters.size(), "entry", "entries"),
+                   " and gradients ", gradients.size(), "; ", names_.size(), " of each are expected");
   for (std::size_t i = 0; i < names_.size(); ++i)
     for (const NamedParameter* named : {&parameters[i], &gradients[i]}) {
       if (named->name != names_[i])

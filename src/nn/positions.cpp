@@ -27,8 +27,8 @@ std::vector<std::int64_t> row_offsets(const TensorView& x, const Tensor& weight,
     std::iota(offsets.begin(), offsets.end(), 0);
   }
   if (static_cast<std::int64_t>(offsets.size()) != x.size(-2))
-    detail::refuse("places has ", offsets.size(), " numbers; one for each of the ", x.size(-2),
-                   " rows is expected");
+    detail::refuse("places has ", heed::detail::counted(offsets.size(), "number"), "; one for each of the ",
+                   heed::detail::counted(x.size(-2), "row"), " is expected");
   for (std::int64_t& place : offsets) {
     if (place < 0 || place >= weight.size(0))
       detail::refuse("places holds ", place, "; numbers from 0 to ", weight.size(0) - 1, " are expected");

@@ -66,7 +66,7 @@ void check_picture(const HtmlPage& page) {
   if (picture.rows < 1 || picture.columns < 1 || picture.first < 0 || picture.first > keys ||
       picture.rows > (keys - picture.first) / picture.columns)
     refuse("the picture has ", picture.rows, " x ", picture.columns, " patches from token ", picture.first,
-           " on, but there are ", keys, " keys");
+           " on, but there are ", detail::counted(keys, "key"));
 }
 
 void check(const HtmlPage& page) {
@@ -79,8 +79,8 @@ void check(const HtmlPage& page) {
   std::int64_t count = 0;
   for (const PageStep& step : page.steps) {
     if (static_cast<int>(step.axes.size()) != step.value.rank())
-      detail::refuse("step '", step.name, "' names ", step.axes.size(), " axes; its value has shape ",
-                     step.value.shape());
+      detail::refuse("step '", step.name, "' names ", detail::counted(step.axes.size(), "axis", "axes"),
+                     "; its value has shape ", step.value.shape());
     count += step.value.count();
   }
   if (count > kMaxPageValues)

@@ -195,7 +195,7 @@ nn::LanguageModel read_gpt2_tensors(const std::string& path, const nn::LanguageM
 void require_numbers(const std::string& path, const nn::LanguageModelConfig& config) {
   const std::int64_t wanted = nn::parameter_count(config);
   if (const std::int64_t there = numbers_in(io::SafetensorsReader(path)); there < wanted)
-    refuse(ErrorCode::io, path, " holds ", there, " numbers; a model of these sizes has ", wanted);
+    refuse(ErrorCode::io, path, " holds ", counted(there, "number"), "; a model of these sizes has ", wanted);
 }
 
 }  // namespace heed::detail

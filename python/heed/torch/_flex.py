@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
 from .. import _heed
+from .._counted import counted
 from .._torch_tensors import check, is_plain
 from ._block_mask import convert, convert_within_operator, serves_any_length, was_sliced
 from ._held import call_while_tracing, hold
@@ -30,7 +31,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
         if tensor.dim() != 4:
             _refuse(f"{name} has shape {list(tensor.shape)}; 4 axes, [B, H, L, E], are expected")
     if not grouped and query.shape[1] != key.shape[1]:
-        _refuse(f"query has {query.shape[1]} heads and key {key.shape[1]}; the same number is expected "
+        _refuse(f"query has {counted(query.shape[1], 'head')} and key {key.shape[1]}; the same number is expected "
                 "(enable_gqa=True lets several query heads share a key head)")
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _heed
+from .._counted import counted
 from .._torch_tensors import check, is_plain
 from ._ops import Attended, attention, autocast, draw_seed, seed_number, untracked
 from ._summary import SUMMARY, Summary
@@ -112,8 +113,8 @@ def varlen_attention(
                _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k,
                         query.device))
     if len(offsets[0]) != len(offsets[1]):
-        _refuse(f"varlen_attention: cu_seqlens_k has {len(offsets[1])} numbers; {len(offsets[0])}, as in cu_seqlens_q, "
-                "are expected")
+        _refuse(f"varlen_attention: cu_seqlens_k has {counted(len(offsets[1]), 'number')}; {len(offsets[0])}, as in "
+                "cu_seqlens_q, are expected")
     if len(window_size) != 2 or min(window_size) < -1:
         _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
     if isinstance(alibi_slopes, Sequence):
@@ -171,7 +172,7 @@ def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
                 f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "
                 f"{v.shape[0]} tokens; equal numbers of sequences, and equal lengths of key and value, are expected")
     if not grouped and q.shape[1] != k.shape[1]:
-        _refuse(f"scaled_dot_product_attention: query has {q.shape[1]} heads and key {k.shape[1]}; the same number is "
+        _refuse(f"scaled_dot_product_attention: query has {counted(q.shape[1], 'head')} and key {k.shape[1]}; the same number is "
                 "expected (enable_gqa=True lets several query heads share a key head)")
     offsets = offsets_q, offsets_k
     found = attend(q, k, v, offsets, causal=causal, scale=scale, dropout=dropout, need=SUMMARY if summary else (),

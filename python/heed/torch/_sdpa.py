@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _heed
+from .._counted import counted
 from .._torch_tensors import check, is_nested, is_plain
 from ._ops import attention, autocast, draw_seed, seed_number, untracked
 from ._packed import nested_attention
@@ -36,7 +37,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
 
 def _repeat_heads(tensor: Tensor, heads: int, name: str) -> Tensor:
     if tensor.shape[-3] == 0 or heads % tensor.shape[-3] != 0:
-        _refuse(f"{name} has {tensor.shape[-3]} heads and query {heads}; with enable_gqa a divisor is expected")
+        _refuse(f"{name} has {counted(tensor.shape[-3], 'head')} and query {heads}; with enable_gqa a divisor is expected")
     return tensor.repeat_interleave(heads // tensor.shape[-3], -3)
 
 

@@ -18,6 +18,7 @@ namespace heed {
 namespace {
 
 using detail::CacheState;
+using detail::counted;
 using detail::index;
 using detail::Problem;
 using detail::refuse;
@@ -68,10 +69,10 @@ std::int64_t count_segments(const TensorView& segments, const TensorView& query)
 void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
   const auto all = static_cast<std::int64_t>(cache.sequences.size());
   if (!which.sequences.empty() && static_cast<std::int64_t>(which.sequences.size()) != count)
-    refuse("sequences has ", which.sequences.size(), " numbers; ", count,
+    refuse("sequences has ", counted(which.sequences.size(), "number"), "; ", count,
            ", one per batch entry, is expected");
   if (which.sequences.empty() && count != all)
-    refuse("query has ", count, " sequences; ", all, " as in the cache are expected");
+    refuse("query has ", counted(count, "sequence"), "; ", all, " as in the cache are expected");
   for (std::int64_t b = 0; b < count; ++b)
     sequences.push_back(which.sequences.empty() ? b : which.sequences[index(b)]);
   for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence_in_use(number)));
@@ -128,7 +129,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
 void check_decay(const Problem& p, const Segment& segment, std::int64_t length) {
   if (!p.decay) return;
   if (p.decay_length > 0 && p.decay_length < length)
-    refuse("decay has ", p.decay_length, " positions; at least the ", length, " of sequence ",
+    refuse("decay has ", counted(p.decay_length, "position"), "; at least the ", length, " of sequence ",
            segment.sequence, " are expected over a cache");
   if (p.decay_length == 0 && segment.positions != nullptr)
     refuse("decay is given with query_segments over a cache that has evicted rows; a batch is expected");
@@ -185,11 +186,12 @@ void CacheCall::read_tree(const CacheQuery& which) {
       problem.segments.empty() ? 0 : problem.segments[0].query_end - problem.segments[0].query_begin;
   for (const Segment& s : problem.segments) {
     if (s.query_end - s.query_begin != rows)
-      refuse("sequence ", sequences[index(s.sequence)], " has ", s.query_end - s.query_begin, " queries; ",
-             rows, ", as in the first sequence, are expected with a tree");
+      refuse("sequence ", sequences[index(s.sequence)], " has ",
+             counted(s.query_end - s.query_begin, "query", "queries"), "; ", rows,
+             ", as in the first sequence, are expected with a tree");
     if (s.key_end - s.key_begin < rows)
-      refuse("sequence ", sequences[index(s.sequence)], " holds ", s.key_end - s.key_begin,
-             " rows; at least the ", rows, " rows of the tree are expected");
+      refuse("sequence ", sequences[index(s.sequence)], " holds ", counted(s.key_end - s.key_begin, "row"),
+             "; at least the ", counted(rows, "row"), " of the tree are expected");
     trees.push_back({s.batch, s.query_begin, s.query_end, s.key_end});
   }
   if (rows == 0) return;

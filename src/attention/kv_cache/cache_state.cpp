@@ -389,8 +389,8 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     needed += (lacking + state.options.page_size - 1) / state.options.page_size;
   }
   if (needed > free_pages)
-    refuse("the rows to append need ", needed, " pages, but ", free_pages, " of ", state.page_holders.size(),
-           " are free; reserve(), evict() and clear() make room");
+    refuse("the rows to append need ", counted(needed, "page"), ", but ", free_pages, " of ",
+           state.page_holders.size(), " are free; reserve(), evict() and clear() make room");
   reserve(state, arrivals);
   for (std::size_t a = 0; a < arrivals.size(); ++a) {
     const Arrival& arrival = arrivals[a];

@@ -14,6 +14,7 @@
 namespace heed {
 
 using detail::Arrival;
+using detail::counted;
 using detail::index;
 using detail::refuse;
 
@@ -105,7 +106,7 @@ void append_to(detail::CacheState& state, const TensorView& key, const TensorVie
   const detail::CallTensor v =
       value == nullptr ? k : rows_to_append(state, "value", *value, batch, state.options.value_dim);
   if (v.size[2] != k.size[2])
-    refuse("value has ", v.size[2], " rows; ", k.size[2], " as in key are expected");
+    refuse("value has ", counted(v.size[2], "row"), "; ", k.size[2], " as in key are expected");
   const std::vector<Arrival> arrivals = arrivals_of(k.size[2]);
   check_arrivals(state, k, v, arrivals);
   detail::append_rows(state, k.rows, v.rows, arrivals);
@@ -126,7 +127,8 @@ void append_ragged(detail::CacheState& state, const TensorView& key, const Tenso
     const auto count = static_cast<std::int64_t>(which.empty() ? state.sequences.size() : which.size());
     const std::vector<std::int64_t> ends = detail::integers_of("offsets", offsets);
     if (static_cast<std::int64_t>(ends.size()) != count + 1)
-      refuse("offsets has ", ends.size(), " numbers; ", count + 1, ", one more than sequences, are expected");
+      refuse("offsets has ", counted(ends.size(), "number"), "; ", count + 1,
+             ", one more than sequences, are expected");
     if (ends.front() != 0 || ends.back() != rows || !std::is_sorted(ends.begin(), ends.end()))
       refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", rows,
              ", in non-decreasing order, is expected");

@@ -220,7 +220,7 @@ Interval of_node(const Expression& expression, const ExpressionNode& node, const
   if (!is_finite(index))
     refuse(quote, "the bounds of the index of ", array.name(), "[...] at ", place, " are unknown");
   refuse(quote, "the index of ", read, " at ", place, " goes from ", index.lo, " to ", index.hi, ", but ",
-         array.name(), " has ", array.size(), " elements");
+         array.name(), " has ", counted(array.size(), "element"));
 }
 
 void check_index(const Expression& expression, const ExpressionNode& node, const Nodes& known) {

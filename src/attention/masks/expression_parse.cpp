@@ -284,8 +284,8 @@ class Parser {
     } while (words_.take(","));
     expect(")");
     if (count != function.operands)
-      fail(word.begin, function.name, " ", Words::at(word.begin), " takes ", function.operands,
-           function.operands == 1 ? " value" : " values", ", but has ", count);
+      fail(word.begin, function.name, " ", Words::at(word.begin), " takes ",
+           detail::counted(function.operands, "value"), ", but has ", count);
     check_arguments(word, function, operands);
     return operation(function.op, word.begin, operands[0], operands[1], operands[2]);
   }

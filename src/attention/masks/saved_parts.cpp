@@ -42,7 +42,8 @@ std::vector<std::int64_t> saved_numbers(SavedViews tensors, std::string_view nam
 std::vector<std::int64_t> saved_sizes(SavedViews tensors, std::initializer_list<std::int64_t> least) {
   std::vector<std::int64_t> sizes = saved_numbers(tensors, kSizes);
   if (sizes.size() != least.size())
-    refuse("sizes of the saved mask has ", sizes.size(), " numbers; ", least.size(), " are expected");
+    refuse("sizes of the saved mask has ", counted(sizes.size(), "number"), "; ", least.size(),
+           " are expected");
   for (std::size_t n = 0; n < sizes.size(); ++n)
     if (sizes[n] < least.begin()[n] || sizes[n] > kMaxSize)
       refuse("sizes of the saved mask contains ", sizes[n], "; ", least.begin()[n], " to 2^48 is expected");

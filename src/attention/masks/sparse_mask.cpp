@@ -128,15 +128,19 @@ class BlockMaskReader {
   std::vector<std::int64_t> counts_of(const char* name, const TensorView& view) const {
     const MaskShape own = planes_of(name, view, 1, "[B, H, R]");
     if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-1) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ", shape_.query_length,
-             " queries, ", shape_.batch, " batch entries and ", shape_.heads, " heads are expected");
+      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ",
+             counted(shape_.query_length, "query", "queries"), ", ",
+             counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
+             " are expected");
     return whole_numbers_of(name, view);
   }
   std::vector<std::int64_t> indices_of(const char* name, const TensorView& view, std::size_t& stride) const {
     const MaskShape own = planes_of(name, view, 2, "[B, H, R, C]");
     if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-2) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ", shape_.query_length,
-             " queries, ", shape_.batch, " batch entries and ", shape_.heads, " heads are expected");
+      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ",
+             counted(shape_.query_length, "query", "queries"), ", ",
+             counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
+             " are expected");
     stride = static_cast<std::size_t>(view.size(-1));
     return whole_numbers_of(name, view);
   }
@@ -283,7 +287,8 @@ SparseMask SparseMask::blocks(const TensorView& offsets, const TensorView& indic
   const std::vector<std::int64_t> index = integers_of("indices", indices);
   const auto count = static_cast<std::int64_t>(index.size());
   if (static_cast<std::int64_t>(first.size()) != rows + 1)
-    refuse("offsets has ", first.size(), " numbers; ", rows + 1, " for ", rows, " block rows are expected");
+    refuse("offsets has ", counted(first.size(), "number"), "; ", rows + 1, " for ",
+           counted(rows, "block row"), " are expected");
   if (first.front() != 0 || first.back() != count || !std::is_sorted(first.begin(), first.end()))
     refuse("offsets run from ", first.front(), " to ", first.back(), "; non-decreasing numbers from 0 to ",
            count, ", the number of indices, are expected");
@@ -403,7 +408,7 @@ void check_row(const SparseMask& mask, std::int64_t b, std::int64_t h, std::int6
 bool SparseMask::allows(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
   if (is_empty()) return true;
   check_row(*this, b, h, i);
-  if (j < 0 || j >= key_length()) refuse("key is ", j, ", but the mask has ", key_length(), " keys");
+  if (j < 0 || j >= key_length()) refuse("key is ", j, ", but the mask has ", counted(key_length(), "key"));
   std::uint8_t visible = 0;
   fill_row(*this, b, h, i, j, j + 1, &visible);
   return visible != 0;

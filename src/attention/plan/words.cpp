@@ -63,12 +63,12 @@ std::string path_reason(const ForwardPass& pass) {
     case cpu::Path::decode:
     case cpu::Path::decode_pairs:
     case cpu::Path::decode_digits:
-      return said("A key head has only ", rows, " rows, so keys and values are read in place.");
+      return said("A key head has only ", counted(rows, "row"), ", so keys and values are read in place.");
     case cpu::Path::matrix_keys:
-      return said("A key head has only ", rows, " rows, so matrix tiles read its keys in place.");
+      return said("A key head has only ", counted(rows, "row"), ", so matrix tiles read its keys in place.");
     case cpu::Path::packed_panels:
-      return said("A key head has only ", rows,
-                  " rows. Its keys cannot be read in place, because of dropout or of rows that are not whole "
+      return said("A key head has only ", counted(rows, "row"),
+                  ". Its keys cannot be read in place, because of dropout or of rows that are not whole "
                   "vectors.");
     default:
       return said("A key head has ", rows, " rows, which share packed keys. ",
@@ -206,12 +206,11 @@ AttentionPlan in_words(const Problem& p, Kernel wanted) {
   words.multiply_adds = static_cast<double>(p.batch * p.heads * p.query_length) *
                         static_cast<double>(gathers->keys_each * (p.head_dim + p.value_dim));
   for (PlannedPass& pass : words.passes)
-    pass.because =
-        said(gathers->lists != nullptr ? "Lists have room for " : "Rows see ", gathers->keys_each, " of ",
-             p.key_length, " keys, so the keys of each ", gathers->lists != nullptr ? "list" : "line",
-             " are gathered, ", gathers->pieces[0].row_end - gathers->pieces[0].row_begin,
-             " rows at a time. This is the first of ", gathers->pieces.size(),
-             gathers->pieces.size() == 1 ? " piece. " : " pieces. ", pass.because);
+    pass.because = said(
+        gathers->lists != nullptr ? "Lists have room for " : "Rows see ", gathers->keys_each, " of ",
+        p.key_length, " keys, so the keys of each ", gathers->lists != nullptr ? "list" : "line",
+        " are gathered, ", counted(gathers->pieces[0].row_end - gathers->pieces[0].row_begin, "row"),
+        " at a time. This is the first of ", counted(gathers->pieces.size(), "piece"), ". ", pass.because);
   return words;
 }
 

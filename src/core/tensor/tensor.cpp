@@ -64,7 +64,8 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
 
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, DType dtype, const Dims& shape) {
   if (bytes.size() != byte_count(shape, dtype))
-    detail::refuse(bytes.size() / size_of(dtype), " values were given for a tensor of shape ", shape);
+    detail::refuse(detail::counted(bytes.size() / size_of(dtype), "value"),
+                   " were given for a tensor of shape ", shape);
   Tensor tensor = uninitialized(shape, dtype);
   if (!bytes.empty()) std::memcpy(tensor.memory_.get(), bytes.data(), bytes.size());
   return tensor;

@@ -4,6 +4,7 @@
 namespace heed {
 namespace {
 
+using detail::counted;
 using detail::refuse;
 
 }  // namespace
@@ -106,7 +107,7 @@ BasicTensorView<Void> BasicTensorView<Void>::transpose(int axis_a, int axis_b) c
 template <class Void>
 BasicTensorView<Void> BasicTensorView<Void>::permute(std::initializer_list<int> axes) const {
   if (static_cast<int>(axes.size()) != rank())
-    refuse("permute got ", axes.size(), " axes for shape ", shape_);
+    refuse("permute got ", counted(axes.size(), "axis", "axes"), " for shape ", shape_);
   BasicTensorView result = *this;
   std::array<bool, kMaxRank> seen{};
   int to = 0;

@@ -116,8 +116,8 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
             ErrorCode::invalid_argument,
             "a tensor of the call has shape " + to_string(tensor->shape()) + "; 2 to 4 axes are expected");
     if (given.layout.key.ranks() != comm.size())
-      detail::refuse("layout.key has ", given.layout.key.ranks(), " ranks; the communicator's ", comm.size(),
-                     " are expected");
+      detail::refuse("layout.key has ", detail::counted(given.layout.key.ranks(), "rank"),
+                     "; the communicator's ", comm.size(), " are expected");
     if (given.options.top_k < 0 || given.options.map.rows < 0 || given.options.map.columns < 0)
       throw Error(ErrorCode::invalid_argument, "top_k or map is negative; 0 (off) or more is expected");
     for (std::size_t i = 0; i < kResultCount; ++i)

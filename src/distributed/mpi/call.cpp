@@ -13,6 +13,7 @@
 namespace heed::distributed {
 namespace {
 
+using heed::detail::counted;
 using heed::detail::refuse;
 
 // Narrows a view along an axis counted from the end, unless it broadcasts there.
@@ -181,13 +182,13 @@ void check_shards(const Communicator& comm, const Given& given) {
   const auto check_one = [&](const char* of, const Sharding& sharding, const char* tensor,
                              const TensorView& view) {
     if (sharding.ranks() != comm.size())
-      refuse("layout.", of, " has ", sharding.ranks(), " ranks; the communicator's ", comm.size(),
+      refuse("layout.", of, " has ", counted(sharding.ranks(), "rank"), "; the communicator's ", comm.size(),
              " are expected");
     if (view.rank() < 2 || view.rank() > 4)
       refuse(tensor, " has shape ", view.shape(), "; 2 to 4 axes are expected");
     if (view.size(-2) != sharding.rows(comm.rank()))
       refuse(tensor, " has length ", view.size(-2), " (shape ", view.shape(), "); ",
-             sharding.rows(comm.rank()), " rows as layout.", of, " gives rank ", comm.rank(),
+             counted(sharding.rows(comm.rank()), "row"), " as layout.", of, " gives rank ", comm.rank(),
              " are expected");
   };
   if (given.options.decay) refuse("options.decay is given; a call over ranks without a decay is expected");

@@ -19,7 +19,8 @@ Bound bound(const Function& function, std::string_view what, const Given& given)
   const auto end = std::find(function.parameters.begin(), function.parameters.end(), "");
   const auto count = static_cast<std::size_t>(end - function.parameters.begin());
   if (given.values.size() > count)
-    refuse("gives ", of_call(), " ", given.values.size(), " arguments; at most ", count, " are expected");
+    refuse("gives ", of_call(), " ", counted(given.values.size(), "argument"), "; at most ", count,
+           " are expected");
   std::copy(given.values.begin(), given.values.end(), all.begin());
   for (const auto& [name, value] : given.named) {
     const auto found = std::find(function.parameters.begin(), end, name);

@@ -178,7 +178,7 @@ class Renderer {
     if (one.targets.size() == 1) return assign(one.targets.front(), value);
     const std::vector<Value> items = items_of(value, work_);
     if (items.size() != one.targets.size())
-      refuse("assigns ", items.size(), " values to ", one.targets.size(), " names");
+      refuse("assigns ", counted(items.size(), "value"), " to ", counted(one.targets.size(), "name"));
     for (std::size_t i = 0; i < items.size(); ++i) assign(one.targets[i], items[i]);
   }
 
@@ -364,8 +364,8 @@ class Renderer {
 
   Value call_macro(const Statement& macro, const Given& given) {
     if (given.values.size() > macro.parameters.size())
-      refuse("gives the macro ", printable(macro.text), " ", given.values.size(), " arguments; at most ",
-             macro.parameters.size(), " are expected");
+      refuse("gives the macro ", printable(macro.text), " ", counted(given.values.size(), "argument"),
+             "; at most ", macro.parameters.size(), " are expected");
     const std::size_t outer = std::exchange(first_scope_, scopes_.size());
     scopes_.emplace_back();
     for (std::size_t i = 0; i < macro.parameters.size(); ++i) {

@@ -63,7 +63,7 @@ void check_vocabulary(const GgufFile& file, const std::string& root, std::int64_
   const GgufValue* given = file.find(root + "vocab_size");
   if (given == nullptr) return;
   const std::string said = "has " + root + "vocab_size " + std::to_string(given->integer()) + "; ";
-  if (given->integer() != rows) fail(file.subject(), said, "token_embd.weight has ", rows, " rows");
+  if (given->integer() != rows) fail(file.subject(), said, "token_embd.weight has ", counted(rows, "row"));
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
   if (tokens != nullptr && std::ssize(tokens->texts()) != given->integer())
     fail(file.subject(), said, "tokenizer.ggml.tokens has ", tokens->texts().size());

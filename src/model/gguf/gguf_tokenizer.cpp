@@ -79,7 +79,7 @@ std::vector<std::int64_t> types_of(const GgufFile& file, std::size_t count) {
   if (given == nullptr) return std::vector<std::int64_t>(count, 1);
   std::vector<std::int64_t> types = given->integers();
   if (types.size() != count)
-    fail(file.subject(), "has ", types.size(), " token types for ", count, " tokens");
+    fail(file.subject(), "has ", counted(types.size(), "token type"), " for ", counted(count, "token"));
   return types;
 }
 
@@ -165,7 +165,7 @@ void add_byte_level(const GgufFile& file, const Cut& cut, Json& made) {
 Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std::int64_t>& types) {
   const std::vector<double> scores = file.at("tokenizer.ggml.scores").reals();
   if (scores.size() != tokens.size())
-    fail(file.subject(), "has ", scores.size(), " scores for ", tokens.size(), " tokens");
+    fail(file.subject(), "has ", counted(scores.size(), "score"), " for ", counted(tokens.size(), "token"));
   std::unordered_map<std::string_view, std::size_t> ids;
   const auto is_piece = [&](std::size_t i) { return types[i] == kNormal || types[i] == kUserDefined; };
   for (std::size_t i = 0; i < tokens.size(); ++i)

@@ -179,7 +179,7 @@ Rope::Rope(const ModelConfig& config, RopeRules rules, std::int64_t dims)
   for (const auto& [name, factors] :
        {std::pair{"short_factor", &rules_.short_factors}, std::pair{"long_factor", &rules_.long_factors}})
     if (std::ssize(*factors) != dims / 2)
-      config.fail("has ", factors->size(), " numbers in ", name, "; ", dims / 2,
+      config.fail("has ", counted(factors->size(), "number"), " in ", name, "; ", dims / 2,
                   " are expected, one for each rotated pair");
 }
 
