@@ -135,6 +135,18 @@ TEST(ExplainModel, ShowsItsTwoHeads) {
   EXPECT_NE(result.output.find("At the end it predicts Life "), std::string::npos);
 }
 
+TEST(ExplainModel, SaysWhatTheNamesOfHeadsMean) {
+  const auto heads = [](const std::string& text) {
+    return run_heed({"explain", "--model", "stories", text, "--layer", "0"}).output;
+  };
+  const std::string named = heads("Anna had a ball and a dog and Anna was happy");
+  EXPECT_NE(named.find(", uniform: each word looks equally at all words before it\n"), std::string::npos)
+      << named;
+  EXPECT_NE(named.find(", local: each word looks at those nearby\n"), std::string::npos) << named;
+  const std::string too_short = heads("A");
+  EXPECT_NE(too_short.find(", too few rows: too few words to tell\n"), std::string::npos) << too_short;
+}
+
 TEST(ExplainModel, TakesItsWordsWithAndWithoutQuotesAndFromStandardInput) {
   const std::string quoted = run_heed({"explain", "--model", "induction", "to be to be"}).output;
   EXPECT_EQ(run_heed({"explain", "--model", "induction", "to", "be", "to", "be"}).output, quoted);

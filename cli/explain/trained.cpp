@@ -16,6 +16,7 @@
 #include "look/heads_print.hpp"
 #include "look/subject.hpp"
 #include "look/tables.hpp"
+#include "looked_at.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
