@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <initializer_list>
 #include <new>
 #include <string>
 #include <string_view>
@@ -22,10 +23,39 @@ inline std::string text_of(double value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
+/// A part of a message: an object, and the function that adds its text. Messages are many, and most are never
+/// made: those of all types are joined by one function, so that a call compiles to a few stores.
+struct MessagePart {
+  const void* object;
+  void (*append)(std::string& text, const void* object);
+};
+template <class T>
+void append_text(std::string& text, const void* object) {
+  text += text_of(*static_cast<const T*>(object));
+}
+inline void append_characters(std::string& text, const void* object) {
+  text += static_cast<const char*>(object);
+}
+template <class T>
+MessagePart message_part(const T& object) {
+  return {&object, append_text<T>};
+}
+inline MessagePart message_part(const char* text) { return {text, append_characters}; }
+
+[[gnu::noinline]] inline std::string joined_parts(std::initializer_list<MessagePart> parts) {
+  std::string text;
+  for (const MessagePart& part : parts) part.append(text, part.object);
+  return text;
+}
+[[noreturn, gnu::noinline]] inline void throw_error(ErrorCode code,
+                                                    std::initializer_list<MessagePart> parts) {
+  throw Error(code, joined_parts(parts));
+}
+
 /// The parts joined in order.
 template <class... Parts>
 std::string said(const Parts&... parts) {
-  return (text_of(parts) + ...);
+  return joined_parts({message_part(parts)...});
 }
 
 /// "1 head", "2 heads"; `many` is the plural of a noun that takes no s.
@@ -36,11 +66,11 @@ std::string counted(std::integral auto count, std::string_view one, std::string_
 
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
-  throw Error(code, said(parts...));
+  throw_error(code, {message_part(parts)...});
 }
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
-  refuse(ErrorCode::invalid_argument, parts...);
+  throw_error(ErrorCode::invalid_argument, {message_part(parts)...});
 }
 
 /// Converts std::bad_alloc to heed's Error. Checks and kernels need little memory beside the results, but
