@@ -66,7 +66,7 @@ std::pair<std::int64_t, std::int64_t> range(const HttpQuestion& question, const 
   const std::string& text = parameter(question, name);
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto begin = whole_number(text.substr(0, colon));
-  const auto end = colon < text.size() ? whole_number(text.substr(colon + 1)) : std::nullopt;
+  const auto end = whole_number(text.substr(std::min(colon + 1, text.size())));
   if (!begin || !end || *begin < 0 || *end <= *begin || *end > count)
     refuse(name, " is '", printable(text), "'; FROM:TO within 0:", count, " is expected");
   return {*begin, *end};
