@@ -62,7 +62,7 @@ if(HEED_COVERAGE)
 endif()
 
 # Shortens compilation. Headers that most sources include are precompiled. Sources that instantiate the same slow
-# templates are compiled together. The command, the tests and those parts of the library that run for a moment are
+# templates are compiled together. The command, the tests, the examples and those parts of the library that run for a moment are
 # optimised less. With OFF, each source is compiled alone.
 option(HEED_QUICK_BUILD "Precompile headers, compile some sources together, and what runs for a moment with -O1" ON)
 add_library(heed_quick_build INTERFACE)
