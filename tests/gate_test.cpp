@@ -226,7 +226,7 @@ TEST(Gate, CountsInWhatARowMoves) {
     ASSERT_LE(largest_difference(heed::moved_norms(c.value, projection), moved_formula(c, projection, false)),
               1e-5);
 
-    // As a bias, their logarithms make weights the shares of what a row moves.
+    // With their logarithms as a bias, a row's weights are the shares of its moves.
     std::vector<double> p;
     (void)formula(c, &p);
     Tensor bias = Tensor::copy_of(norms, DType::f64);

@@ -23,8 +23,8 @@ inline std::string text_of(double value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-/// A part of a message: an object, and the function that adds its text. Messages are many, and most are never
-/// made: those of all types are joined by one function, so that a call compiles to a few stores.
+/// A part of a message: an object, and the function that adds its text. heed has many messages, most of which
+/// are never made. One function joins them all, so that a call of it compiles to a few stores.
 struct MessagePart {
   const void* object;
   void (*append)(std::string& text, const void* object);

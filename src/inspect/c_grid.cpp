@@ -1,4 +1,4 @@
-// The C functions of tokens on a grid, and of what a weight moves.
+// The C functions for tokens on a grid and for norms of values.
 #include "attention/api/c_delivery.hpp"
 #include "attention/problem/operands.hpp"
 #include "heed/inspect/grid.hpp"
@@ -77,7 +77,10 @@ heed_status heed_moved_norms(const heed_tensor* value, const heed_tensor* projec
     std::optional<TensorView> by;
     if (gate != nullptr) by = view_of("gate", gate);
     const heed::MutableTensorView to = view_of("norms", norms);
-    const Tensor result = heed::moved_norms(v, matrix, by, threads);
-    deliver({{"norms", result, to}});
+    if (v.rank() == 4 && matrix.rank() == 3)  // else moved_norms() refuses them
+      (void)heed::detail::target_of(
+          "norms", to, {v.size(0), matrix.size(0), by && by->rank() == 4 ? by->size(2) : 1, v.size(2)},
+          heed::DType::f32, 0);
+    deliver(heed::moved_norms(v, matrix, by, threads), to);
   });
 }

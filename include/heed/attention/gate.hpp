@@ -6,8 +6,8 @@
 // The gate g is the caller's, such as the sigmoid of a projection of the token. It acts on finished rows, so
 // it goes with every call: over tensors, a cache, ranges of keys, the rows of a rank, two softmaxes. The
 // backward pass of the call reads the output before the gate. With dO, the gradient by the gated output, it
-// takes gated(dO, gate) as grad_output, and gate_gradient() is the gradient by the gate. What a gated row
-// moves: heed/inspect/moved.hpp.
+// takes gated(dO, gate) as grad_output, and gate_gradient() is the gradient by the gate.
+// heed/inspect/moved.hpp measures how far a gated row moves the residual stream.
 #pragma once
 
 #include "heed/export.hpp"

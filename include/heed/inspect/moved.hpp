@@ -11,7 +11,7 @@ namespace heed {
 /// n_ij = |(g_i * v_j) W_O| with the head's slice of the output projection: row i adds a vector of size p_ij
 /// n_ij for key j. value [B, Hkv, Lk, Dv]; projection [H, Dv, M]; gate g [B, H, Lq, Dv] or [B, H, Lq, 1], as
 /// for gated() (heed/attention/gate.hpp). All are floating. Returns f32 [B, H, Lq, Lk], or [B, H, 1, Lk]
-/// without a gate. A call with the bias log n_ij has weights that are each row's shares of what it moves.
+/// without a gate. With the bias log n_ij, the weights of a call are the shares of each row's moves.
 /// Dv^2 multiplications for each n_ij, in f64; for gates of rows, Lq times fewer. `threads`: upper limit; 0
 /// uses all processors. The same bits for every number of threads. Throws Error (invalid_argument) for
 /// another dtype or shape.

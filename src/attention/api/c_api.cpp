@@ -181,8 +181,8 @@ heed_status heed_gated(const heed_tensor* rows, const heed_tensor* gate, std::in
   return guarded([&] {
     const TensorView from = view_of("rows", rows), by = view_of("gate", gate);
     const heed::MutableTensorView to = view_of("result", result);
-    const Tensor products = heed::gated(from, by, threads);
-    deliver({{"result", products, to}});
+    expect_memory("result", to, from);
+    deliver(heed::gated(from, by, threads), to);
   });
 }
 
@@ -193,8 +193,8 @@ heed_status heed_gate_gradient(const heed_tensor* gate, const heed_tensor* outpu
     const TensorView by = view_of("gate", gate), rows = view_of("output", output),
                      gradient = view_of("grad_output", grad_output);
     const heed::MutableTensorView to = view_of("grad_gate", grad_gate);
-    const Tensor sums = heed::gate_gradient(by, rows, gradient, threads);
-    deliver({{"grad_gate", sums, to}});
+    expect_memory("grad_gate", to, by);
+    deliver(heed::gate_gradient(by, rows, gradient, threads), to);
   });
 }
 
