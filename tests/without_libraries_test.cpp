@@ -1,10 +1,12 @@
-// heed built without Pango and Cairo: pictures are refused with a message.
+// heed built without Pango and Cairo refuses pictures, and without cpp-httplib it refuses to serve.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <string>
 
+#include "heed/error.hpp"
 #include "picture/canvas.hpp"
+#include "serve/http.hpp"
 
 namespace {
 
@@ -19,6 +21,11 @@ TEST(NoPicture, IsRefusedWithTheOptionThatAskedForIt) {
               "built where "
               "libpango1.0-dev is installed has them");
   }
+}
+
+TEST(NoServer, IsRefused) {
+  EXPECT_FALSE(heed::cli::can_serve());
+  EXPECT_THROW(heed::cli::HttpServer(0), heed::Error);
 }
 
 }  // namespace
