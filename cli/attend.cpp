@@ -209,7 +209,10 @@ void run_backward(AttendBackend& backend, const AttendArguments& arguments, cons
   const AttentionBackwardInputs from{inputs.query,   inputs.key,        inputs.value,  run.result.output,
                                      run.result.lse, *inputs.by_output, inputs.by_lse, inputs.by_weights};
   GradientRequest request;
-  for (const GradientFile& file : gradient_files()) request.*file.request = !(arguments.*file.path).empty();
+  bool any = false;  // --grad-gate alone needs no backward pass
+  for (const GradientFile& file : gradient_files())
+    any |= request.*file.request = !(arguments.*file.path).empty();
+  if (!any) return;
   AttentionGradientViews views;
   run.backward_seconds = median_seconds(
       arguments.repeat,

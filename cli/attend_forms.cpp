@@ -63,6 +63,9 @@ void check_form_options(const CLI::App& app, const AttendArguments& arguments) {
   require_beside(app, "--grad-lambda", "--grad-output", "TENSOR");
   require_beside(app, "--grad-gate", "--gate", "TENSOR");
   require_beside(app, "--grad-gate", "--grad-output", "TENSOR");
+  if (!arguments.gate.empty() && arguments.results.output.empty() && arguments.by_output.empty() &&
+      !arguments.plan)
+    refuse_usage("--gate is given without --out FILE, --grad-output TENSOR or --plan");
   for (const char* option : {"--grid-distance", "--grid-map"}) require_beside(app, option, "--grid", "SIZES");
   require_beside(app, "--grid-map", "--grid-cells", "SIZES");
   require_beside(app, "--grid-cells", "--grid-map", "FILE.npy");

@@ -107,6 +107,28 @@ class Reader {
 
 }  // namespace
 
+// The output that a gate multiplies is known before the call, so it is checked before the work.
+void check_gate(const AttendArguments& arguments, const AttendInputs& inputs) {
+  const TensorView &gate = *inputs.gate, &query = inputs.query;
+  if (query.rank() < 2 || inputs.value.rank() < 2) return;  // attention() refuses them
+  if (arguments.length_first && gate.rank() == 2 && query.rank() > 2)
+    refuse_usage("--gate has shape ", gate.shape(),
+                 "; one, three or four axes are expected with --layout blhd");
+  Dims output;
+  for (int axis = -query.rank(); axis < -1; ++axis)
+    output.push_back(axis == -3 && inputs.lambda ? query.size(axis) / 2 : query.size(axis));
+  output.push_back(inputs.value.size(-1));
+  bool fits = gate.rank() <= query.rank();
+  for (int axis = 1; fits && axis <= gate.rank(); ++axis)
+    fits = gate.size(-axis) == 1 || gate.size(-axis) == output[output.size() - axis];
+  if (!fits)
+    refuse_usage("--gate has shape ", gate.shape(), "; a shape that broadcasts to ", output, " is expected");
+  if (!is_floating(gate.dtype()))
+    refuse_usage("--gate has dtype ", name_of(gate.dtype()), "; f64, f32, f16 or bf16 is expected");
+  if (inputs.by_output && inputs.by_output->shape() != output)
+    refuse_usage("--grad-output has shape ", inputs.by_output->shape(), "; ", output, " is expected");
+}
+
 std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
   std::vector<NamedFile> files;
   const char* from_standard_input = nullptr;
@@ -139,6 +161,7 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
   }
   if (Dims shape; !arguments.by_output.empty())
     inputs.by_output = reader.read_main("--grad-output", arguments.by_output, kAlongQueries, shape);
+  if (inputs.gate) check_gate(arguments, inputs);
   inputs.by_lse =
       reader.read_by_summary("--grad-lse", arguments.by_lse, {.sequence = Along::queries, .axis = -1});
   inputs.by_weights =

@@ -1,5 +1,6 @@
 #include "mask_arguments.hpp"
 
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -161,6 +162,7 @@ SparseMask indexed_keys(const MaskArguments& arguments, const Lengths& lengths,
                                                     .threads = options.threads}),
                                  lengths.keys);
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
     refuse_usage("in the index of --index-query, ", error.what());
   }
 }

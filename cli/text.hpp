@@ -12,6 +12,7 @@
 namespace heed::cli {
 
 using detail::counted;
+using detail::there_are;
 
 /// Rejects overlong forms, surrogates, and code points above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text);

@@ -217,6 +217,8 @@ TEST_F(AttendForms, AnIndexChoosesTheKeysOfEachRow) {
 }
 
 TEST_F(AttendForms, SayWhatIsWrong) {
+  write("o1.npy", random_tensor({1}, 9));
+  write("o2.npy", random_tensor({4, 1}, 9));
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--differential", "big", "--out", "o.npy"},
        "--differential is 'big'; a number, FILE.npy or FILE.safetensors:NAME is expected"},
@@ -250,7 +252,13 @@ TEST_F(AttendForms, SayWhatIsWrong) {
       {{"--differential", "1", "--out", "o.npy", "--grad-lambda", "o.npy", "--grad-output", "q.npy"},
        "--out 'o.npy' is the file that --grad-lambda goes to; each result needs its own file"},
       {{"--gate", "v.npy", "--out", "o.npy"},
-       "gate has shape [2, 2, 7, 6]; a shape that broadcasts to [2, 4, 5, 6] is expected"},
+       "--gate has shape [2, 2, 7, 6]; a shape that broadcasts to [2, 4, 5, 6] is expected"},
+      {{"--gate", "o2.npy", "--out", "o.npy", "--layout", "blhd"},
+       "--gate has shape [4, 1]; one, three or four axes are expected with --layout blhd"},
+      {{"--gate", "o1.npy", "--out", "o.npy", "--grad-output", "v.npy", "--grad-gate", "g.npy"},
+       "--grad-output has shape [2, 2, 7, 6]; [2, 4, 5, 6] is expected"},
+      {{"--gate", "v.npy", "--lse", "l.npy"},
+       "--gate is given without --out FILE, --grad-output TENSOR or --plan"},
       {{"--grad-gate", "g.npy"}, "--grad-gate is given without --gate TENSOR"},
       {{"--gate", "v.npy", "--grad-gate", "g.npy"}, "--grad-gate is given without --grad-output TENSOR"},
       {{"--gate", "v.npy", "--out", "v.npy"},

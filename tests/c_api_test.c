@@ -851,6 +851,13 @@ static void grids_have_distances_and_maps(void) {
                  "map has shape [1, 1, 4, 2]; [1, 1, 2, 2] is expected");
   EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 1, cells, NULL, &map),
                  "the grid has 4 tokens from 1 on, but query has 4 rows");
+  /* Queries of one head: results have rank 4 all the same. */
+  EXPECT(heed_tensor_init(&query, zeros, HEED_F64, 2, shape + 2) == HEED_OK);
+  EXPECT(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &distance) == HEED_OK);
+  EXPECT(heed_tensor_init(&distance, distance_data, HEED_F32, 4, distance_shape) == HEED_OK);
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &distance),
+                 "distance has dtype f32; f64 is expected");
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 0, 0, NULL, &distance), "the grid has no axes");
   EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 0, NULL, NULL, &map), "cells is NULL");
   EXPECT_FAILURE(heed_grid_distance(&query, &query, NULL, 2, 0, NULL, &distance), "sizes is NULL");
 }

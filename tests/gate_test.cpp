@@ -121,7 +121,7 @@ TEST(Gate, MultipliesTheRowsOfAnyLayout) {
   }
 }
 
-TEST(Gate, RoundsOnce) {
+TEST(Gate, ComputesInF64) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (const DType by : {DType::f64, DType::f32, DType::bf16}) {
       const Tensor rows = normal_tensor({2, 3, 4, 5}, 1, dtype), gate = normal_tensor({2, 3, 4, 5}, 2, by);

@@ -223,7 +223,7 @@ TEST_F(LookEvict, RefusesWhatItCannotDo) {
   expect(2, call({"--evict", "snapkv:4+4", "--prompt", "3"}),
          "--prompt is 3; 4 to 23 of the 24 queries are expected for snapkv:4+4");
   expect(2, call({"--evict", "snapkv:4+24"}),
-         "--evict is 'snapkv:4+24', in which the last 24 rows of a prompt vote; there are 24 queries");
+         "--evict is 'snapkv:4+24', in which the last 24 rows of a prompt must vote; there are 24 queries");
   expect(2, call({"--prompt", "3"}),
          "--prompt is given without --evict POLICY, which would start after the prompt");
   expect(2, call({"--evict", "h2o:4+4", "--row", "1"}),

@@ -295,12 +295,11 @@ TEST_F(SafetensorsRead, OffsetsMustCoverTheDataWithoutHoles) {
   EXPECT_EQ(header_fault(two("[0,2]", "[1,3]"), "123"), "has a tensor 'b' whose data overlap those of 'a'");
   EXPECT_EQ(header_fault(two("[0,2]", "[0,2]"), "12"), "has a tensor 'b' whose data overlap those of 'a'");
   EXPECT_EQ(header_fault(two("[0,2]", "[3,5]"), "12345"),
-            "has 1 byte before the data of 'b' that belong to no tensor");
+            "has 1 byte before the data of 'b' outside any tensor");
   EXPECT_EQ(header_fault(two("[1,3]", "[3,5]"), "12345"),
-            "has 1 byte before the data of 'a' that belong to no tensor");
-  EXPECT_EQ(header_fault(two("[0,2]", "[2,4]"), "12345"),
-            "has 1 byte after its last tensor that belong to none");
-  EXPECT_EQ(header_fault("{}", "1"), "has 1 byte after its last tensor that belong to none");
+            "has 1 byte before the data of 'a' outside any tensor");
+  EXPECT_EQ(header_fault(two("[0,2]", "[2,4]"), "12345"), "has 1 byte after its last tensor");
+  EXPECT_EQ(header_fault("{}", "1"), "has 1 byte after its last tensor");
   EXPECT_EQ(header_fault(two("[2,0]", "[2,4]"), "1234"),
             "has a tensor 'a' whose data run backwards, from byte 2 to byte 0");
   EXPECT_EQ(header_fault(two("[0,2]", "[2,4]"), "123"), "has a tensor 'b' whose data end at byte 4 of 3");

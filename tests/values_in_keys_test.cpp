@@ -78,6 +78,7 @@ TEST(ValuesInKeys, AsViewsAgreeWithTheDefinitionsOnEveryTarget) {
         ASSERT_TRUE(same_bits(result, heed::attention(call.query, call.key, call.value, other)));
       }
     }
+  ASSERT_FALSE(tallies.empty());
   for (const auto& [target, tally] : tallies) {
     SCOPED_TRACE(target);
     heed::test::expect_tight(tally, 0.9);
@@ -119,11 +120,12 @@ TEST(ValuesInKeys, GradientsByKeyAndValueComeBackApart) {
         ASSERT_EQ(failure, "") << describe(made.call);
       }
     }
+  ASSERT_FALSE(tallies.empty());
   for (const auto& [target, tally] : tallies) {
     SCOPED_TRACE(target);
     // Scores of 144 channels whose keys ascend or cancel are large: the bound of five whole calls is beyond
-    // first order, and one of them holds a fiftieth of all rows.
-    heed::test::expect_tight(tally, 0.9, 0.03);
+    // first order, and one of them holds a fiftieth of all rows (a larger part of fewer calls).
+    heed::test::expect_tight(tally, 0.9, heed::test::makes_all_calls() ? 0.03 : 0.1);
   }
 }
 

@@ -73,7 +73,7 @@ std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked,
   for (const std::string& part : split(*asked, ',')) {
     const auto number = whole_number(part);
     if (number && (*number < 0 || *number >= count))
-      refuse_usage("--row is ", part, "; there are ", counted(count, "token"), ", counted from 0");
+      refuse_usage("--row is ", part, "; ", there_are(count, "token"), ", counted from 0");
     for (const std::int64_t row :
          number ? std::vector{*number} : word_places("--row", part, tokens.shown, count))
       rows.push_back(row);

@@ -67,7 +67,7 @@ void check_evictions(const Subject& subject, const EvictQuestion& question) {
     const std::int64_t least = policy.kind == EvictionKind::snapkv ? policy.recent : 0;
     if (least >= queries)
       refuse_usage("--evict is '", text, "', in which the last ", counted(least, "row"),
-                   " of a prompt vote; there are ", counted(queries, "query", "queries"));
+                   " of a prompt must vote; ", there_are(queries, "query", "queries"));
     const std::int64_t prompt = prompt_for(policy, question, queries);
     if (prompt < least || prompt >= queries)
       refuse_usage("--prompt is ", prompt, "; ", least, " to ", queries - 1, " of the ", queries,

@@ -64,8 +64,7 @@ class RowChoice {
   void add_range(const std::string& part, std::int64_t begin, std::int64_t end) {
     if (begin < 0 || end <= begin) refuse(part, "a row, or rows R0:R1 (R0 to R1 - 1)");
     if (begin >= count_)
-      refuse_usage("--row is ", part, "; there are ", counted(count_, "query", "queries"),
-                   ", counted from 0");
+      refuse_usage("--row is ", part, "; ", there_are(count_, "query", "queries"), ", counted from 0");
     for (std::int64_t row = begin; row < std::min(end, count_); ++row) add_row(row);
     was_cut_ = was_cut_ || end > count_;
   }

@@ -68,8 +68,7 @@ std::int64_t head_named(const std::string& text, const Document& document, const
     refuse_head(text,
                 "; a head (3, or 1.3 for layer 1, head 3), or several separated by commas, is expected");
   if (number >= layer.end - layer.begin)
-    refuse_usage("--head is ", text, "; there are ", counted(layer.end - layer.begin, "head"),
-                 ", counted from 0");
+    refuse_usage("--head is ", text, "; ", there_are(layer.end - layer.begin, "head"), ", counted from 0");
   return layer.begin + number;
 }
 

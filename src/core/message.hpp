@@ -64,6 +64,11 @@ std::string counted(std::integral auto count, std::string_view one, std::string_
   return many.empty() ? said(count, " ", one, "s") : said(count, " ", many);
 }
 
+/// "there is 1 key", "there are 2 keys".
+std::string there_are(std::integral auto count, std::string_view one, std::string_view many = {}) {
+  return said(count == 1 ? "there is " : "there are ", counted(count, one, many));
+}
+
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
   throw_error(code, {message_part(parts)...});

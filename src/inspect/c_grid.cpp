@@ -14,7 +14,7 @@ TokenGrid grid_of(const std::int64_t* sizes, std::size_t count, std::int64_t fir
 
 // The product, or 0 for one that the call refuses.
 std::int64_t product_of(std::span<const std::int64_t> sizes) {
-  std::int64_t product = 1;
+  std::int64_t product = sizes.empty() ? 0 : 1;
   for (const std::int64_t size : sizes)
     if (size < 1 || __builtin_mul_overflow(product, size, &product)) return 0;
   return product;
@@ -29,9 +29,11 @@ heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const char
     const TensorView q = view_of("query", query), k = view_of("key", key);
     const MutableTensorView view = view_of(name, to);
     const Tensor result = compute(q, k, [&](std::int64_t rows, std::int64_t columns) {
-      if (q.rank() != 4 || rows == 0) return;
+      if (q.rank() < 2 || q.rank() > 4 || rows == 0) return;  // the call refuses them
       const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
-      (void)target_of(name, view, {q.size(0), q.size(1), rows, columns}, dtype, 0);
+      (void)target_of(name, view,
+                      {q.rank() > 3 ? q.size(-4) : 1, q.rank() > 2 ? q.size(-3) : 1, rows, columns}, dtype,
+                      0);
     });
     deliver(result, view);
   });

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/problem/operands.hpp"
 #include "core/index.hpp"
 #include "core/message.hpp"
 #include "heed/inspect/moved.hpp"
@@ -19,6 +20,7 @@ constexpr std::int64_t kKeysAtOnce = 256;
 Tensor doubles_of(const char* name, const TensorView& view) {
   if (!is_floating(view.dtype()))
     refuse(name, " has dtype ", view.dtype(), "; f64, f32, f16 or bf16 is expected");
+  detail::check_memory(name, view);
   return Tensor::copy_of(view, DType::f64);
 }
 
@@ -42,7 +44,7 @@ Tensor squares_of(const Tensor& projection, int threads) {
 
 // The norms of keys [0, count) of `values` [Dv, stride], for one gate (nullptr: ones).
 void write_norms(const double* square, const double* gate, const double* values, std::int64_t width,
-                 std::int64_t stride, std::int64_t count, float* to) {
+                 std::int64_t stride, std::int64_t count, double* to) {
   std::vector<double> all(index(count)), part(all.size());
   for (std::int64_t d = 0; d < width; ++d) {
     std::fill(part.begin(), part.end(), 0.0);
@@ -54,7 +56,7 @@ void write_norms(const double* square, const double* gate, const double* values,
     for (std::int64_t j = 0; j < count; ++j) all[index(j)] += part[index(j)] * values[d * stride + j];
   }
   for (std::int64_t j = 0; j < count; ++j)  // rounding may leave a sum below 0
-    to[j] = static_cast<float>(std::sqrt(all[index(j)] < 0 ? 0 : all[index(j)]));
+    to[j] = std::sqrt(all[index(j)] < 0 ? 0 : all[index(j)]);
 }
 
 }  // namespace
@@ -92,18 +94,17 @@ Tensor moved_norms(const TensorView& value, const TensorView& projection,
       const std::int64_t first = item % blocks * kKeysAtOnce, i = item / blocks % rows_of_head;
       const std::int64_t bh = item / blocks / rows_of_head, head = bh % heads;
       const std::int64_t kv = bh / heads * kv_heads + head / (heads / kv_heads);
+      std::vector<double> part(kKeysAtOnce);
       write_norms(squares.values<double>().data() + head * width * width,
                   of_channels ? factors + (bh * rows + i) * width : nullptr,
                   values.values<double>().data() + kv * width * keys + first, width, keys,
-                  std::min(kKeysAtOnce, keys - first), to + (bh * rows + i) * keys + first);
-    });
-    if (!gate || of_channels) return norms;
-    // A number for each row: all rows of a head are multiples of the first.
-    parallel_for(batch * heads, threads, [&](std::int64_t bh, int) {
-      for (std::int64_t i = rows - 1; i >= 0; --i)
-        for (std::int64_t j = 0; j < keys; ++j)
-          to[(bh * rows + i) * keys + j] = static_cast<float>(std::abs(factors[bh * rows + i]) *
-                                                              static_cast<double>(to[bh * rows * keys + j]));
+                  std::min(kKeysAtOnce, keys - first), part.data());
+      // With a number for each row, all rows of a head are multiples of one.
+      for (std::int64_t row = i; row < (of_channels ? i + 1 : rows); ++row) {
+        const double factor = gate && !of_channels ? std::abs(factors[bh * rows + row]) : 1;
+        for (std::int64_t j = first; j < std::min(keys, first + kKeysAtOnce); ++j)
+          to[(bh * rows + row) * keys + j] = static_cast<float>(factor * part[index(j - first)]);
+      }
     });
     return norms;
   });

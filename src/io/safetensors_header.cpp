@@ -264,12 +264,11 @@ void check_cover(const std::string& subject, const std::vector<StoredTensor>& te
       fail_tensor(subject, tensors[i].name, "whose data overlap those of ", printable(tensors[i - 1].name));
     if (tensors[i].begin > at)
       fail(subject, "has ", heed::detail::counted(tensors[i].begin - at, "byte"), " before the data of ",
-           printable(tensors[i].name), " that belong to no tensor");
+           printable(tensors[i].name), " outside any tensor");
     at = tensors[i].end;
   }
   if (at != data_size)
-    fail(subject, "has ", heed::detail::counted(data_size - at, "byte"),
-         " after its last tensor that belong to none");
+    fail(subject, "has ", heed::detail::counted(data_size - at, "byte"), " after its last tensor");
 }
 
 void index_names(const std::string& subject, SafetensorsHeader& header) {

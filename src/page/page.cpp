@@ -66,7 +66,7 @@ void check_picture(const HtmlPage& page) {
   if (picture.rows < 1 || picture.columns < 1 || picture.first < 0 || picture.first > keys ||
       picture.rows > (keys - picture.first) / picture.columns)
     refuse("the picture has ", picture.rows, " x ", picture.columns, " patches from token ", picture.first,
-           " on, but there are ", detail::counted(keys, "key"));
+           " on, but ", detail::there_are(keys, "key"));
 }
 
 void check(const HtmlPage& page) {

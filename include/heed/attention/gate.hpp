@@ -17,8 +17,8 @@ namespace heed {
 
 /// rows [B, H, Lq, Dv], or without the first axes, times gate, which broadcasts to that shape: a number for
 /// each channel [B, H, Lq, Dv] or for each row [B, H, Lq, 1], for example. Both are floating. The products
-/// are rounded once, to the dtype of `rows`. `threads`: upper limit; 0 uses all processors. Throws Error
-/// (invalid_argument) for another dtype or shape.
+/// are computed in f64 and rounded to the dtype of `rows`. `threads`: upper limit; 0 uses all processors.
+/// Throws Error (invalid_argument) for another dtype or shape.
 [[nodiscard]] HEED_API Tensor gated(const TensorView& rows, const TensorView& gate, int threads = 0);
 
 /// The gradient by the gate, in its shape and dtype: `output`, which the gate multiplied, times

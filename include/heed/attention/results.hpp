@@ -63,7 +63,7 @@ struct ResultEntry {
   ResultShape shape;
   ResultType type;
   Need need;            ///< the flag that requests it; none if `shape` tells what requests it
-  const char* meaning;  ///< one line, for the help of the command and of Python
+  const char* meaning;  ///< one line, for help in the command and in Python
   /// The name of its ResultSet member, also used in Python: "lse".
   [[nodiscard]] constexpr std::string_view name() const {
     return std::string_view(path).substr(std::string_view("outputs.").size());

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "attention/api/seen_results.hpp"
 #include "attention/check/checks.hpp"
 #include "attention/check/overlap.hpp"
 #include "attention/check/results.hpp"

@@ -60,6 +60,7 @@ Tensor gated(const TensorView& rows, const TensorView& gate, int threads) {
     const detail::CallTensor from = rows_of("rows", rows);
     const detail::Operand by = gate_of(gate, from);
     Tensor result = Tensor::uninitialized(rows.shape(), rows.dtype());
+    if (rows.count() == 0) return result;
     const detail::Output to = target_in(result);
     for_rows(from.size, threads_or_all(threads), [&](std::int64_t b, std::int64_t h, std::int64_t i) {
       std::vector<double> row(index(from.size[3])), factors(row.size());
@@ -84,6 +85,7 @@ Tensor gate_gradient(const TensorView& gate, const TensorView& output, const Ten
       refuse("grad_output has shape ", grad_output.shape(), "; ", output.shape(), " is expected");
     (void)gate_of(gate, rows);
     Tensor result(gate.shape(), gate.dtype());
+    if (gate.count() == 0 || output.count() == 0) return result;
     const detail::Output to = target_in(result);
     std::array<std::int64_t, 4> own{1, 1, 1, 1};
     for (int axis = 0; axis < gate.rank(); ++axis) own[index(axis + 4 - gate.rank())] = gate.size(axis);

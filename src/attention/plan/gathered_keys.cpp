@@ -205,9 +205,9 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
   problem_.alibi_slopes = moved(p.alibi_slopes, s.batch, piece.head);
   problem_.sinks = moved(p.sinks, 0, piece.head);
   static_cast<ResultOutputs&>(problem_) = p;
-  for (Output* to : {&problem_.output, &problem_.lse, &problem_.max_score, &problem_.entropy,
-                     &problem_.distance, &problem_.top_k_index, &problem_.top_k_weight})
-    *to = moved(*to, s.batch, piece.head, piece.row_begin);
+  for (const auto& [entry, member] : kResults<Output>)
+    if (takes_one_pass(entry))
+      problem_.*member = moved(problem_.*member, s.batch, piece.head, piece.row_begin);
   problem_.query = moved(p.query, s.batch, piece.head, piece.row_begin);
   const std::int64_t batch = p.cache == nullptr ? s.batch : 0;
   problem_.key = moved(p.key, batch, piece.head / group);
