@@ -857,7 +857,8 @@ static void grids_have_distances_and_maps(void) {
   EXPECT(heed_tensor_init(&distance, distance_data, HEED_F32, 4, distance_shape) == HEED_OK);
   EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 2, 0, NULL, &distance),
                  "distance has dtype f32; f64 is expected");
-  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 0, 0, NULL, &distance), "the grid has no axes");
+  EXPECT_FAILURE(heed_grid_distance(&query, &query, sizes, 0, 0, NULL, &distance),
+                 "the grid has no axes; at least one is expected");
   EXPECT_FAILURE(heed_grid_map(&query, &query, sizes, 2, 0, NULL, NULL, &map), "cells is NULL");
   EXPECT_FAILURE(heed_grid_distance(&query, &query, NULL, 2, 0, NULL, &distance), "sizes is NULL");
 }
