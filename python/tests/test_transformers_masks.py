@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from test_transformers import GROUPED, MODELS, assert_close, config, inputs, pair  # noqa: E402
+from test_transformers import GROUPED, MODELS, TOLERANCE, assert_close, config, inputs, pair  # noqa: E402
 from transformers import masking_utils  # noqa: E402
 from transformers.masking_utils import (and_masks, bidirectional_mask_function, blockwise_overlay,  # noqa: E402
                                         causal_mask_function, chunked_causal_mask_function, or_masks,
@@ -225,7 +225,9 @@ def test_logits_are_those_of_eager_with_any_padding_and_no_matrix_is_made(name, 
     with torch.no_grad(), caplog.at_level(logging.WARNING, logger.name):
         expected, got = eager(**given).logits, ours(**given).logits
     seen = slice(None) if name == "T5" else given["attention_mask"].bool()
-    assert_close(got[seen], expected[seen])
+    # The delta rule of Qwen3-Next enlarges rounding errors: with holes, on a Zen 3, eager's logits are 1.9e-5 from those in
+    # f64, and heed's 0.8e-5.
+    assert_close(got[seen], expected[seen], 1e-4 if name == "Qwen3-Next" else TOLERANCE)
     assert not said(caplog)
 
 
