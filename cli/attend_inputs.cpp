@@ -105,8 +105,6 @@ class Reader {
   std::optional<DType> dtype_;
 };
 
-}  // namespace
-
 // The output that a gate multiplies is known before the call, so it is checked before the work.
 void check_gate(const AttendArguments& arguments, const AttendInputs& inputs) {
   const TensorView &gate = *inputs.gate, &query = inputs.query;
@@ -128,6 +126,8 @@ void check_gate(const AttendArguments& arguments, const AttendInputs& inputs) {
   if (inputs.by_output && inputs.by_output->shape() != output)
     refuse_usage("--grad-output has shape ", inputs.by_output->shape(), "; ", output, " is expected");
 }
+
+}  // namespace
 
 std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
   std::vector<NamedFile> files;

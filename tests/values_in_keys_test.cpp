@@ -124,8 +124,8 @@ TEST(ValuesInKeys, GradientsByKeyAndValueComeBackApart) {
   for (const auto& [target, tally] : tallies) {
     SCOPED_TRACE(target);
     // Scores of 144 channels whose keys ascend or cancel are large: the bound of five whole calls is beyond
-    // first order, and one of them holds a fiftieth of all rows (a larger part of fewer calls).
-    heed::test::expect_tight(tally, 0.9, heed::test::makes_all_calls() ? 0.03 : 0.1);
+    // first order, and one of them holds a fiftieth of all rows, and more of the first half of the calls.
+    heed::test::expect_tight(tally, 0.9, heed::test::makes_all_calls() ? 0.03 : 0.05);
   }
 }
 
