@@ -80,12 +80,14 @@ void expect_no_larger_errors(heed::DType dtype, std::uint64_t calls) {
     }
     const std::string name = heed::test::kFamilyNames[static_cast<std::size_t>(family)];
     ASSERT_GT(tiles.rows, 0);
+    // Of few rows, the largest error varies by some percent.
+    const double slack = heed::test::makes_all_calls() ? 1 : 1.1;
     for (const auto& [target, errors] : lanes) {
       std::cout << name << ": mean " << tiles.mean() << " beside " << errors.mean() << " (" << target
                 << "), largest " << tiles.largest << " beside " << errors.largest << ", " << tiles.rows
                 << " rows\n";
-      EXPECT_LE(tiles.mean(), errors.mean()) << name << ", " << target;
-      EXPECT_LE(tiles.largest, errors.largest) << name << ", " << target;
+      EXPECT_LE(tiles.mean(), slack * errors.mean()) << name << ", " << target;
+      EXPECT_LE(tiles.largest, slack * errors.largest) << name << ", " << target;
     }
   }
 }

@@ -1,6 +1,7 @@
 // Helpers shared by several tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -20,12 +21,17 @@ inline std::string message_of(const std::function<void()>& call) {
   return "no error";
 }
 
-/// Returns how many of `calls` random calls to make: one in HEED_TEST_SHARE if that variable is set, but at
-/// least one.
+/// Returns the number in an environment variable, and 1 if it is not set or 0.
+inline std::uint64_t number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return std::max<std::uint64_t>(1, text == nullptr ? 1 : std::strtoull(text, nullptr, 10));
+}
+/// Returns how many of `calls` random calls to make, at least one: one in HEED_TEST_SHARE, which the user
+/// sets, times HEED_TEST_SHARE_OF_PROGRAM, which CTest sets for slow programs.
 inline std::uint64_t share_of(std::uint64_t calls) {
-  const char* share = std::getenv("HEED_TEST_SHARE");
-  const std::uint64_t one_in = share == nullptr ? 1 : std::strtoull(share, nullptr, 10);
-  return one_in > 1 ? (calls + one_in - 1) / one_in : calls;
+  const std::uint64_t one_in =
+      number_in_environment("HEED_TEST_SHARE") * number_in_environment("HEED_TEST_SHARE_OF_PROGRAM");
+  return (calls + one_in - 1) / one_in;
 }
 /// Returns whether all random calls are made; false if HEED_TEST_SHARE skips some.
 inline bool makes_all_calls() { return share_of(100) == 100; }
