@@ -394,6 +394,18 @@ TEST(Decay, IsWhatTheFormulasSayInEveryResultAndGradient) {
   }
 }
 
+TEST(Decay, HasAGradientOfZerosInACallWithoutEntries) {
+  const Tensor none({0, 1, 3, 4}, DType::f32), lse({0, 1, 3}, DType::f32), decay({3}, DType::f32);
+  for (const Kernel kernel : {Kernel::reference, Kernel::fused}) {
+    Tensor gradient = normal_tensor({3}, 1, DType::f32);
+    heed::AttentionGradientViews views;
+    views.decay = gradient.mutable_view();
+    (void)heed::attention_backward_into({none, none, none, none, lse, none},
+                                        {.decay = decay, .kernel = kernel}, views);
+    EXPECT_TRUE(same_bits(gradient, Tensor({3}, DType::f32)));
+  }
+}
+
 // A call of many rows: q, k, v [1, H, L, D] with key heads, and c.
 struct LongCall {
   Tensor query, key, value, grad_output, decay;

@@ -28,7 +28,7 @@ class DecaySums {
 
   /// Writes the sums to the gradient, or adds them to it. Axes that the gradient lacks are summed over.
   void write(bool adds = false) const {
-    if (sums_.empty()) return;
+    if (!problem_.grad_decay) return;  // a call without batch entries has zeros, but no sums
     const Problem& p = problem_.forward;
     const Output& to = problem_.grad_decay;
     const std::int64_t whole[3] = {p.batch, p.heads, p.decay_positions()};
