@@ -37,6 +37,14 @@ namespace {
 
 std::string name_of(Kernel kernel) { return kernel == Kernel::fused ? "fused" : "reference"; }
 
+AttentionPlan forward_plan(const AttendInputs& in) {
+  if (in.cache && in.lambda)
+    return plan_differential_attention(in.query, *in.cache, *in.lambda, in.options, in.which);
+  if (in.cache) return plan_attention(in.query, *in.cache, in.options, in.which);
+  if (in.lambda) return plan_differential_attention(in.query, in.key, in.value, *in.lambda, in.options);
+  return plan_attention(in.query, in.key, in.value, in.options);
+}
+
 // The gradients need results of the forward call. Here only their shapes count.
 AttentionPlan backward_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
   const Dims& query = inputs.query.shape();
@@ -95,10 +103,7 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
 
 // Prints the plan of the call, and of its backward pass if a gradient is asked for; computes nothing.
 void print_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
-  const AttentionPlan forward = inputs.lambda
-                                    ? plan_differential_attention(inputs.query, inputs.key, inputs.value,
-                                                                  *inputs.lambda, inputs.options)
-                                    : plan_attention(inputs.query, inputs.key, inputs.value, inputs.options);
+  const AttentionPlan forward = forward_plan(inputs);
   if (arguments.json) {
     Json object = object_of(forward);
     if (inputs.by_output) object["backward"] = object_of(backward_plan(arguments, inputs));
@@ -130,6 +135,8 @@ constexpr const char* kAttendExamples =
     "      --grad-output do.npy --grad-query dq.npy --grad-key dk.npy\n"
     "  heed attend --query q.npy --key k.npy --value v.npy --differential 0.8 \\\n"
     "      --out o.npy --weights w.npy\n"
+    "  heed attend --query q.npy --cache layer0.safetensors --out o.npy --top-k 5 \\\n"
+    "      --top-k-out keys.npy,weights.npy\n"
     "  mpirun -n 4 heed attend --query q.npy --key k.npy --value v.npy --causal \\\n"
     "      --out o.npy --scheme ring\n";
 
@@ -169,10 +176,14 @@ class Here : public AttendBackend {
   AttendInputs read(const AttendArguments& arguments) override { return read_attend_inputs(arguments); }
   double memory() override { return memory_of_machine(); }
   AttentionResult forward(const AttendInputs& inputs) override {
+    if (inputs.cache) return attention(inputs.query, *inputs.cache, inputs.options, inputs.which);
     return attention(inputs.query, inputs.key, inputs.value, inputs.options);
   }
   void forward_into(const AttendInputs& inputs, const AttentionOutputs& outputs) override {
-    attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs);
+    if (inputs.cache)
+      attention_into(inputs.query, *inputs.cache, inputs.options, outputs, inputs.which);
+    else
+      attention_into(inputs.query, inputs.key, inputs.value, inputs.options, outputs);
   }
   AttentionGradients backward(const AttentionBackwardInputs& from, const AttentionOptions& options,
                               const GradientRequest& request) override {
@@ -227,7 +238,10 @@ Run run_differential(const AttendArguments& arguments, const AttendInputs& input
   Run run;
   DifferentialResult result;
   const auto attend = [&] {
-    result = differential_attention(inputs.query, inputs.key, inputs.value, *inputs.lambda, inputs.options);
+    result = inputs.cache ? differential_attention(inputs.query, *inputs.cache, *inputs.lambda,
+                                                   inputs.options, inputs.which)
+                          : differential_attention(inputs.query, inputs.key, inputs.value, *inputs.lambda,
+                                                   inputs.options);
   };
   run.seconds = median_seconds(arguments.repeat, attend, attend);
   run.result = joined(result);
@@ -327,7 +341,7 @@ double cells_of(const AttendInputs& inputs) {
 // Bytes of the matrices that --weights and --scores ask for.
 double matrix_bytes(const AttendInputs& inputs) {
   const int matrices = has(inputs.options.need, Need::weights) + has(inputs.options.need, Need::scores);
-  if (matrices == 0 || inputs.query.rank() < 2 || inputs.key.rank() < 2) return 0;
+  if (matrices == 0 || inputs.query_shape.size() < 2 || inputs.key_shape.size() < 2) return 0;
   return cells_of(inputs) * matrices * (inputs.query.dtype() == DType::f64 ? 8 : 4);
 }
 
@@ -352,7 +366,7 @@ void say_size(const AttendArguments& arguments, double bytes) {
 // weighted value. Causal attention counts half of the scores; other masks are ignored.
 double effective_flops(const AttendInputs& inputs) {
   const double per_cell = 2.0 * static_cast<double>(inputs.query_shape.back() + inputs.value_shape.back());
-  return cells_of(inputs) * per_cell * (inputs.options.causal ? 0.5 : 1.0);
+  return cells_of(inputs) * per_cell * (inputs.options.causal && !inputs.cache ? 0.5 : 1.0);
 }
 
 // The backward pass has five matrix products of this size, the forward pass two.
@@ -404,7 +418,9 @@ Command add_attend_with(CLI::App& heed, std::shared_ptr<AttendBackend> backend) 
   CLI::App* app = add_command(heed, "attend", kAttendDescription);
   const auto arguments = std::make_shared<AttendArguments>();
   add_attend_options(*app, *arguments);
-  finish_help(*app, {"--query TENSOR --key TENSOR --value TENSOR [options]"}, kAttendExamples);
+  finish_help(
+      *app, {"--query TENSOR --key TENSOR --value TENSOR [options]", "--query TENSOR --cache FILE [options]"},
+      kAttendExamples);
   return {app, [app, backend, arguments] { attend(*app, *backend, *arguments); }};
 }
 

@@ -35,10 +35,11 @@ constexpr std::array<GradientFile, 6> kGradientFiles = {{
 
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
+constexpr const char* kInputs = "Inputs (query, key and value are required)";
 constexpr const char* kResultsGroup = "Results (each written to a .npy file)";
 
 void add_inputs(CLI::App& app, Arguments& arguments) {
-  begin_group(app, "Inputs (query, key and value are required)");
+  begin_group(app, kInputs);
   add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]");
   add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv");
   add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]");
@@ -154,6 +155,32 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
   write("--grad-decay", arguments.grad_decay, "gradient of the decay, in its shape");
 }
 
+void add_cache_options(CLI::App& app, Arguments& arguments) {
+  begin_group(app, kInputs);
+  add_text(app, "--cache", kFile, arguments.cache,
+           "a KvCache in a safetensors file, in place of --key and --value; queries stand at the last "
+           "positions of its sequences (docs/kv_cache.md)");
+  add_text_option(
+      app, "--cache-sequences", "N,…",
+      [&](const std::string& text) {
+        for (const std::string& part : split(text, ',')) {
+          const std::optional<std::int64_t> number = whole_number(part);
+          if (!number) refuse_value("--cache-sequences", text, "a list of sequences, such as 0,2,");
+          arguments.cache_sequences.push_back(*number);
+        }
+      },
+      "the sequence that each batch entry attends (default: all, in order)");
+}
+
+// A cache knows its keys, values, lengths and positions, and it has no gradients.
+void check_cache_options(const CLI::App& app) {
+  require_beside(app, "--cache-sequences", "--cache", kFile);
+  if (!given(app, "--cache")) return;
+  for (const char* option :
+       {"--key", "--value", "--kv-lengths", "--key-segments", "--align", "--grid", "--grad-output"})
+    if (given(app, option)) refuse_usage(option, " is given with --cache; one of them is expected");
+}
+
 constexpr const char* kComputing = "Computing";
 
 void add_timing(CLI::App& app, Arguments& arguments) {
@@ -247,17 +274,23 @@ void add_kernel_options(CLI::App& app, AttendArguments& arguments) {
               "use at most N threads; 0 uses all of the machine (default 0)");
 }
 
-void require_call_options(const CLI::App& app) {
-  for (const char* name : {"--query", "--key", "--value"}) {
+void require_call_options(const CLI::App& app, bool has_cache) {
+  const auto require = [&](const char* name) {
     require_option(app, name, "FILE.npy, FILE.safetensors:NAME or -");
+  };
+  require("--query");
+  if (!has_cache) {
+    require("--key");
+    require("--value");
+    require_beside(app, "--query-segments", "--key-segments", "OFFSETS.npy");
+    require_beside(app, "--key-segments", "--query-segments", "OFFSETS.npy");
   }
-  require_beside(app, "--query-segments", "--key-segments", "OFFSETS.npy");
-  require_beside(app, "--key-segments", "--query-segments", "OFFSETS.npy");
   check_mask_options(app);
 }
 
 void add_attend_options(CLI::App& app, AttendArguments& arguments) {
   add_call_options(app, arguments);
+  add_cache_options(app, arguments);
   add_results(app, arguments);
   add_gradients(app, arguments);
   add_form_options(app, arguments);
@@ -267,7 +300,8 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
 }
 
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
-  require_call_options(app);
+  check_cache_options(app);
+  require_call_options(app, given(app, "--cache"));
   require_beside(app, "--scores-stage", "--scores", "FILE.npy");
   require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
   require_beside(app, "--top-k-out", "--top-k", "K");

@@ -43,6 +43,8 @@ struct FormArguments {
 struct AttendArguments {
   // Tensor arguments to read; empty if not given.
   std::string query, key, value;
+  std::string cache;                          ///< a file that stands for key and value
+  std::vector<std::int64_t> cache_sequences;  ///< its sequences to attend; empty: all
   std::string mask, bias, alibi_slopes, decay, sinks, kv_lengths, query_segments, key_segments;
   std::string by_output, by_lse, by_weights;  ///< gradients of the loss
   std::string lambda;                         ///< of differential attention, or the number `factor`
@@ -90,8 +92,9 @@ void add_window_option(CLI::App& app, Window& window);
 /// adds kernel and threads.
 void add_call_options(CLI::App& app, AttendArguments& arguments);
 void add_kernel_options(CLI::App& app, AttendArguments& arguments);
-/// Throws UsageError if query, key or value is missing, or if segments are given for one side only.
-void require_call_options(const CLI::App& app);
+/// Throws UsageError if query, key or value is missing, or if segments are given for one side only. A cache
+/// stands for key, value and the segments of keys.
+void require_call_options(const CLI::App& app, bool has_cache = false);
 
 /// Options of differential attention and of tokens on a grid, and checks of those that do not go together.
 void add_form_options(CLI::App& app, AttendArguments& arguments);

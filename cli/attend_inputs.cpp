@@ -1,10 +1,13 @@
 #include "attend_inputs.hpp"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "command.hpp"
+#include "heed/io/kv_cache.hpp"
 #include "tensor_argument.hpp"
 
 namespace heed::cli {
@@ -108,14 +111,14 @@ class Reader {
 // The output that a gate multiplies is known before the call, so it is checked before the work.
 void check_gate(const AttendArguments& arguments, const AttendInputs& inputs) {
   const TensorView &gate = *inputs.gate, &query = inputs.query;
-  if (query.rank() < 2 || inputs.value.rank() < 2) return;  // attention() refuses them
+  if (query.rank() < 2 || inputs.value_shape.size() < 2) return;  // attention() refuses them
   if (arguments.length_first && gate.rank() == 2 && query.rank() > 2)
     refuse_usage("--gate has shape ", gate.shape(),
                  "; one, three or four axes are expected with --layout blhd");
   Dims output;
   for (int axis = -query.rank(); axis < -1; ++axis)
     output.push_back(axis == -3 && inputs.lambda ? query.size(axis) / 2 : query.size(axis));
-  output.push_back(inputs.value.size(-1));
+  output.push_back(inputs.value_shape.back());
   bool fits = gate.rank() <= query.rank();
   for (int axis = 1; fits && axis <= gate.rank(); ++axis)
     fits = gate.size(-axis) == 1 || gate.size(-axis) == output[output.size() - axis];
@@ -125,6 +128,31 @@ void check_gate(const AttendArguments& arguments, const AttendInputs& inputs) {
     refuse_usage("--gate has dtype ", name_of(gate.dtype()), "; f64, f32, f16 or bf16 is expected");
   if (inputs.by_output && inputs.by_output->shape() != output)
     refuse_usage("--grad-output has shape ", inputs.by_output->shape(), "; ", output, " is expected");
+}
+
+// Over a cache, the keys of a mask or an index are the rows that the sequences hold.
+void read_cache(const AttendArguments& arguments, AttendInputs& inputs) {
+  const KvCache& cache = inputs.cache.emplace(io::read_kv_cache(arguments.cache));
+  std::vector<std::int64_t> sequences = arguments.cache_sequences;
+  inputs.which.sequences = arguments.cache_sequences;
+  if (sequences.empty()) {
+    sequences.resize(static_cast<std::size_t>(cache.sequences()));
+    std::iota(sequences.begin(), sequences.end(), std::int64_t{0});
+  }
+  const bool is_packed = !arguments.query_segments.empty();
+  std::int64_t keys = 0;
+  for (const std::int64_t one : sequences)
+    keys = is_packed ? keys + cache.rows(one) : std::max(keys, cache.rows(one));
+  const std::int64_t batch = is_packed ? 1 : static_cast<std::int64_t>(sequences.size());
+  inputs.key_shape = {batch, cache.kv_heads(), keys, cache.head_dim()};
+  inputs.value_shape = {batch, cache.kv_heads(), keys, cache.value_dim()};
+  if (arguments.masks.index_query.empty()) return;
+  for (const std::int64_t one : sequences)
+    if (cache.rows(one) != keys || cache.length(one) != keys)
+      refuse_usage("--index-query is given with --cache, whose sequence ", one, " holds ",
+                   heed::detail::counted(cache.rows(one), "row"), " of ", cache.length(one),
+                   "; sequences of one length without evicted rows are expected");
+  inputs.options.align = Align::bottom_right;  // for the index; a cache itself knows no other
 }
 
 }  // namespace
@@ -143,6 +171,7 @@ std::vector<NamedFile> attend_input_files(const AttendArguments& arguments) {
     }
     from_standard_input = input.option;
   }
+  if (!arguments.cache.empty()) files.push_back({"--cache", arguments.cache});
   for (NamedFile& file : mask_input_files(arguments.masks)) files.push_back(std::move(file));
   return files;
 }
@@ -152,8 +181,12 @@ AttendInputs read_attend_inputs(const AttendArguments& arguments, const TensorRe
   inputs.options = arguments.options;
   Reader reader(arguments, read, inputs);
   inputs.query = reader.read_main("--query", arguments.query, kAlongQueries, inputs.query_shape);
-  inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
-  inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
+  if (arguments.cache.empty()) {
+    inputs.key = reader.read_main("--key", arguments.key, kAlongKeys, inputs.key_shape);
+    inputs.value = reader.read_main("--value", arguments.value, kAlongKeys, inputs.value_shape);
+  } else {
+    read_cache(arguments, inputs);
+  }
   inputs.lambda = reader.read_lambda();
   if (!arguments.gate.empty()) {
     const TensorView gate = reader.read_beside("--gate", arguments.gate, {});

@@ -9,6 +9,7 @@
 
 #include "attend_arguments.hpp"
 #include "heed/attention/attention.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "output_files.hpp"
 
 namespace heed::cli {
@@ -27,12 +28,15 @@ using TensorReading =
 /// The inputs of attention(). Views point into `tensors`, or into memory that the TensorReading owns.
 struct AttendInputs {
   TensorView query, key, value;  ///< [B, H, L, D] or fewer axes, whatever the layout of the files
+  std::optional<KvCache> cache;  ///< if given, there are no views of key and value
+  CacheQuery which{};            ///< its sequences
   std::optional<TensorView> by_output, by_lse, by_weights;  ///< gradients of the loss, if given
   std::optional<TensorView> lambda;                         ///< of differential attention
   std::optional<TensorView> gate;                           ///< on the output; laid out like query
   AttentionOptions options;
   std::vector<Tensor> tensors;
-  Dims query_shape, key_shape, value_shape;  ///< of the whole call, over all ranks
+  /// The shapes of the whole call, over all ranks. A cache counts as tensors that hold its rows.
+  Dims query_shape, key_shape, value_shape;
 };
 
 /// The files to read and the options that name them. Throws UsageError for text that names no tensor.

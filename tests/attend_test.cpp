@@ -15,6 +15,7 @@
 #include "attend_support.hpp"
 #include "command.hpp"
 #include "heed/attention/attention.hpp"
+#include "heed/io/kv_cache.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/tensor.hpp"
 #include "support.hpp"
@@ -422,6 +423,9 @@ TEST_F(Attend, TheExamplesOfTheManualRun) {
   write("iq.npy", random_tensor({2, 3, 5, 4}, 11));
   write("ik.npy", random_tensor({2, 1, 7, 4}, 12));
   write("iw.npy", random_tensor({2, 3, 5}, 13));
+  heed::KvCache cache({.sequences = 2, .kv_heads = 2, .head_dim = 8, .value_dim = 6, .capacity = 7});
+  cache.append(key, value);
+  heed::io::write_kv_cache(folder / "cache.safetensors", cache);
   heed::test::write_file(folder / "rows.txt", "the\ncat\nsaw\nthe\ndog\n");
   heed::test::write_file(folder / "keys.txt", "a\nb\nc\nd\ne\nf\ng\n");
   const std::string script = examples_of_the_manual();

@@ -444,6 +444,36 @@ static void tensors_of_others_are_caches(void) {
   EXPECT(cache == NULL);
 }
 
+static void caches_are_written_and_read(void) {
+  static results r;
+  const char* path = "c_kv_cache_test.safetensors";
+  const int64_t held[] = {0, 2, 3, 4, 5, 6, 7, 8}, gone[] = {1};
+  heed_kv_cache_options options;
+  heed_kv_cache *cache = NULL, *again = NULL;
+  EXPECT(heed_kv_cache_options_init(&options) == HEED_OK);
+  options.kv_heads = kKvHeads;
+  options.head_dim = kDim;
+  options.value_dim = kValueDim;
+  options.capacity = 12;
+  EXPECT(heed_kv_cache_create(&options, &cache) == HEED_OK);
+  append_to(cache, 0, 0, 9);
+  EXPECT(heed_kv_cache_evict(cache, 0, gone, 1) == HEED_OK);
+  EXPECT(heed_kv_cache_write(cache, path) == HEED_OK);
+  EXPECT(heed_kv_cache_read(path, &again) == HEED_OK);
+  EXPECT(holds_rows(again, 0, 0, held, 8));
+  make_results(&r, 1, 8);
+  EXPECT(heed_kv_cache_attention(&r.query.tensor, again, NULL, NULL, &r.outputs) == HEED_OK);
+  expect_results(&r, 0, 0, held, 8, 8, 2e-6);
+  heed_kv_cache_free(again);
+  EXPECT_FAILURE(heed_kv_cache_write(cache, NULL), "path is NULL");
+  EXPECT_FAILURE(heed_kv_cache_read(NULL, &again), "path is NULL");
+  EXPECT(again == NULL);
+  EXPECT(remove(path) == 0);
+  expect_failure(heed_kv_cache_read(path, &again), HEED_IO,
+                 "cannot open 'c_kv_cache_test.safetensors': No such file or directory", __LINE__);
+  heed_kv_cache_free(cache);
+}
+
 static void sequences_and_trees_are_chosen(void) {
   static results r;
   const int64_t first[] = {0, 1, 2, 3, 4, 5, 6}, chosen[] = {1};
@@ -635,6 +665,7 @@ int main(void) {
   sums_of_what_rows_received_are_kept();
   pools_of_others_are_read_and_written_in_place();
   tensors_of_others_are_caches();
+  caches_are_written_and_read();
   sequences_and_trees_are_chosen();
   structs_of_other_sizes_are_understood();
   what_is_wrong_is_said();

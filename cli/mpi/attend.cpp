@@ -68,6 +68,7 @@ class OverRanks : public AttendBackend {
     if (arguments.factor || !arguments.lambda.empty() || !arguments.gate.empty() ||
         !arguments.forms.grid.sizes.empty())
       refuse_usage("--differential, --gate or --grid is given over ranks; a single process is expected");
+    if (!arguments.cache.empty()) refuse_usage("--cache is given over ranks; a single process is expected");
     require_files(arguments);
     machines_ = distributed::assumed_machines(session_.ranks_on_machine());
     choice_ = {arguments.over_ranks.scheme, arguments.over_ranks.deterministic, machines_};

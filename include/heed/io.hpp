@@ -1,6 +1,7 @@
 // Files: tensors, shards, trained tokens.
 #pragma once
 
+#include "heed/io/kv_cache.hpp"
 #include "heed/io/model_folder.hpp"
 #include "heed/io/shards.hpp"
 #include "heed/io/tensors.hpp"

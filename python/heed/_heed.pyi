@@ -1,5 +1,6 @@
 """The extension module. Its public names are in heed."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
@@ -207,6 +208,13 @@ class KvCache:
         page_order: PageOrder = "nhd",
         writable: bool = False,
     ) -> KvCache: ...
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> KvCache:
+        """The cache that save() wrote."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a safetensors file, which load() and `heed attend --cache` read."""
+
     def append(self, key: Any, value: Any = None, offsets: Any = None, sequences: Any = None) -> None: ...
     def truncate(self, sequence: int, length: int) -> None: ...
     def fork(self, sequence: int) -> int: ...

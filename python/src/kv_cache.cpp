@@ -1,10 +1,12 @@
 // heed.KvCache, and heed.attention over it.
 #include "heed/attention/kv_cache.hpp"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "calls.hpp"
 #include "core/message.hpp"
 #include "fail.hpp"
+#include "heed/io/kv_cache.hpp"
 #include "held.hpp"
 #include "saved.hpp"
 
@@ -412,6 +415,19 @@ void define_copies(nb::class_<HeldCache>& cache) {
       .def(copied([](const HeldCache& self) {
         return HeldCache({{}, self.read([](const Cache& held) { return held.cache.copy(); })});
       }))
+      .def(
+          "save",
+          [](const HeldCache& self, const std::filesystem::path& path) {
+            self.read([&](const Cache& held) { io::write_kv_cache(path, held.cache); });
+          },
+          nb::arg("path"), "Writes a safetensors file, which load() and `heed attend --cache` read.")
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path) {
+            const nb::gil_scoped_release released;
+            return HeldCache({{}, io::read_kv_cache(path)});
+          },
+          nb::arg("path"), "The cache that save() wrote.")
       .def(pickled(
           [](const HeldCache& self) {
             return saved(self.read([](const Cache& held) { return held.cache.tensors(); }));

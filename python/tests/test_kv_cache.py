@@ -483,3 +483,26 @@ def test_a_cache_says_whether_it_takes_values(rng):
         heed.KvCache(**options).append(key)
     with pytest.raises(ValueError, match="value_dim is 17; at most key_dim = 16 is expected"):
         heed.KvCache(kv_heads=2, key_dim=16, value_dim=17, capacity=8, values_in_keys=True)
+
+
+@pytest.mark.parametrize("format", ["f32", "bf16", "f16", "int8", "int4", "fp8"])
+def test_a_cache_is_saved_and_loaded(rng, tmp_path, format):
+    cache, kept = filled(rng, [40, 27], capacity=48, format=format)
+    cache.evict(1, [3, 9])
+    cache.save(tmp_path / "cache.safetensors")
+    again = heed.KvCache.load(str(tmp_path / "cache.safetensors"))
+    q = queries(rng, 2, batch=2)
+    assert (heed.attention(q, again) == heed.attention(q, cache)).all()
+    if format == "f32":
+        assert_close(heed.attention(q, again)[:1], expected_of(q[:1], *kept[0])["out"])
+    again.append(*rows(rng, 1, batch=2))
+    assert cache.lengths.tolist() == [40, 27] and again.lengths.tolist() == [41, 28]
+
+
+def test_a_file_without_a_cache_is_refused(tmp_path):
+    path = tmp_path / "cache.safetensors"
+    path.write_bytes(b"\0" * 7)
+    with pytest.raises(OSError, match="cache.safetensors' is not a safetensors file: it has 7 bytes"):
+        heed.KvCache.load(str(path))
+    with pytest.raises(OSError, match="cannot open"):
+        heed.KvCache.load(str(tmp_path / "none"))

@@ -205,6 +205,8 @@ TEST_F(AttendOverRanks, RefusalsAreSaidOnce) {
                  "--plan is given over ranks; heed plan tells what each scheme would do there");
   expect_refusal(2, joined({kCall, {"--differential", "0.5", "--out", "o.npy"}}), 2,
                  "--differential, --gate or --grid is given over ranks; a single process is expected");
+  expect_refusal(2, {"attend", "--query", "q.npy", "--cache", "c.safetensors", "--json"}, 2,
+                 "--cache is given over ranks; a single process is expected");
   expect_refusal(2, {"attend", "--query", "-", "--key", "k.npy", "--value", "v.npy", "--json"}, 2,
                  "--query is '-', which several ranks cannot share; a file is expected");
   expect_refusal(2, joined({kCall, {"--out", "o.npy", "--sharding", "stripes"}}), 2,

@@ -49,9 +49,14 @@ struct DifferentialResult {
                                                                  const TensorView& lambda,
                                                                  const AttentionOptions& options = {});
 
-/// Differential attention over a cache with Hkv key heads. Both halves read its keys if they have D channels.
-/// If they have 2 D, a key is the first half's followed by the second's.
+/// Differential attention over a cache with Hkv key heads, and its plan. Both halves read the cache's keys if
+/// they have D channels. If they have 2 D, a key is the first half's followed by the second's.
 [[nodiscard]] HEED_API DifferentialResult differential_attention(const TensorView& query,
+                                                                 const KvCache& cache,
+                                                                 const TensorView& lambda,
+                                                                 const AttentionOptions& options = {},
+                                                                 const CacheQuery& which = {});
+[[nodiscard]] HEED_API AttentionPlan plan_differential_attention(const TensorView& query,
                                                                  const KvCache& cache,
                                                                  const TensorView& lambda,
                                                                  const AttentionOptions& options = {},

@@ -9,6 +9,7 @@
 
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/kv_cache.hpp"
 #include "heed/export.hpp"
 #include "heed/tensor.hpp"
 
@@ -44,6 +45,11 @@ struct AttentionPlan {
 [[nodiscard]] HEED_API AttentionPlan plan_attention(const TensorView& query, const TensorView& key,
                                                     const TensorView& value,
                                                     const AttentionOptions& options = {});
+
+/// Plans attention() over a cache likewise.
+[[nodiscard]] HEED_API AttentionPlan plan_attention(const TensorView& query, const KvCache& cache,
+                                                    const AttentionOptions& options = {},
+                                                    const CacheQuery& which = {});
 
 /// Plans attention_backward() likewise.
 [[nodiscard]] HEED_API AttentionPlan plan_attention_backward(const AttentionBackwardInputs& inputs,

@@ -11,9 +11,11 @@
 #include "attention/kv_cache/cache_state.hpp"
 #include "attention/masks/draft_mask.hpp"
 #include "attention/masks/sources.hpp"
+#include "attention/plan/words.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
+#include "heed/attention/plan.hpp"
 
 namespace heed {
 namespace {
@@ -290,6 +292,18 @@ AttentionRun attention_into(const TensorView& query, const KvCache& cache, const
     detail::bind_outputs(outputs, options, 4, call.problem);
     refuse_overlaps(call.problem, cache.state());
     return compute(call, options.kernel);
+  });
+}
+
+AttentionPlan plan_attention(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
+                             const CacheQuery& which) {
+  return detail::with_memory_errors([&] {
+    CacheCall call(query, cache.state(), options, which);
+    const std::size_t bytes = detail::expect_results(call.problem, options);
+    AttentionPlan plan = detail::in_words(call.problem, options.kernel);
+    plan.result_bytes = bytes;
+    detail::recycle(call.problem);
+    return plan;
   });
 }
 

@@ -5,6 +5,7 @@
 #include "attention/api/c_delivery.hpp"
 #include "attention/problem/operands.hpp"
 #include "heed/attention/kv_cache.hpp"
+#include "heed/io/kv_cache.hpp"
 
 struct heed_kv_cache {
   heed::KvCache cache;
@@ -163,6 +164,20 @@ heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_pool, const h
                 [&](const auto& k, const auto& v) {
                   return KvCache::over_page_indices(k, v, begins, pages, last, rows);
                 });
+  });
+}
+
+heed_status heed_kv_cache_write(const heed_kv_cache* cache, const char* path) {
+  return with_cache(cache, [&](const KvCache& c) {
+    require("path", path);
+    heed::io::write_kv_cache(path, c);
+  });
+}
+
+heed_status heed_kv_cache_read(const char* path, heed_kv_cache** cache) {
+  return make_handle("cache", cache, [&] {
+    require("path", path);
+    return heed::io::read_kv_cache(path);
   });
 }
 

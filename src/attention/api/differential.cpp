@@ -111,6 +111,41 @@ DifferentialResult attend_halves(const TensorView& query, const TensorView& lamb
   return result;
 }
 
+// Plans both softmaxes and their differences; `plan_one` plans one softmax.
+template <class Plan>
+AttentionPlan plan_halves(const TensorView& query, const TensorView& lambda, const AttentionOptions& options,
+                          Plan plan_one) {
+  check_query(query);
+  const Lambda factors(lambda, query.size(0), query.size(1) / 2, query.size(2));
+  AttentionPlan plan = plan_one(options_of_half(query, lambda, factors, options));
+  AttentionOptions differences = options;  // of which there are fewer results
+  differences.need = Need::none;
+  for (const Need need : {Need::weights, Need::received})
+    if (has(options.need, need)) differences.need |= need;
+  differences.top_k = 0;
+  plan.multiply_adds *= 2;
+  plan.result_bytes = 2 * plan.result_bytes + plan_one(differences).result_bytes;
+  return plan;
+}
+
+// The query and the options of one half's call over a cache.
+struct HalfOverCache {
+  Tensor padded{};
+  TensorView query;
+  AttentionOptions options;
+
+  HalfOverCache(const TensorView& both, std::int64_t half, const KvCache& cache, const AttentionOptions& each)
+      : query(heads_of(both, half)), options(each) {
+    const std::int64_t width = query.size(3);
+    if (cache.head_dim() != 2 * width) return;
+    // Zeros beside the query leave out the other half's channels of a key.
+    padded = Tensor({query.size(0), query.size(1), query.size(2), 2 * width}, query.dtype());
+    copy(query, padded.mutable_view().narrow(3, half * width, width));
+    query = padded;
+    options.scale = each.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
+  }
+};
+
 // Whether each half has its own keys.
 bool have_own_keys(const TensorView& key, const TensorView& value) {
   if (key.rank() != 4 || value.rank() != 4 ||
@@ -154,18 +189,9 @@ AttentionPlan plan_differential_attention(const TensorView& query, const TensorV
                                           const AttentionOptions& options) {
   return detail::with_memory_errors([&] {
     const bool own_keys = have_own_keys(key, value);
-    check_query(query);
-    const Lambda factors(lambda, query.size(0), query.size(1) / 2, query.size(2));
-    const TensorView one = heads_of(query, 0), keys = own_keys ? heads_of(key, 0) : key;
-    AttentionPlan plan = plan_attention(one, keys, value, options_of_half(query, lambda, factors, options));
-    AttentionOptions differences = options;  // of which there are fewer results
-    differences.need = Need::none;
-    for (const Need need : {Need::weights, Need::received})
-      if (has(options.need, need)) differences.need |= need;
-    differences.top_k = 0;
-    plan.multiply_adds *= 2;
-    plan.result_bytes = 2 * plan.result_bytes + plan_attention(one, keys, value, differences).result_bytes;
-    return plan;
+    return plan_halves(query, lambda, options, [&](const AttentionOptions& each) {
+      return plan_attention(heads_of(query, 0), own_keys ? heads_of(key, 0) : key, value, each);
+    });
   });
 }
 
@@ -179,15 +205,20 @@ DifferentialResult detail::differential_attention(const TensorView& query, const
                                                   const TensorView& lambda, const AttentionOptions& options,
                                                   const CacheQuery& which, const SeeResults& see) {
   return detail::with_memory_errors([&] {
-    return attend_halves(query, lambda, options, [&](std::int64_t half, AttentionOptions each) {
-      const TensorView one = heads_of(query, half);
-      const std::int64_t width = query.size(3);
-      if (cache.head_dim() != 2 * width) return attention(one, cache, each, which, see);
-      // Zeros beside the query leave out the other half's channels of a key.
-      Tensor padded({one.size(0), one.size(1), one.size(2), 2 * width}, query.dtype());
-      copy(one, padded.mutable_view().narrow(3, half * width, width));
-      each.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
-      return attention(padded, cache, each, which, see);
+    return attend_halves(query, lambda, options, [&](std::int64_t half, const AttentionOptions& each) {
+      const HalfOverCache one(query, half, cache, each);
+      return attention(one.query, cache, one.options, which, see);
+    });
+  });
+}
+
+AttentionPlan plan_differential_attention(const TensorView& query, const KvCache& cache,
+                                          const TensorView& lambda, const AttentionOptions& options,
+                                          const CacheQuery& which) {
+  return detail::with_memory_errors([&] {
+    return plan_halves(query, lambda, options, [&](const AttentionOptions& each) {
+      const HalfOverCache one(query, 0, cache, each);
+      return plan_attention(one.query, cache, one.options, which);
     });
   });
 }
