@@ -86,7 +86,7 @@ HEED_C_API heed_status heed_mpi_attention(MPI_Comm comm, const heed_tensor* quer
                                           const heed_mpi_choice* choice, heed_mpi_run* run);
 
 /// `inputs` are this rank's rows and keys of the whole call. Gradients by query, key and value are on the
-/// rank of their rows. Gradients by bias and sinks: entries of this rank's rows alone are on this rank;
+/// rank of their rows. Gradients by bias, sinks and decay: entries of this rank's rows alone are on this rank;
 /// shared entries are summed over all ranks, on every rank.
 HEED_C_API heed_status heed_mpi_attention_backward(MPI_Comm comm,
                                                    const heed_attention_backward_inputs* inputs,

@@ -100,8 +100,8 @@ def attention_backward(comm: Any, q: Array, k: Any, v: Any, output: Any, lse: An
                        deterministic: bool = False, **options: Unpack[CallOptions]) -> AttentionGradients[Array]:
     """heed.attention_backward over the ranks of comm.
 
-    All arrays and gradients have this rank's rows or keys. dsinks, and the part of dbias that ranks share, are summed
-    over all ranks and returned on each.
+    All arrays and gradients have this rank's rows or keys. dsinks and ddecay, and the part of dbias that ranks share,
+    are summed over all ranks and returned on each.
 
     Returns an AttentionGradients with scheme and bytes_sent. Raises errors as attention() does."""
     return _heed_mpi.attention_backward(_handle(comm), q, k, v, output, lse, grad_output, layout, grad_lse, grad_weights,

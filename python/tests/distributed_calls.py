@@ -152,6 +152,26 @@ def bias_and_sinks_have_gradients():
     close(found.dsinks, expected.dsinks, OF_GRADIENTS)
 
 
+def a_decay_is_taken_and_has_a_gradient():
+    rows = Sharding.zigzag(LENGTH, comm.size)
+    q, k, v, grad_output = whole_call()
+    decay = -np.cumsum(np.abs(np.random.default_rng(6).standard_normal((2, 4, LENGTH))), axis=-1)
+    oracle = attention_oracle.attention(q, k, v, causal=True, bias=decay[..., :, None] - decay[..., None, :])["out"]
+    for c, shared in ((decay, False), (decay[:1, :1], True)):
+        alone = heed.attention(q, k, v, need="lse", causal=True, decay=c)
+        wanted = "dq", "ddecay"
+        expected = heed.attention_backward(q, k, v, alone.output, alone.lse, grad_output, causal=True, decay=c, gradients=wanted)
+        for scheme in ("automatic", "ring", "gather", "ulysses", "decode"):
+            result = distributed.attention(comm, *own(rows, q, k, v), rows, scheme=scheme, need="lse", causal=True, decay=c)
+            equal(result, alone, {"output": -2, "lse": -1}, rows)
+            if not shared:
+                close(result.output, *own(rows, oracle), TOLERANCE)
+        found = distributed.attention_backward(comm, *own(rows, q, k, v), result.output, result.lse, *own(rows, grad_output),
+                                               rows, causal=True, decay=c, gradients=wanted)
+        equal(found, expected, {"dq": -2}, rows)
+        close(found.ddecay, expected.ddecay, OF_GRADIENTS if shared else 0)
+
+
 def heads_may_be_cut_besides():
     one = Sharding.contiguous(LENGTH, 1)
     q, k, v, _ = whole_call()

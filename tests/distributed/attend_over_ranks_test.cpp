@@ -59,6 +59,8 @@ class AttendOverRanks : public heed::test::RunsOverRanks {
             {"kl", random_tensor({1, 53, 2, 8}, 14)},
             {"dol", random_tensor({1, 53, 4, 8}, 15)},
             {"q64", random_tensor({37, 8}, 16, DType::f64)},
+            {"decay", random_tensor({4, 97}, 18)},
+            {"decay2", random_tensor({2, 4, 97}, 19)},
             {"none", random_tensor({1, 2, 0, 8}, 17)},
             {"lengths", Tensor::from<std::int64_t>({97, 30}, {2})}};
   }
@@ -122,6 +124,9 @@ TEST_F(AttendOverRanks, FilesHaveTheBytesOfOneProcess) {
       2,
       joined({kCall, {"--kv-lengths", "lengths.npy", "--window", "20,3", "--bias", "row.npy"}, kRowResults}),
       {"--scheme", "gather", "--deterministic", "--sharding", "contiguous"});
+  for (const char* scheme : {"ring", "gather", "ulysses", "decode"})
+    expect_same_files(2, joined({kCall, {"--decay", "decay.npy", "--causal"}, kRowResults}),
+                      {"--scheme", scheme});
   expect_same_files(2, joined({kCall, {"--mask-pattern", "sinks_and_window=2,30", "--out", "one/o.npy"}}),
                     {"--sharding", "zigzag"});
 }
@@ -157,6 +162,8 @@ TEST_F(AttendOverRanks, GradientsHaveTheBytesOfOneProcess) {
   const Words of_bias = {"--bias",        "bias.npy", "--grad-bias",    "one/db.npy",
                          "--grad-output", "do.npy",   "--grad-weights", "dw.npy"};
   expect_same_files(3, joined({kCall, of_bias, gradients}), {});
+  const Words of_decay = {"--decay", "decay2.npy", "--grad-decay", "one/dc.npy", "--grad-output", "do.npy"};
+  expect_same_files(3, joined({kCall, of_decay, gradients}), {});
 }
 
 TEST_F(AttendOverRanks, WhatRanksShareIsWrittenOnce) {

@@ -14,7 +14,7 @@
 #include "head_out_of_range.hpp"
 #include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
-#include "ranks.hpp"
+#include "sharded_calls.hpp"
 #include "support.hpp"
 
 namespace {
@@ -28,66 +28,11 @@ using heed::distributed::Choice;
 using heed::distributed::Layout;
 using heed::distributed::Scheme;
 using heed::test::BackwardCall;
+using heed::test::BackwardShard;
 using heed::test::CallLimits;
 using heed::test::Draw;
 
 constexpr std::uint64_t kSeed = 20261126;
-
-// This rank's share of the inputs of the backward pass.
-struct BackwardShard {
-  BackwardShard(const BackwardCall& made, const Layout& layout) : forward(made.call, layout) {
-    const int rank = heed::test::rank();
-    const auto rows = [&](const TensorView& view, int axis) { return layout.query.shard(view, -axis, rank); };
-    output = rows(made.inputs.output, 2);
-    lse = rows(made.inputs.lse, 1);
-    grad_output = rows(made.inputs.grad_output, 2);
-    inputs = {forward.query, forward.key, forward.value, output, lse, grad_output};
-    if (made.inputs.grad_lse) inputs.grad_lse = grad_lse = rows(*made.inputs.grad_lse, 1);
-    if (made.inputs.grad_weights) inputs.grad_weights = grad_weights = rows(*made.inputs.grad_weights, 2);
-  }
-
-  heed::test::ShardedCall forward;
-  Tensor output, lse, grad_output, grad_lse, grad_weights;
-  AttentionBackwardInputs inputs;
-};
-
-AttentionGradients whole_of(const heed::distributed::Gradients& own, const BackwardCall& made,
-                            const Layout& layout) {
-  AttentionGradients whole;
-  whole.kernel = own.kernel;
-  whole.isa = own.isa;
-  whole.query = heed::test::joined(own.query, layout.query, 2);
-  whole.key = heed::test::joined(own.key, layout.key, 2);
-  whole.value = heed::test::joined(own.value, layout.key, 2);
-  if (made.request.bias) {
-    const TensorView bias = heed::test::collapsed(*made.call.options.bias);
-    // If every rank has exactly one row, a bias of one row is each rank's own.
-    bool one_each = true;
-    for (int rank = 0; rank < heed::test::ranks(); ++rank)
-      one_each = one_each && layout.query.rows(rank) == 1;
-    const bool has_rows = bias.rank() >= 2 && (bias.size(-2) != 1 || one_each || layout.query.length() == 1);
-    whole.bias = has_rows ? heed::test::joined(own.bias, layout.query, 2) : own.bias;
-  }
-  if (made.request.sinks) whole.sinks = own.sinks;
-  return whole;
-}
-
-std::string other_bits(const AttentionGradients& whole, const BackwardCall& made) {
-  const auto copy = [](const TensorView& view) { return Tensor::copy_of(view); };
-  const Tensor query = copy(made.inputs.query), key = copy(made.inputs.key), value = copy(made.inputs.value),
-               output = copy(made.inputs.output), grad_output = copy(made.inputs.grad_output);
-  AttentionBackwardInputs inputs = made.inputs;
-  inputs.query = query;
-  inputs.key = key;
-  inputs.value = value;
-  inputs.output = output;
-  inputs.grad_output = grad_output;
-  const AttentionGradients one = heed::attention_backward(inputs, made.call.options, made.request);
-  if (!heed::test::same_bits(whole.query, one.query)) return "dQ has other bits than one process";
-  if (!heed::test::same_bits(whole.key, one.key)) return "dK has other bits than one process";
-  if (!heed::test::same_bits(whole.value, one.value)) return "dV has other bits than one process";
-  return "";
-}
 
 std::string compare(const AttentionGradients& whole, const BackwardCall& made, heed::test::RowTally& tally) {
   const bool exact = whole.kernel == Kernel::reference;
@@ -95,7 +40,7 @@ std::string compare(const AttentionGradients& whole, const BackwardCall& made, h
       exact ? heed::test::Rounding{} : heed::test::gradient_rounding(made, whole.isa);
   const std::string failure =
       heed::test::GradientComparison(made, rounding, tally, [&](auto, auto, auto) { return exact; })(whole);
-  return failure.empty() ? other_bits(whole, made) : failure;
+  return failure.empty() ? heed::test::other_bits(whole, heed::test::one_process(made)) : failure;
 }
 
 void compare_calls(const CallLimits& limits, std::uint64_t count) {
@@ -117,7 +62,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
     const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
                                                            shard.forward.options, made.request, choice);
     heed::test::mpi_layer::off();
-    const AttentionGradients whole = whole_of(own, made, layout);
+    const AttentionGradients whole = heed::test::whole_of(own, made, layout);
     const std::string failure =
         heed::test::agreed(heed::test::rank() == 0 ? compare(whole, made, tally) : "");
     ASSERT_EQ(failure, "") << "call " << index << " by " << heed::distributed::name_of(own.scheme) << "\n"
@@ -153,9 +98,9 @@ TEST(DistributedGradients, HaveTheBitsOfOneProcessBesideAHeadOutOfRange) {
         const BackwardShard shard(made, layout);
         const auto own = heed::distributed::attention_backward(MPI_COMM_WORLD, shard.inputs, layout,
                                                                shard.forward.options, {}, {scheme, true});
-        const AttentionGradients whole = whole_of(own, made, layout);
-        const std::string failure =
-            heed::test::agreed(heed::test::rank() == 0 ? other_bits(whole, made) : "");
+        const AttentionGradients whole = heed::test::whole_of(own, made, layout);
+        const std::string failure = heed::test::agreed(
+            heed::test::rank() == 0 ? heed::test::other_bits(whole, heed::test::one_process(made)) : "");
         EXPECT_EQ(failure, "") << target << ", " << name_of(dtype) << " by " << name_of(scheme);
         EXPECT_GT(own.recomputed_rows, 0);
       }

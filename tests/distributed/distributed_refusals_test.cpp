@@ -48,13 +48,6 @@ TEST(DistributedCalls, AreRefusedOnAllRanksWhereOneIsWrong) {
                                 "softcap is -1; a finite number of 0 (off) or more is expected");
 }
 
-TEST(DistributedCalls, AreRefusedWithADecay) {
-  Call call;
-  const Tensor decay({1});
-  call.options.decay = decay;
-  EXPECT_EQ(call.message(), "options.decay is given; a call over ranks without a decay is expected");
-}
-
 TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   Call call;
   call.options.causal = rank() == 0;
@@ -64,6 +57,10 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   call = {};
   if (rank() == 0) call.options.need = Need::lse;
   EXPECT_NE(call.message().find("the requested results, as bits, is "), std::string::npos);
+  call = {};
+  const Tensor decay({9 + rank()});
+  call.options.decay = decay;
+  EXPECT_NE(call.message().find("the positions of options.decay, or 0, is "), std::string::npos);
 }
 
 TEST(DistributedCalls, AreRefusedWhereRanksAskForOtherSizes) {
@@ -152,6 +149,12 @@ TEST(DistributedGradients, AreRefusedWhereTheSchemeCannotGiveThem) {
             "scheme is gather, which computes gradients of query, key and value only and accepts no "
             "grad_weights; ulysses is expected");
   EXPECT_EQ(message({}, {.sinks = true}), "request.sinks is true, but the call has no sinks");
+  EXPECT_EQ(message({}, {.decay = true}), "request.decay is true, but the call has no decay");
+  const Tensor decay({9});
+  call.options.decay = decay;
+  EXPECT_EQ(message({Scheme::gather}, {.decay = true}),
+            "scheme is gather, which computes gradients of query, key and value only and accepts no "
+            "grad_weights; ulysses is expected");
 }
 
 TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
@@ -160,13 +163,14 @@ TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
   call.value = Tensor({2, 3, 5}, DType::f32);
   const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32), bias({1, 1, 9}, DType::f32);
   call.options.bias = bias;
-  EXPECT_EQ(message_of([&] {
-              (void)heed::distributed::attention_backward(
-                  MPI_COMM_WORLD, {call.query, call.key, call.value, output, lse, output}, call.layout,
-                  call.options, {.bias = true}, {Scheme::automatic, true});
-            }),
-            "deterministic is true, but gradients of a bias or sinks shared by heads or batch entries are "
-            "requested; ranks sum these in another order than one process");
+  EXPECT_EQ(
+      message_of([&] {
+        (void)heed::distributed::attention_backward(
+            MPI_COMM_WORLD, {call.query, call.key, call.value, output, lse, output}, call.layout,
+            call.options, {.bias = true}, {Scheme::automatic, true});
+      }),
+      "deterministic is true, but gradients of a bias, sinks or a decay shared by heads or batch entries "
+      "are requested; ranks sum these in another order than one process");
 }
 
 }  // namespace

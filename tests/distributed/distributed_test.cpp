@@ -13,7 +13,7 @@
 #include "fused_rounding.hpp"
 #include "heed/distributed/attention.hpp"
 #include "mpi_layer.hpp"
-#include "ranks.hpp"
+#include "sharded_calls.hpp"
 #include "support.hpp"
 
 namespace {
@@ -50,31 +50,6 @@ Drawn drawn(const RandomCall& call, std::uint64_t index) {
           {draw.pick<Scheme>(schemes), false}};
 }
 
-// Concatenates the results of all ranks on rank 0.
-AttentionResult whole_of(const heed::distributed::Result& own, const Layout& layout,
-                         const heed::AttentionOptions& options) {
-  AttentionResult whole;
-  whole.kernel = own.kernel;
-  whole.isa = own.isa;
-  whole.recomputed_rows = own.recomputed_rows;
-  for (std::size_t i = 0; i < heed::kResultCount; ++i)
-    if (const heed::ResultEntry& entry = heed::result_entry(i); heed::is_asked_for(entry, options))
-      heed::result<Tensor>(whole, i) =
-          heed::test::joined_result(heed::result<Tensor>(own, i), entry.shape, layout);
-  return whole;
-}
-
-std::string other_bits(const AttentionResult& whole, const AttentionResult& one,
-                       const heed::AttentionOptions& options) {
-  for (std::size_t i = 0; i < heed::kResultCount; ++i) {
-    const heed::ResultEntry& entry = heed::result_entry(i);
-    if (!heed::is_asked_for(entry, options)) continue;
-    const auto same = heed::test::same_bits(heed::result<Tensor>(whole, i), heed::result<Tensor>(one, i));
-    if (!same) return std::string(entry.name()) + " has other bits than one process: " + same.message();
-  }
-  return "";
-}
-
 heed::test::Rounding rounding_of(const AttentionResult& result, const RandomCall& call) {
   if (result.kernel == Kernel::reference) return {};
   return heed::test::fused_rounding(call.query.dtype(), call.options, std::string(result.isa));
@@ -108,7 +83,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
                                                   shard.options, choice);
     heed::test::mpi_layer::off();
     ++calls_by_scheme()[own.scheme];
-    const AttentionResult whole = whole_of(own, layout, call.options);
+    const AttentionResult whole = heed::test::whole_of(own, layout, call.options);
     std::string failure;
     if (heed::test::rank() == 0) {
       const AttentionResult one = heed::attention(Tensor::copy_of(call.query), Tensor::copy_of(call.key),
@@ -116,7 +91,7 @@ void compare_calls(const CallLimits& limits, std::uint64_t count) {
       failure = heed::test::compare_results(
           one.kernel == Kernel::reference || whole.isa.empty() ? one : whole, call.options, checked.naive,
           rounding_of(one, call), tally, [](auto, auto, auto) { return false; });
-      if (failure.empty()) failure = other_bits(whole, one, call.options);
+      if (failure.empty()) failure = heed::test::other_bits(whole, one, call.options);
     }
     failure = heed::test::agreed(failure);
     ASSERT_EQ(failure, "") << "call " << index << " by " << heed::distributed::name_of(own.scheme) << "\n"

@@ -81,7 +81,7 @@ static int is_rows_of(const held* shard, const held* whole, const heed_sharding*
 /* All results and gradients. */
 typedef struct results {
   held output, weights, lse, entropy, top_index, top_weight, received, map;
-  held grad_query, grad_key, grad_value;
+  held grad_query, grad_key, grad_value, grad_decay;
   heed_attention_outputs outputs;
   heed_attention_gradients gradients;
   heed_attention_run run;
@@ -99,6 +99,7 @@ static void make_results(results* to, int64_t queries, int64_t keys) {
   make(&to->grad_query, HEED_F32, 4, kHeads, queries, kDim);
   make(&to->grad_key, HEED_F32, 4, kKvHeads, keys, kDim);
   make(&to->grad_value, HEED_F32, 4, kKvHeads, keys, kValueDim);
+  make(&to->grad_decay, HEED_F32, 3, kHeads, kLength, 1);
   EXPECT(heed_attention_outputs_init(&to->outputs) == HEED_OK);
   to->outputs.output = &to->output.tensor;
   to->outputs.lse = &to->lse.tensor;
@@ -144,9 +145,12 @@ static heed_attention_backward_inputs inputs_of(const operands* from, const resu
 
 static operands whole, own;
 static results alone, ours;
+static held decay; /* by head and position; zeros in a call without a decay */
 static heed_attention_options causal;
 
-static void compute_alone(void) {
+/* `has_decay`: every head forgets at a rate of its own. */
+static void compute_alone(int has_decay) {
+  int n;
   heed_attention_backward_inputs inputs;
   make(&whole.query, HEED_F32, 4, kHeads, kLength, kDim);
   make(&whole.key, HEED_F32, 4, kKvHeads, kLength, kDim);
@@ -158,8 +162,13 @@ static void compute_alone(void) {
   fill(&whole.grad_output, 0.4);
   EXPECT(heed_attention_options_init(&causal) == HEED_OK);
   causal.causal = 1;
+  make(&decay, HEED_F32, 3, kHeads, kLength, 1);
+  for (n = 0; has_decay && n < kHeads * kLength; ++n)
+    decay.data[n] = (float)(-0.1 * (n / kLength + 1) * (n % kLength));
+  if (has_decay) causal.decay = &decay.tensor;
   make_results(&alone, kLength, kLength);
   ask_for_all(&alone);
+  if (has_decay) alone.gradients.decay = &alone.grad_decay.tensor;
   EXPECT(heed_attention(&whole.query.tensor, &whole.key.tensor, &whole.value.tensor, &causal,
                         &alone.outputs) == HEED_OK);
   inputs = inputs_of(&whole, &alone);
@@ -176,7 +185,8 @@ static double expected_output(int head, int row, int column) {
     const float* k = whole.key.data + (kv_head * kLength + j) * kDim;
     double score = 0, e;
     for (d = 0; d < kDim; ++d) score += (double)q[d] * (double)k[d];
-    e = exp(score / sqrt((double)kDim));
+    e = exp(score / sqrt((double)kDim) + (double)decay.data[head * kLength + row] -
+            (double)decay.data[head * kLength + j]);
     sum += e;
     weighted += e * (double)whole.value.data[(kv_head * kLength + j) * kValueDim + column];
   }
@@ -265,6 +275,19 @@ static void gradients_are_those_of_one_process(const heed_sharding* sharding) {
   EXPECT(is_rows_of(&ours.grad_query, &alone.grad_query, sharding));
   EXPECT(is_rows_of(&ours.grad_key, &alone.grad_key, sharding));
   EXPECT(is_rows_of(&ours.grad_value, &alone.grad_value, sharding));
+}
+
+/* All rows and schemes, and the gradient by the decay, which every rank has. */
+static void a_decay_is_taken(const heed_sharding* sharding) {
+  compute_alone(1);
+  row_results_are_those_of_one_process(sharding);
+  all_results_are_those_of_one_process(sharding);
+  gradients_are_those_of_one_process(sharding);
+  ours.gradients.decay = &ours.grad_decay.tensor;
+  EXPECT(differentiate(sharding, NULL, NULL) == HEED_OK);
+  EXPECT(memcmp(ours.grad_decay.data, alone.grad_decay.data, sizeof alone.grad_decay.data) == 0);
+  EXPECT(is_rows_of(&ours.grad_key, &alone.grad_key, sharding));
+  compute_alone(0);
 }
 
 /* Expects `text` on the last rank, where the fault is, and a message that names it on the others. */
@@ -455,7 +478,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
-  compute_alone();
+  compute_alone(0);
   made = heed_sharding_contiguous(kLength, rank_count, &sharding);
   run_on(made, sharding);
   made = heed_sharding_zigzag(kLength, rank_count, &sharding);
@@ -466,6 +489,7 @@ int main(int argc, char** argv) {
   made = heed_sharding_from_ranges(&all_on_the_last, 1, rank_count, &sharding);
   run_on(made, sharding);
   EXPECT(heed_sharding_zigzag(kLength, rank_count, &sharding) == HEED_OK);
+  a_decay_is_taken(sharding);
   a_fault_on_one_rank_is_said_on_all(sharding);
   ranks_that_choose_differently_are_told(sharding);
   machines_can_be_described(sharding);

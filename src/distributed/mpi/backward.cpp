@@ -33,18 +33,21 @@ AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& g
     };
     require(request.bias, "bias", given.options.bias.has_value());
     require(request.sinks, "sinks", given.options.sinks.has_value());
+    require(request.decay, "decay", given.options.decay.has_value());
     make(request.query, given.inputs.query, false, gradients.query, views.query);
     make(request.key, given.inputs.key, false, gradients.key, views.key);
     make(request.value, given.inputs.value, false, gradients.value, views.value);
     if (request.bias) make(true, *given.options.bias, true, gradients.bias, views.bias);
     if (request.sinks) make(true, *given.options.sinks, true, gradients.sinks, views.sinks);
+    if (request.decay) make(true, *given.options.decay, true, gradients.decay, views.decay);
   });
   return views;
 }
 
 // Whether ranks can share the keys of a unit.
 bool is_shared_by_keys(const BackwardCall& call) {
-  return call.grad_bias.data() == nullptr && call.grad_sinks.data() == nullptr && !call.grad_weights;
+  return !is_given(call.grad_bias) && !is_given(call.grad_sinks) && !is_given(call.grad_decay) &&
+         !call.grad_weights;
 }
 
 void check_scheme(const BackwardCall& call, Scheme scheme) {

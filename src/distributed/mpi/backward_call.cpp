@@ -32,8 +32,8 @@ AttentionRun check_own(const Communicator& comm, const Given& given, const Backw
 std::vector<Common> asked_for(const AttentionBackwardInputs& inputs,
                               const AttentionGradientViews& gradients) {
   std::int64_t asked = 0;
-  for (const MutableTensorView* view :
-       {&gradients.query, &gradients.key, &gradients.value, &gradients.bias, &gradients.sinks})
+  for (const MutableTensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.bias,
+                                        &gradients.sinks, &gradients.decay})
     asked = 2 * asked + (is_given(*view) ? 1 : 0);
   return {{"the requested results, as bits,",
            4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0)}};
@@ -62,7 +62,10 @@ BackwardCall checked_backward(const Communicator& comm, const BackwardGiven& giv
                     lifted_if(gradients.key, 4),
                     lifted_if(gradients.value, 4),
                     lifted_if(gradients.bias, 4),
-                    gradients.sinks};
+                    lifted_if(gradients.sinks, 2),
+                    lifted_if(gradients.decay, 3)};
+  if (is_given(gradients.sinks)) call.grad_sinks = call.grad_sinks.unsqueeze(2).unsqueeze(3);
+  if (is_given(gradients.decay)) call.grad_decay = call.grad_decay.unsqueeze(3);
   call.forward.target = target;
   if (is_given(gradients.bias))
     call.grad_bias_has_rows =

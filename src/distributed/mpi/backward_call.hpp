@@ -12,7 +12,9 @@ struct BackwardCall {
   TensorView output, lse, grad_output;               ///< [B, H, rows, Dv], [B, H, rows, 1], [B, H, rows, Dv]
   std::optional<TensorView> grad_lse, grad_weights;  ///< [B, H, rows, 1], [B, H, rows, Lk]
   MutableTensorView grad_query, grad_key, grad_value;  ///< [B, H | Hkv, rows, …], or not requested
-  MutableTensorView grad_bias, grad_sinks;             ///< as options.bias, options.sinks, or not requested
+  /// Each has four axes, or is not requested: [B, H, rows, Lk], [1, H, 1, 1], [B, H, positions, 1]. Axes that
+  /// the option lacks have size 1.
+  MutableTensorView grad_bias, grad_sinks, grad_decay;
   bool grad_bias_has_rows = false;
 };
 

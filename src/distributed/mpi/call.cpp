@@ -107,6 +107,7 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
       {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
+      {"the positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
       {"whether there are sinks", o.sinks.has_value()},
       {"whether there are kv_lengths", o.kv_lengths.has_value()},
       {"whether there are segments", o.query_segments.has_value()},
@@ -173,6 +174,7 @@ AttentionOptions Call::options_of(const Unit& unit) const {
   narrow(own.mask, 4, 3);
   narrow(own.bias, 4, 3);
   narrow(own.alibi_slopes, 2, 1);
+  narrow(own.decay, 3, 2);
   narrow(own.sinks, 0, 1);
   narrow(own.kv_lengths, 1, 0);
   return own;
@@ -191,7 +193,6 @@ void check_shards(const Communicator& comm, const Given& given) {
              counted(sharding.rows(comm.rank()), "row"), " as layout.", of, " gives rank ", comm.rank(),
              " are expected");
   };
-  if (given.options.decay) refuse("options.decay is given; a call over ranks without a decay is expected");
   check_one("query", given.layout.query, "query", given.query);
   check_one("key", given.layout.key, "key", given.key);
   check_one("key", given.layout.key, "value", given.value);

@@ -1,4 +1,5 @@
 // Gradients by units. The gradients of query, key and value have the bits of one process.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -27,91 +28,78 @@ void add_ranks(const Communicator& comm, Tensor& sum) {
         "MPI_Allreduce");
 }
 
-// The gradients of bias and sinks. The part of a bias that only one unit uses comes from the unit's rank.
-// Parts that units share are summed in f64, and then over ranks.
+// The gradients of bias, sinks and decay. The part that only one unit uses comes from the unit's rank. Parts
+// that units share are summed in f64, and then over ranks.
 class SharedGradients {
  public:
   SharedGradients(const Communicator& comm, const BackwardCall& call) : comm_(comm), call_(call) {
-    const Call& forward = call.forward;
-    if (is_given(call.grad_bias)) {
-      const MutableTensorView& bias = call.grad_bias;
-      bias_is_sum_ = (bias.size(0) != forward.batch() && forward.batch() > 1) ||
-                     (bias.size(1) != forward.heads() && forward.kv_heads() > 1);
-      if (bias_is_sum_)
-        bias_sum_ = Tensor({bias.size(0), bias.size(1),
-                            call.grad_bias_has_rows ? forward.layout.query.length() : 1, bias.size(3)},
-                           DType::f64);
-    }
-    if (is_given(call.grad_sinks)) {
-      sinks_is_sum_ =
-          forward.batch() > 1 || (call.grad_sinks.size(0) != forward.heads() && forward.kv_heads() > 1);
-      if (sinks_is_sum_) sinks_sum_ = Tensor({call.grad_sinks.size(0)}, DType::f64);
-    }
+    add_gradient(call.grad_bias, call.grad_bias_has_rows ? &call.forward.layout.query : nullptr);
+    add_gradient(call.grad_sinks, nullptr);
+    add_gradient(call.grad_decay, nullptr);
   }
 
   /// Whether some are sums over units, which ranks round in another order than one process.
-  [[nodiscard]] bool has_sums() const { return bias_is_sum_ || sinks_is_sum_; }
+  [[nodiscard]] bool has_sums() const {
+    return std::any_of(all_.begin(), all_.end(), [](const Gradient& one) { return one.is_sum; });
+  }
   /// Appends the gradients of single units to the other results.
   void add_results(std::vector<UnitResult>& results) const {
-    const Call& forward = call_.forward;
-    if (is_given(call_.grad_bias) && !bias_is_sum_)
-      results.push_back({call_.grad_bias, call_.grad_bias.size(1) == 1 ? 1 : forward.group(),
-                         call_.grad_bias_has_rows ? &forward.layout.query : nullptr});
-    if (is_given(call_.grad_sinks) && !sinks_is_sum_)
-      results.push_back({call_.grad_sinks.unsqueeze(0).unsqueeze(2).unsqueeze(3),
-                         call_.grad_sinks.size(0) == 1 ? 1 : forward.group(), nullptr});
+    for (const Gradient& one : all_)
+      if (!one.is_sum) results.push_back({one.own, one.each, one.rows});
   }
-  /// The destination of a unit's gradients: the results from number `first` on, or separate memory.
+  /// The destinations [each, rows, columns] of a unit's gradients, for bias, sinks and decay as far as they
+  /// are requested: the results from number `first` on, or separate memory for parts of a sum, in f64.
   struct OfUnit {
-    Tensor bias, sinks;  ///< parts of a sum, f64
-    MutableTensorView bias_view, sinks_view;
+    std::vector<Tensor> parts;
+    std::vector<MutableTensorView> views;
   };
   [[nodiscard]] OfUnit of_unit(std::vector<Tensor>& results, std::size_t first) const {
     OfUnit unit;
-    const std::int64_t group = call_.forward.group();
-    if (bias_is_sum_) {
-      const Dims& whole = bias_sum_.shape();
-      unit.bias = Tensor({whole[1] == 1 ? 1 : group, whole[2], whole[3]}, DType::f64);
-      unit.bias_view = unit.bias;
-    } else if (is_given(call_.grad_bias)) {
-      unit.bias_view = results[first++];
-    }
-    if (sinks_is_sum_) {
-      unit.sinks = Tensor({sinks_sum_.size(0) == 1 ? 1 : group}, DType::f64);
-      unit.sinks_view = unit.sinks;
-    } else if (is_given(call_.grad_sinks)) {
-      unit.sinks_view = results[first].mutable_view().select(2, 0).select(1, 0);
+    for (const Gradient& one : all_) {
+      Tensor& part = unit.parts.emplace_back();
+      if (one.is_sum) part = Tensor({one.each, one.sum.size(2), one.sum.size(3)}, DType::f64);
+      unit.views.push_back(one.is_sum ? part.mutable_view() : results[first++].mutable_view());
     }
     return unit;
   }
   void add(const Unit& unit, const OfUnit& shares) {
-    if (bias_is_sum_) add_to(shares.bias, heads_of(bias_sum_.mutable_view(), unit, call_.forward.group()));
-    if (sinks_is_sum_) {
-      const std::int64_t count = shares.sinks.size(0);
-      add_to(shares.sinks,
-             sinks_sum_.mutable_view().narrow(0, sinks_sum_.size(0) == 1 ? 0 : unit.kv_head * count, count));
-    }
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      if (all_[i].is_sum) add_to(shares.parts[i], heads_of(all_[i].sum.mutable_view(), unit, all_[i].each));
   }
   /// Writes the sums over all ranks to the caller's views.
   void finish() {
-    if (bias_is_sum_) {
-      add_ranks(comm_, bias_sum_);
-      const Tensor own = call_.grad_bias_has_rows
-                             ? call_.forward.layout.query.shard(bias_sum_, 2, comm_.rank())
-                             : std::move(bias_sum_);
-      copy(own, call_.grad_bias);
-    }
-    if (sinks_is_sum_) {
-      add_ranks(comm_, sinks_sum_);
-      copy(sinks_sum_, call_.grad_sinks);
+    for (Gradient& one : all_) {
+      if (!one.is_sum) continue;
+      add_ranks(comm_, one.sum);
+      copy(one.rows == nullptr ? std::move(one.sum) : one.rows->shard(one.sum, 2, comm_.rank()), one.own);
     }
   }
 
  private:
+  struct Gradient {
+    MutableTensorView own;  // [B or 1, H or 1, rows, columns]
+    std::int64_t each;      // heads of a unit: those of its group, or 1 if all heads share it
+    const Sharding* rows;   // nullptr: every rank has all
+    bool is_sum;            // over units
+    Tensor sum;             // f64, with the rows of all ranks
+  };
+
+  void add_gradient(const MutableTensorView& own, const Sharding* rows) {
+    if (!is_given(own)) return;
+    const Call& forward = call_.forward;
+    const bool is_sum = (own.size(0) != forward.batch() && forward.batch() > 1) ||
+                        (own.size(1) != forward.heads() && forward.kv_heads() > 1);
+    Gradient& one =
+        all_.emplace_back(Gradient{own, own.size(1) == 1 ? 1 : forward.group(), rows, is_sum, {}});
+    if (is_sum)
+      one.sum =
+          Tensor({own.size(0), own.size(1), rows == nullptr ? own.size(2) : rows->length(), own.size(3)},
+                 DType::f64);
+  }
+
   const Communicator& comm_;
   const BackwardCall& call_;
-  bool bias_is_sum_ = false, sinks_is_sum_ = false;
-  Tensor bias_sum_, sinks_sum_;  // f64, for the whole call: [b, h, Lq or 1, Lk or 1], [H or 1]
+  std::vector<Gradient> all_;
 };
 
 std::vector<UnitResult> results_of(const BackwardCall& call) {
@@ -160,9 +148,11 @@ class UlyssesBackward {
     views.query = next(call_.grad_query);
     views.key = next(call_.grad_key);
     views.value = next(call_.grad_value);
-    SharedGradients::OfUnit shares = shared_.of_unit(results, own_results_);
-    views.bias = shares.bias_view;
-    views.sinks = shares.sinks_view;
+    const SharedGradients::OfUnit shares = shared_.of_unit(results, own_results_);
+    std::size_t share = 0;
+    if (is_given(call_.grad_bias)) views.bias = shares.views[share++];
+    if (is_given(call_.grad_sinks)) views.sinks = shares.views[share++].select(2, 0).select(1, 0);
+    if (is_given(call_.grad_decay)) views.decay = shares.views[share].select(2, 0);
     const PositionRange all{0, call_.forward.layout.query.length()};
     const AttentionRun run =
         attention_backward_part_into(own.inputs, own.options, call_.forward.part_of(unit, {&all, 1}), views);
@@ -174,7 +164,7 @@ class UlyssesBackward {
   const BackwardCall& call_;
   SharedGradients shared_;
   std::vector<UnitResult> results_;
-  std::size_t own_results_;  // number of results before those of bias and sinks
+  std::size_t own_results_;  // number of results before those of bias, sinks and decay
 };
 
 }  // namespace
@@ -183,8 +173,8 @@ Work ulysses_backward(const Communicator& comm, const BackwardCall& call, bool d
   UlyssesBackward pass(comm, call);
   if (deterministic && pass.has_sums())
     throw Error(ErrorCode::invalid_argument,
-                "deterministic is true, but gradients of a bias or sinks shared by heads or batch entries "
-                "are requested; ranks sum these in another order than one process");
+                "deterministic is true, but gradients of a bias, sinks or a decay shared by heads or batch "
+                "entries are requested; ranks sum these in another order than one process");
   return pass.run();
 }
 
