@@ -329,7 +329,7 @@ TEST(HeadNames, OfTextsWithOtherHeadsAreRefused) {
     FAIL();
   } catch (const heed::Error& error) {
     EXPECT_STREQ(error.what(),
-                 "text 1 has 2 heads; the 1 head of the first text, in its order, are expected");
+                 "text 1 has 2 heads; the 1 head of the first text, in its order, is expected");
   }
 }
 

@@ -872,6 +872,16 @@ TEST_F(KvCacheCallErrors, TreesAreTrees) {
   const Tensor four = integers({-1, 0, 1, 2});
   expect("sequence 1 holds 3 rows; at least the 4 rows of the tree are expected", queries({2, 4, 4, 4}), {},
          {.tree_parents = four.view()});
+  const Tensor one = integers({-1});
+  KvCache empty({.kv_heads = 2, .head_dim = 4, .capacity = 1});
+  EXPECT_EQ(message_of([&] {
+              (void)heed::attention(queries({1, 4, 1, 4}), empty, {}, {.tree_parents = one.view()});
+            }),
+            "sequence 0 holds 0 rows; at least the 1 row of the tree is expected");
+  EXPECT_EQ(message_of([&] {
+              (void)heed::attention(queries({2, 4, 1, 4}), empty);
+            }),
+            "query has 2 sequences; 1 as in the cache is expected");
   const Tensor ragged = integers({0, 2, 5});
   AttentionOptions options;
   options.query_segments = ragged.view();

@@ -156,6 +156,8 @@ TEST(LookCause, RefusesInOneSentence) {
     expect(refusal({"--patch", odd}), "--patch is '" + std::string(odd) + "'; OTHER_TEXT:HEADS");
   expect(refusal({"--patch", "a b:1.0"}),
          "the length of the text of --patch is 2; 7 tokens, the length of the text, are");
+  expect(refusal({"--patch", "a b:1.0"}, "a"),
+         "the length of the text of --patch is 2; 1 token, the length of the text, is expected");
   expect(refusal({"--attribute", "cat"}), "--attribute is 'cat', which is not a token of the model");
   expect(refusal({"--lens", "--row", "7"}), "--row is 7; there are 7 tokens, counted from 0");
   expect(refusal({"--lens", "--row", "or"}), "--row is 'or', which is 2 tokens; one is expected");

@@ -177,7 +177,8 @@ Effect effect_of(const Model& model, const CauseQuestion& question, const ModelT
   const std::vector<std::int64_t> other = model.tokenize(question.text, "the text of --patch").ids;
   if (other.size() != tokens.ids.size())
     refuse_usage("the length of the text of --patch is ", other.size(), "; ",
-                 counted(tokens.ids.size(), "token"), ", the length of the text, are expected");
+                 counted(tokens.ids.size(), "token"), ", the length of the text,",
+                 heed::detail::expected(tokens.ids.size()));
   return patch(model, ids, view_of(other), question.heads, options);
 }
 

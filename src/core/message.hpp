@@ -69,6 +69,9 @@ std::string there_are(std::integral auto count, std::string_view one, std::strin
   return said(count == 1 ? "there is " : "there are ", counted(count, one, many));
 }
 
+/// " is expected" of one thing, " are expected" of others.
+const char* expected(std::integral auto count) { return count == 1 ? " is expected" : " are expected"; }
+
 template <class... Parts>
 [[noreturn]] void refuse(ErrorCode code, const Parts&... parts) {
   throw_error(code, {message_part(parts)...});

@@ -21,7 +21,8 @@ void check_alike(std::span<const std::vector<HeadSummary>> texts) {
              texts[t][k].patterns.size() == first[k].patterns.size();
     if (!same)
       detail::refuse("text ", t, " has ", detail::counted(texts[t].size(), "head"), "; the ",
-                     detail::counted(first.size(), "head"), " of the first text, in its order, are expected");
+                     detail::counted(first.size(), "head"), " of the first text, in its order,",
+                     detail::expected(first.size()));
   }
 }
 

@@ -43,6 +43,12 @@ TEST(DistributedCalls, AreRefusedOnAllRanksWhereOneIsWrong) {
       "query has length 2 (shape [2, 2, 4]); 3 rows as layout.query gives rank 1 are expected";
   EXPECT_EQ(call.message(), rank() == 1 ? own : "rank 1: " + own);
   call = {};
+  call.layout.query = Sharding::from_ranges({{{0, 4}}, {{4, 5}}, {{5, 9}}});
+  if (rank() != 1) call.query = Tensor({2, 4, 4}, DType::f32);
+  const std::string of_one =
+      "query has length 3 (shape [2, 3, 4]); 1 row as layout.query gives rank 1 is expected";
+  EXPECT_EQ(call.message(), rank() == 1 ? of_one : "rank 1: " + of_one);
+  call = {};
   if (rank() == 2) call.options.softcap = -1;
   EXPECT_EQ(call.message(), std::string(rank() == 2 ? "" : "rank 2: ") +
                                 "softcap is -1; a finite number of 0 (off) or more is expected");

@@ -22,6 +22,7 @@ namespace {
 
 using detail::CacheState;
 using detail::counted;
+using detail::expected;
 using detail::index;
 using detail::Problem;
 using detail::refuse;
@@ -75,7 +76,7 @@ void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, co
     refuse("sequences has ", counted(which.sequences.size(), "number"), "; ", count,
            ", one per batch entry, is expected");
   if (which.sequences.empty() && count != all)
-    refuse("query has ", counted(count, "sequence"), "; ", all, " as in the cache are expected");
+    refuse("query has ", counted(count, "sequence"), "; ", all, " as in the cache", expected(all));
   for (std::int64_t b = 0; b < count; ++b)
     sequences.push_back(which.sequences.empty() ? b : which.sequences[index(b)]);
   for (const std::int64_t number : sequences) plain.push_back(cache.plain(cache.sequence_in_use(number)));
@@ -133,7 +134,7 @@ void check_decay(const Problem& p, const Segment& segment, std::int64_t length) 
   if (!p.decay) return;
   if (p.decay_length > 0 && p.decay_length < length)
     refuse("decay has ", counted(p.decay_length, "position"), "; at least the ", length, " of sequence ",
-           segment.sequence, " are expected over a cache");
+           segment.sequence, expected(length), " over a cache");
   if (p.decay_length == 0 && segment.positions != nullptr)
     refuse("decay is given with query_segments over a cache that has evicted rows; a batch is expected");
 }
@@ -191,10 +192,10 @@ void CacheCall::read_tree(const CacheQuery& which) {
     if (s.query_end - s.query_begin != rows)
       refuse("sequence ", sequences[index(s.sequence)], " has ",
              counted(s.query_end - s.query_begin, "query", "queries"), "; ", rows,
-             ", as in the first sequence, are expected with a tree");
+             ", as in the first sequence,", expected(rows), " with a tree");
     if (s.key_end - s.key_begin < rows)
       refuse("sequence ", sequences[index(s.sequence)], " holds ", counted(s.key_end - s.key_begin, "row"),
-             "; at least the ", counted(rows, "row"), " of the tree are expected");
+             "; at least the ", counted(rows, "row"), " of the tree", expected(rows));
     trees.push_back({s.batch, s.query_begin, s.query_end, s.key_end});
   }
   if (rows == 0) return;

@@ -148,7 +148,7 @@ class Found {
   [[nodiscard]] std::vector<T> list(const std::string& name, std::size_t count) const {
     std::vector<T> all = list<T>(name);
     if (all.size() != count)
-      refuse(name, " of the saved cache has ", counted(all.size(), "number"), "; ", count, " are expected");
+      refuse(name, " of the saved cache has ", counted(all.size(), "number"), "; ", count, expected(count));
     return all;
   }
 

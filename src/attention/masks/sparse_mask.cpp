@@ -128,7 +128,7 @@ class BlockMaskReader {
   std::vector<std::int64_t> counts_of(const char* name, const TensorView& view) const {
     const MaskShape own = planes_of(name, view, 1, "[B, H, R]");
     if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-1) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ",
+      refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
              counted(shape_.query_length, "query", "queries"), ", ",
              counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
              " are expected");
@@ -137,7 +137,7 @@ class BlockMaskReader {
   std::vector<std::int64_t> indices_of(const char* name, const TensorView& view, std::size_t& stride) const {
     const MaskShape own = planes_of(name, view, 2, "[B, H, R, C]");
     if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-2) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", rows_, " block rows for ",
+      refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
              counted(shape_.query_length, "query", "queries"), ", ",
              counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
              " are expected");

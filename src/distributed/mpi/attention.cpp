@@ -117,7 +117,7 @@ void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& r
             "a tensor of the call has shape " + to_string(tensor->shape()) + "; 2 to 4 axes are expected");
     if (given.layout.key.ranks() != comm.size())
       detail::refuse("layout.key has ", detail::counted(given.layout.key.ranks(), "rank"),
-                     "; the communicator's ", comm.size(), " are expected");
+                     "; the communicator's ", comm.size(), detail::expected(comm.size()));
     if (given.options.top_k < 0 || given.options.map.rows < 0 || given.options.map.columns < 0)
       throw Error(ErrorCode::invalid_argument, "top_k or map is negative; 0 (off) or more is expected");
     for (std::size_t i = 0; i < kResultCount; ++i)

@@ -14,6 +14,7 @@ namespace heed::distributed {
 namespace {
 
 using heed::detail::counted;
+using heed::detail::expected;
 using heed::detail::refuse;
 
 // Narrows a view along an axis counted from the end, unless it broadcasts there.
@@ -185,13 +186,13 @@ void check_shards(const Communicator& comm, const Given& given) {
                              const TensorView& view) {
     if (sharding.ranks() != comm.size())
       refuse("layout.", of, " has ", counted(sharding.ranks(), "rank"), "; the communicator's ", comm.size(),
-             " are expected");
+             expected(comm.size()));
     if (view.rank() < 2 || view.rank() > 4)
       refuse(tensor, " has shape ", view.shape(), "; 2 to 4 axes are expected");
     if (view.size(-2) != sharding.rows(comm.rank()))
       refuse(tensor, " has length ", view.size(-2), " (shape ", view.shape(), "); ",
              counted(sharding.rows(comm.rank()), "row"), " as layout.", of, " gives rank ", comm.rank(),
-             " are expected");
+             expected(sharding.rows(comm.rank())));
   };
   check_one("query", given.layout.query, "query", given.query);
   check_one("key", given.layout.key, "key", given.key);
