@@ -114,6 +114,13 @@ HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
 
 HEED_INLINE Vf add(Vf a, Vf b) { return _mm256_add_ps(a, b); }
 HEED_INLINE Vf sub(Vf a, Vf b) { return _mm256_sub_ps(a, b); }
+/// a - b[lane], formed in f64 and rounded.
+HEED_INLINE Vf narrowed_difference(double a, const double* b) {
+  const auto half = [&](int i) {
+    return _mm256_cvtpd_ps(_mm256_sub_pd(_mm256_set1_pd(a), _mm256_loadu_pd(b + i)));
+  };
+  return _mm256_set_m128(half(4), half(0));
+}
 HEED_INLINE Vf mul(Vf a, Vf b) { return _mm256_mul_ps(a, b); }
 HEED_INLINE Vf div(Vf a, Vf b) { return _mm256_div_ps(a, b); }
 HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) { return _mm256_fmadd_ps(a, b, c); }

@@ -94,6 +94,12 @@ HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
 
 HEED_INLINE Vf add(Vf a, Vf b) { return _mm512_add_ps(a, b); }
 HEED_INLINE Vf sub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
+HEED_INLINE Vf narrowed_difference(double a, const double* b) {
+  const auto half = [&](int i) {
+    return _mm512_cvtpd_ps(_mm512_sub_pd(_mm512_set1_pd(a), _mm512_loadu_pd(b + i)));
+  };
+  return _mm512_insertf32x8(_mm512_castps256_ps512(half(0)), half(8), 1);
+}
 HEED_INLINE Vf mul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
 HEED_INLINE Vf div(Vf a, Vf b) { return _mm512_div_ps(a, b); }
 /// a * b + c, rounded once.

@@ -96,6 +96,12 @@ HEED_INLINE Mask load_bytes(const std::uint8_t* p) {
 
 HEED_INLINE Vf add(Vf a, Vf b) { return a + b; }
 HEED_INLINE Vf sub(Vf a, Vf b) { return a - b; }
+/// a - b[lane], formed in f64 and rounded.
+HEED_INLINE Vf narrowed_difference(double a, const double* b) {
+  Vf x = zero();
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(a - b[i]);
+  return x;
+}
 HEED_INLINE Vf mul(Vf a, Vf b) { return a * b; }
 HEED_INLINE Vf div(Vf a, Vf b) { return a / b; }
 

@@ -106,6 +106,11 @@ HEED_INLINE Vf sub(Vf a, Vf b) {
   for (int i = 0; i < 4; ++i) a.q[i] = four::sub(a.q[i], b.q[i]);
   return a;
 }
+HEED_INLINE Vf narrowed_difference(double a, const double* b) {
+  Vf x;
+  for (int i = 0; i < 4; ++i) x.q[i] = four::narrowed_difference(a, b + 4 * i);
+  return x;
+}
 HEED_INLINE Vf mul(Vf a, Vf b) {
   for (int i = 0; i < 4; ++i) a.q[i] = four::mul(a.q[i], b.q[i]);
   return a;

@@ -27,6 +27,12 @@ ScoreMicrokernel whole_microkernel_of(const TaskState& state) {
 template <class Format, bool kTall>
 ScoreMicrokernel microkernel_for(const TaskState& state) {
   constexpr std::int64_t kHeight = kTall ? Format::kTallRows : kTileRows;
+  if (state.adds_decay)
+    return {state.keeps_statistics ? score_microkernel<ScoreTraits{true, true, false, false, true, true},
+                                                       Format, kHeight, kPanelVectors>
+                                   : score_microkernel<ScoreTraits{true, false, false, false, true, true},
+                                                       Format, kHeight, kPanelVectors>,
+            kHeight};
   if (state.call.top_k > 0) return whole_microkernel_of<Format, true, true, kHeight>(state);
   return state.keeps_statistics ? whole_microkernel_of<Format, true, false, kHeight>(state)
                                 : whole_microkernel_of<Format, false, false, kHeight>(state);
@@ -76,7 +82,8 @@ void score_plain(TaskState& state, std::int64_t row, std::int64_t at, std::int64
                                 state.call.log2_scale,
                                 weights + r * kKvBlock,
                                 kKvBlock,
-                                prefetch.from(row + r)};
+                                prefetch.from(row + r),
+                                {state.w.row_decay, panel.decay}};
     r += microkernel.height * microkernel.score(column, tile, row + r, (rows - r) / microkernel.height);
     if (r == rows) break;
     count_path(state.call.paths, Path::outgrown);
@@ -100,10 +107,10 @@ template <class Format>
 void score_panel(TaskState& state, std::int64_t row, std::int64_t rows, const PanelKeys& panel,
                  const BlockPrefetch& prefetch) {
   RowGroup* groups = state.w.group + row / kGroupRows;
+  const bool is_modified = state.modifies_scores && !(state.adds_decay && panel.keys == kPanel);
   const std::int64_t count = (rows + kGroupRows - 1) / kGroupRows;
   const auto is_plain = [&](const RowGroup& g) {
-    return !state.modifies_scores && g.started && g.full_begin <= panel.key &&
-           g.full_end >= panel.key + panel.keys;
+    return !is_modified && g.started && g.full_begin <= panel.key && g.full_end >= panel.key + panel.keys;
   };
   for (std::int64_t g = 0; g < count;) {
     if (groups[g].begin >= panel.key + kPanel || groups[g].end <= panel.key) {
@@ -129,10 +136,12 @@ template <class Format>
 void score_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t kv_block_key,
                  const KvBlock& kv_block) {
   const std::int64_t depth = Format::kParts * lanes_of<Format>(state.w.depth);
+  PanelDecay decay;
   if constexpr (Format::kMatrixTiles) multiply_kv_block<Format>(state, kv_block_key, kv_block.count);
   for (std::int64_t p = 0; p * kPanel < kv_block.count; ++p) {
     const PanelKeys panel = {kv_block.keys + p * kPanel * depth, kv_block_key + p * kPanel,
-                             smaller(kPanel, kv_block.count - p * kPanel), p * kPanel};
+                             smaller(kPanel, kv_block.count - p * kPanel), p * kPanel, &decay};
+    if (state.adds_decay) read_decay(state.call, state.task, state.task.head_begin, panel.key, decay);
     if constexpr (Format::kMatrixTiles)
       matrix_score_panel<Format>(state, row, rows, panel);
     else

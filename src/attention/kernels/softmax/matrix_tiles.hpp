@@ -102,7 +102,7 @@ class SoftmaxRows {
     Vf weights[kPanelVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kPanelVectors; ++v) score[0][v] = load(scores_[r] + v * kLanes);
-    if (!fits_shift<kTraits, Format>(score, all_, row_ + r, Mask{}, scale_)) {
+    if (!fits_shift<kTraits, Format>(score, all_, row_ + r, Mask{}, scale_, DecayTerms{})) {
       outgrown_ |= std::uint32_t{1} << r;
       return;
     }

@@ -82,33 +82,48 @@ inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
-/// to [kPanel] = c_i - c_j for a panel's keys from `key` on. Numbers of f64 are subtracted before they are
-/// rounded, because c may be large where the difference is small.
-inline void read_decay(const Arguments& call, const Task& task, const QueryRow& query_row, std::int64_t key,
-                       std::int64_t count, float* to) {
+/// c_j of a panel's keys, as f64 or f32. Numbers of f64 are subtracted before they are rounded, because c may
+/// be large where the difference is small.
+struct PanelDecay {
+  bool is_wide;
+  alignas(64) double wide[kPanel];
+  alignas(64) float narrow[kPanel];
+};
+
+/// c_i of a row.
+inline double decay_of_row(const Arguments& call, const Task& task, const QueryRow& query_row) {
+  const Operand& c = call.decay;
+  const std::int64_t at = task.batch * c.stride[0] + query_row.head * c.stride[1] +
+                          decay_index(call, task, query_row.position) * c.stride[2];
+  return c.dtype == DType::f64 ? static_cast<const double*>(c.data)[at]
+                               : static_cast<double>(read_float(c.data, c.dtype, at));
+}
+
+/// Reads c_j of up to kPanel keys from `key` on, for one head. The other numbers become 0.
+inline void read_decay(const Arguments& call, const Task& task, std::int64_t head, std::int64_t key,
+                       PanelDecay& to) {
   const Operand& c = call.decay;
   const KeyPositions keys = keys_of(task);
-  const std::int64_t row = task.batch * c.stride[0] + query_row.head * c.stride[1];
-  const std::int64_t step = c.stride[2];
-  const std::int64_t own = row + decay_index(call, task, query_row.position) * step;
-  const std::int64_t first = row + (task.key_begin + key) * step;
-  for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
-  if (c.dtype == DType::f64) {
-    const double* from = static_cast<const double*>(c.data);
-    for (std::int64_t k = 0; k < count; ++k) {
-      const std::int64_t at =
-          keys.positions == nullptr ? first + k * step : row + (task.key_begin + keys.of(key + k)) * step;
-      to[k] = static_cast<float>(from[own] - from[at]);
-    }
-    return;
-  }
-  if (keys.positions == nullptr)
-    read_row(c, first, step, count, to);
+  const std::int64_t count = smaller(kPanel, keys.keys - key), step = c.stride[2];
+  const std::int64_t first = task.batch * c.stride[0] + head * c.stride[1] + task.key_begin * step;
+  to.is_wide = c.dtype == DType::f64;
+  for (std::int64_t k = count; k < kPanel; ++k) to.wide[k] = to.narrow[k] = 0;
+  if (to.is_wide)
+    for (std::int64_t k = 0; k < count; ++k)
+      to.wide[k] = static_cast<const double*>(c.data)[first + keys.of(key + k) * step];
+  else if (keys.positions == nullptr)
+    read_row(c, first + key * step, step, count, to.narrow);
   else
     for (std::int64_t k = 0; k < count; ++k)
-      to[k] = read_float(c.data, c.dtype, row + (task.key_begin + keys.of(key + k)) * step);
-  const Vf of_row = splat(read_float(c.data, c.dtype, own));
-  for (std::int64_t v = 0; v < kPanel; v += kLanes) store(to + v, sub(of_row, load(to + v)));
+      to.narrow[k] = read_float(c.data, c.dtype, first + keys.of(key + k) * step);
+}
+
+/// s + (c_i - c_j), for the keys of a panel from number `at` on.
+template <bool kWide>
+HEED_INLINE Vf decayed(Vf score, double of_row, const PanelDecay& of_keys, std::size_t at) {
+  const Vf difference = kWide ? narrowed_difference(of_row, of_keys.wide + at)
+                              : sub(splat(static_cast<float>(of_row)), load(of_keys.narrow + at));
+  return biased<VectorMath>(score, difference, splat(kLog2e));
 }
 
 /// Applies softcap and ScoreMod to the first `count` scores of a row. `slope`, if not null, receives the
@@ -152,10 +167,14 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
   alignas(64) float bias[kPanel];
   alignas(64) float raw[kPanel];
   alignas(64) float gaps[kPanel];
-  alignas(64) float decay[kPanel];
+  PanelDecay decay;
+  double of_row = 0;
   if (call.alibi_slopes.data) position_gaps(keys, nearest_position(query_row.position, keys), key, gaps);
   if (call.bias.data) read_bias(call, modifiers.bias_at, count, bias);
-  if (call.decay.data) read_decay(call, task, query_row, key, count, decay);
+  if (call.decay.data) {
+    read_decay(call, task, query_row.head, key, decay);
+    of_row = decay_of_row(call, task, query_row);
+  }
   if (call.score_mod) {
     for (std::int64_t v = 0; v < kPanel; v += kLanes) store(raw + v, load(scores + v));
     apply_score_mod(call, batch, query_row, segment_key + key, count, scores, slope);
@@ -181,7 +200,10 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     }
     if (call.alibi_slopes.data)
       s = with_alibi<VectorMath>(s, splat(modifiers.slope), load(gaps + v * kLanes));
-    if (call.decay.data) s = biased<VectorMath>(s, load(decay + v * kLanes), splat(kLog2e));
+    if (call.decay.data) {
+      const auto at = static_cast<std::size_t>(v * kLanes);
+      s = decay.is_wide ? decayed<true>(s, of_row, decay, at) : decayed<false>(s, of_row, decay, at);
+    }
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kMaxScore));

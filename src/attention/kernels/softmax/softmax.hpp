@@ -13,7 +13,8 @@ namespace heed::detail::HEED_ISA {
 struct PanelKeys {
   const float* data;
   std::int64_t key, keys;
-  std::int64_t done;  ///< number of the KV block's keys before it
+  std::int64_t done;                  ///< number of the KV block's keys before it
+  const PanelDecay* decay = nullptr;  ///< of its keys, if tiles add it
 };
 
 /// Rescales a row's weights that are already an operand of matrix tiles, when its m moves.
@@ -27,7 +28,7 @@ inline void follow_maximum(TaskState& state, std::int64_t row, float score, floa
   const Workspace& w = state.w;
   const bool started = w.softmax.threshold[row] > kUnstarted;
   const float shift = __builtin_rintf(score);
-  w.softmax.threshold[row] = shift + kHeadroom;
+  w.softmax.threshold[row] = shift < kMaxScore - kHeadroom ? shift + kHeadroom : kMaxScore;
   if (!started) {
     w.softmax.shift[row] = shift;
     return;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/kernels/formats/tile_format.hpp"
+#include "attention/kernels/softmax/score_modifiers.hpp"
 #include "attention/kernels/softmax/softmax_state.hpp"
 
 namespace heed::detail::HEED_ISA {
@@ -75,6 +76,7 @@ struct ScoreTraits {
   bool tail;                ///< only the first lanes of the last vector are keys
   bool candidates = false;  ///< rows have top-k lists, and candidates are marked
   bool sums = true;         ///< weights are added to the row's sum
+  bool decays = false;      ///< the tile adds a decay to its scores
 };
 
 /// Marks the weights of a tile row that exceed the entry threshold of the row's list.
@@ -130,6 +132,12 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
   return max;
 }
 
+/// The decay of score tiles: c_i of the task's rows, and c_j of a panel's keys.
+struct DecayTerms {
+  const double* of_rows;
+  const PanelDecay* of_keys;
+};
+
 /// The operands of a column of score tiles, one below the other, and the place of their weights.
 struct ScoreColumn {
   const float* q;  ///< [rows][ldq]
@@ -141,6 +149,7 @@ struct ScoreColumn {
   float* weights;  ///< [rows][ldw]
   std::int64_t ldw;
   BlockPrefetch prefetch;
+  DecayTerms decay;
 };
 
 /// One step of score_microkernel. It accumulates tile `t` of the column into `next`. Between the parts of
@@ -173,12 +182,29 @@ HEED_INLINE void scale_tile(Tile<kRows, kVectors>& tile, Vf scale) {
     for (std::size_t v = 0; v < kVectors; ++v) tile[r][v] = mul(tile[r][v], scale);
 }
 
+/// Adds c_i - c_j to a tile's scores, with the same bits as modify_scores().
+template <bool kWide, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void add_decay(Tile<kRows, kVectors>& tile, const DecayTerms& decay, std::int64_t row) {
+#pragma GCC unroll 12
+  for (int r = 0; r < static_cast<int>(kRows); ++r)
+#pragma GCC unroll 3
+    for (std::size_t v = 0; v < kVectors; ++v)
+      tile[r][v] = maximum(decayed<kWide>(tile[r][v], decay.of_rows[row + r], *decay.of_keys, v * kLanes),
+                           splat(-kMaxScore));
+}
+
 /// Completes a tile's scores. Returns false if they outgrow a row's shift; the tile must then go through
 /// score_general.
 template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVectors>
 HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, std::int64_t row, Mask valid,
-                            Vf scale) {
+                            Vf scale, const DecayTerms& decay) {
   if constexpr (Format::kScalesScores) scale_tile(tile, scale);
+  if constexpr (kTraits.decays) {
+    if (decay.of_keys->is_wide)
+      add_decay<true>(tile, decay, row);
+    else
+      add_decay<false>(tile, decay, row);
+  }
   if constexpr (kTraits.tail) {
 #pragma GCC unroll 12
     for (int r = 0; r < static_cast<int>(kRows); ++r)
@@ -229,7 +255,9 @@ HEED_INLINE std::int64_t score_microkernel_in_memory(Tile<kRows, kVectors>& tile
                            r == kHeight - 1 ? depth - begin : part);
     }
     if (last) break;
-    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(column.scale))) return t;
+    if (!fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, Mask{}, splat(column.scale),
+                                     column.decay))
+      return t;
 #pragma GCC unroll 12
     for (std::int64_t r = 0; r < kHeight; ++r)
 #pragma GCC unroll 3
@@ -261,7 +289,8 @@ std::int64_t score_microkernel(const ScoreColumn& in_memory, const TileRows& row
                            column.weights + (t * kHeight + r) * column.ldw);
   };
   const auto fits = [&](Scores & tile, std::int64_t t) __attribute__((always_inline)) {
-    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(column.scale));
+    return fits_shift<kTraits, Format>(tile, rows, row + t * kHeight, valid, splat(column.scale),
+                                       column.decay);
   };
   if constexpr (kRows * kVectors > 12) {
     return score_microkernel_in_memory<kTraits, Format>(a, column, rows, row, tiles);

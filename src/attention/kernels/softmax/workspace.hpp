@@ -73,6 +73,7 @@ struct Workspace {
   std::int64_t visible_ld;
   float* query;          // [rows][query_lanes]
   float* query_square;   // [rows]: sums of squares; together with the keys' they bound the scores
+  double* row_decay;     // [rows]: c_i, if tiles add the decay
   SoftmaxState softmax;  // of the current span
   SoftmaxState merged;   // of the spans before it, if keys exceed one span
   float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
@@ -104,7 +105,8 @@ struct TaskContext {
   const KvSource kv;
   const std::int64_t rows;         // real rows
   const std::int64_t padded_rows;  // rounded up to whole tiles; rows beyond `rows` repeat the last query row
-  const bool modifies_scores;      // every tile goes through modify_scores
+  const bool modifies_scores;      // tiles go through modify_scores, unless they add the decay
+  const bool adds_decay;           // tiles of whole panels add the decay themselves
   const bool keeps_statistics;     // entropy, the largest score or top-k is wanted
   const bool keys_in_place;        // matrix tiles read keys in place (matrix_keys.hpp)
 };
@@ -166,6 +168,12 @@ inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
           call.distance.data != nullptr};
 }
 
+/// Whether score tiles by lanes add a call's decay, which is then its only modifier.
+inline bool tiles_add_decay(const Arguments& call) {
+  return !kHasMatrixTiles && call.decay.data && !call.bias.data && !call.alibi_slopes.data &&
+         !call.score_mod && !(call.log2_softcap > 0) && call.top_k == 0;
+}
+
 /// Lays out the memory at `base`; with base == nullptr, only counts bytes.
 inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base) {
   Workspace w;
@@ -197,6 +205,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.visible = memory.take<std::uint8_t>(rows * w.visible_ld);
   w.query = memory.floats(rows * w.query_lanes);
   w.query_square = memory.floats(rows);
+  w.row_decay = memory.take<double>(tiles_add_decay(call) ? rows : 0);
   w.softmax = lay_out_state(parts, memory);
   w.merged = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
   w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
@@ -230,6 +239,7 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
           rows,
           round_up(rows, kRowUnit),
           has_score_modifiers(call),
+          tiles_add_decay(call) && (task.head_count == 1 || call.decay.stride[1] == 0),
           keeps_statistics(call),
           w.key_scores != nullptr};
 }
