@@ -23,16 +23,24 @@ ScoreMicrokernel whole_microkernel_of(const TaskState& state) {
           kHeight};
 }
 
+/// The variant that adds a decay. Its scores have no bound, so shifts move.
+template <class Format, Decay kDecay, std::int64_t kHeight>
+ScoreMicrokernel decayed_microkernel_of(const TaskState& state) {
+  constexpr ScoreTraits kPlain = {true, false, false, false, true, kDecay};
+  constexpr ScoreTraits kStatistics = {true, true, false, false, true, kDecay};
+  return {state.keeps_statistics ? score_microkernel<kStatistics, Format, kHeight, kPanelVectors>
+                                 : score_microkernel<kPlain, Format, kHeight, kPanelVectors>,
+          kHeight};
+}
+
 /// The variant that a task needs for whole panels. If rows are whole groups (kTall), tiles may be taller.
 template <class Format, bool kTall>
 ScoreMicrokernel microkernel_for(const TaskState& state) {
   constexpr std::int64_t kHeight = kTall ? Format::kTallRows : kTileRows;
   if (state.adds_decay)
-    return {state.keeps_statistics ? score_microkernel<ScoreTraits{true, true, false, false, true, true},
-                                                       Format, kHeight, kPanelVectors>
-                                   : score_microkernel<ScoreTraits{true, false, false, false, true, true},
-                                                       Format, kHeight, kPanelVectors>,
-            kHeight};
+    return state.call.decay.dtype == DType::f64
+               ? decayed_microkernel_of<Format, Decay::wide, kHeight>(state)
+               : decayed_microkernel_of<Format, Decay::narrow, kHeight>(state);
   if (state.call.top_k > 0) return whole_microkernel_of<Format, true, true, kHeight>(state);
   return state.keeps_statistics ? whole_microkernel_of<Format, true, false, kHeight>(state)
                                 : whole_microkernel_of<Format, false, false, kHeight>(state);

@@ -102,8 +102,11 @@ inline void find_rows(const TaskState& state) {
     for (std::int64_t index = task.row_begin; index < task.row_end; ++index, ++r)
       state.w.query_row[r] = query_row_of(state.call, task, head, index);
   pad_rows(state);
-  for (r = 0; state.adds_decay && r < state.padded_rows; ++r)
-    state.w.row_decay[r] = decay_of_row(state.call, task, state.w.query_row[r]);
+  for (r = 0; state.adds_decay && r < state.padded_rows; ++r) {
+    const double c = decay_of_row(state.call, task, state.w.query_row[r]);
+    state.w.row_decay.wide[r] = c;
+    state.w.row_decay.narrow[r] = static_cast<float>(c);
+  }
 }
 
 /// Empties states, map bins and candidates. With `tracks_maxima`, a row's m moves from its first key on.

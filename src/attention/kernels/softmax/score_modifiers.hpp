@@ -82,12 +82,16 @@ inline void read_bias(const Arguments& call, std::int64_t at, std::int64_t count
   for (std::int64_t k = count; k < kPanel; ++k) to[k] = 0;
 }
 
-/// c_j of a panel's keys, as f64 or f32. Numbers of f64 are subtracted before they are rounded, because c may
-/// be large where the difference is small.
+/// c_j of a panel's keys: in f64 if c is f64, else in f32. Numbers of f64 are subtracted before they are
+/// rounded, because c may be large where the difference is small.
 struct PanelDecay {
-  bool is_wide;
   alignas(64) double wide[kPanel];
   alignas(64) float narrow[kPanel];
+};
+/// The same of a task's rows.
+struct RowDecay {
+  double* wide;
+  float* narrow;
 };
 
 /// c_i of a row.
@@ -106,9 +110,8 @@ inline void read_decay(const Arguments& call, const Task& task, std::int64_t hea
   const KeyPositions keys = keys_of(task);
   const std::int64_t count = smaller(kPanel, keys.keys - key), step = c.stride[2];
   const std::int64_t first = task.batch * c.stride[0] + head * c.stride[1] + task.key_begin * step;
-  to.is_wide = c.dtype == DType::f64;
   for (std::int64_t k = count; k < kPanel; ++k) to.wide[k] = to.narrow[k] = 0;
-  if (to.is_wide)
+  if (c.dtype == DType::f64)
     for (std::int64_t k = 0; k < count; ++k)
       to.wide[k] = static_cast<const double*>(c.data)[first + keys.of(key + k) * step];
   else if (keys.positions == nullptr)
@@ -118,12 +121,12 @@ inline void read_decay(const Arguments& call, const Task& task, std::int64_t hea
       to.narrow[k] = read_float(c.data, c.dtype, first + keys.of(key + k) * step);
 }
 
-/// s + (c_i - c_j), for the keys of a panel from number `at` on.
-template <bool kWide>
-HEED_INLINE Vf decayed(Vf score, double of_row, const PanelDecay& of_keys, std::size_t at) {
-  const Vf difference = kWide ? narrowed_difference(of_row, of_keys.wide + at)
-                              : sub(splat(static_cast<float>(of_row)), load(of_keys.narrow + at));
-  return biased<VectorMath>(score, difference, splat(kLog2e));
+/// s + (c_i - c_j), for kLanes keys.
+HEED_INLINE Vf decayed(Vf score, double of_row, const double* of_keys) {
+  return biased<VectorMath>(score, narrowed_difference(of_row, of_keys), splat(kLog2e));
+}
+HEED_INLINE Vf decayed(Vf score, float of_row, const float* of_keys) {
+  return biased<VectorMath>(score, sub(splat(of_row), load(of_keys)), splat(kLog2e));
 }
 
 /// Applies softcap and ScoreMod to the first `count` scores of a row. `slope`, if not null, receives the
@@ -200,10 +203,9 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
     }
     if (call.alibi_slopes.data)
       s = with_alibi<VectorMath>(s, splat(modifiers.slope), load(gaps + v * kLanes));
-    if (call.decay.data) {
-      const auto at = static_cast<std::size_t>(v * kLanes);
-      s = decay.is_wide ? decayed<true>(s, of_row, decay, at) : decayed<false>(s, of_row, decay, at);
-    }
+    if (call.decay.data)
+      s = call.decay.dtype == DType::f64 ? decayed(s, of_row, decay.wide + v * kLanes)
+                                         : decayed(s, static_cast<float>(of_row), decay.narrow + v * kLanes);
     if (query_row.visible != nullptr)
       allowed = both(allowed, load_bytes(query_row.visible + (key - query_row.visible_key) + v * kLanes));
     const Vf bounded = maximum(s, splat(-kMaxScore));

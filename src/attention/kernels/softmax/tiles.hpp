@@ -69,14 +69,17 @@ HEED_INLINE void clear(Tile<kRows, kVectors>& acc) {
     for (std::size_t v = 0; v < kVectors; ++v) acc[r][v] = zero();
 }
 
+/// A decay that tiles add to their scores: c in f32, or in f64.
+enum class Decay { none, narrow, wide };
+
 /// The extra work of a score microkernel. A template argument, so that disabled work costs nothing.
 struct ScoreTraits {
-  bool tracks_maxima;       ///< shifts are not 0, and a tile may outgrow them
-  bool keeps_statistics;    ///< moments and maxima are kept
-  bool tail;                ///< only the first lanes of the last vector are keys
-  bool candidates = false;  ///< rows have top-k lists, and candidates are marked
-  bool sums = true;         ///< weights are added to the row's sum
-  bool decays = false;      ///< the tile adds a decay to its scores
+  bool tracks_maxima;         ///< shifts are not 0, and a tile may outgrow them
+  bool keeps_statistics;      ///< moments and maxima are kept
+  bool tail;                  ///< only the first lanes of the last vector are keys
+  bool candidates = false;    ///< rows have top-k lists, and candidates are marked
+  bool sums = true;           ///< weights are added to the row's sum
+  Decay decay = Decay::none;  ///< tiles add it to their scores
 };
 
 /// Marks the weights of a tile row that exceed the entry threshold of the row's list.
@@ -134,7 +137,7 @@ HEED_INLINE Vf row_maximum(const Vf (&score)[kVectors]) {
 
 /// The decay of score tiles: c_i of the task's rows, and c_j of a panel's keys.
 struct DecayTerms {
-  const double* of_rows;
+  RowDecay of_rows;
   const PanelDecay* of_keys;
 };
 
@@ -183,14 +186,13 @@ HEED_INLINE void scale_tile(Tile<kRows, kVectors>& tile, Vf scale) {
 }
 
 /// Adds c_i - c_j to a tile's scores, with the same bits as modify_scores().
-template <bool kWide, std::size_t kRows, std::size_t kVectors>
-HEED_INLINE void add_decay(Tile<kRows, kVectors>& tile, const DecayTerms& decay, std::int64_t row) {
+template <class Number, std::size_t kRows, std::size_t kVectors>
+HEED_INLINE void add_decay(Tile<kRows, kVectors>& tile, const Number* of_rows, const Number* of_keys) {
 #pragma GCC unroll 12
   for (int r = 0; r < static_cast<int>(kRows); ++r)
 #pragma GCC unroll 3
     for (std::size_t v = 0; v < kVectors; ++v)
-      tile[r][v] = maximum(decayed<kWide>(tile[r][v], decay.of_rows[row + r], *decay.of_keys, v * kLanes),
-                           splat(-kMaxScore));
+      tile[r][v] = maximum(decayed(tile[r][v], of_rows[r], of_keys + v * kLanes), splat(-kMaxScore));
 }
 
 /// Completes a tile's scores. Returns false if they outgrow a row's shift; the tile must then go through
@@ -199,12 +201,9 @@ template <ScoreTraits kTraits, class Format, std::size_t kRows, std::size_t kVec
 HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, std::int64_t row, Mask valid,
                             Vf scale, const DecayTerms& decay) {
   if constexpr (Format::kScalesScores) scale_tile(tile, scale);
-  if constexpr (kTraits.decays) {
-    if (decay.of_keys->is_wide)
-      add_decay<true>(tile, decay, row);
-    else
-      add_decay<false>(tile, decay, row);
-  }
+  if constexpr (kTraits.decay == Decay::narrow)
+    add_decay(tile, decay.of_rows.narrow + row, decay.of_keys->narrow);
+  if constexpr (kTraits.decay == Decay::wide) add_decay(tile, decay.of_rows.wide + row, decay.of_keys->wide);
   if constexpr (kTraits.tail) {
 #pragma GCC unroll 12
     for (int r = 0; r < static_cast<int>(kRows); ++r)

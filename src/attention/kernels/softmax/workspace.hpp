@@ -73,7 +73,7 @@ struct Workspace {
   std::int64_t visible_ld;
   float* query;          // [rows][query_lanes]
   float* query_square;   // [rows]: sums of squares; together with the keys' they bound the scores
-  double* row_decay;     // [rows]: c_i, if tiles add the decay
+  RowDecay row_decay;    // [rows], if tiles add the decay
   SoftmaxState softmax;  // of the current span
   SoftmaxState merged;   // of the spans before it, if keys exceed one span
   float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
@@ -205,7 +205,8 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.visible = memory.take<std::uint8_t>(rows * w.visible_ld);
   w.query = memory.floats(rows * w.query_lanes);
   w.query_square = memory.floats(rows);
-  w.row_decay = memory.take<double>(tiles_add_decay(call) ? rows : 0);
+  w.row_decay = {memory.take<double>(tiles_add_decay(call) ? rows : 0),
+                 memory.floats(tiles_add_decay(call) ? rows : 0)};
   w.softmax = lay_out_state(parts, memory);
   w.merged = call.key_length > cpu::kSpan ? lay_out_state(parts, memory) : SoftmaxState{};
   w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
