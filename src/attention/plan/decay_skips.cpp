@@ -18,7 +18,7 @@ namespace {
 // With fewer rows, reading all keys and values costs more than it saves.
 constexpr std::int64_t kEnoughRows = 512;
 // T in units of log 2: 149 (the smallest float), 22 (the gain and the keys of a span), and 17 to spare for
-// the rounding of scores. The size of the values comes on top.
+// the rounding of scores. The largest norm of a value comes on top.
 constexpr double kDistance = 188;
 constexpr double kMaxTerm = 0x1p17;        // beyond, the kernel may leave out the row
 constexpr double kMaxSquare = 0x1p100;     // of queries and keys; below, the kernel holds their sums
@@ -40,29 +40,26 @@ bool wants_sums_only(const Problem& p) {
   return true;
 }
 
-// The largest sum of squares and the largest number of some rows; infinity if one is not finite.
-struct Extent {
-  double square = 0, number = 0;
-};
-Extent extent_of(const Operand& rows, std::int64_t batch, std::int64_t head, const KeyRange& range,
-                 std::int64_t width) {
-  Extent extent;
+// The largest sum of squares of some rows; infinity if one is not finite. Eight partial sums make a loop of
+// vectors, because this takes a share of every call with a decay.
+double largest_square(const Operand& rows, std::int64_t batch, std::int64_t head, const KeyRange& range,
+                      std::int64_t width) {
+  double largest = 0;
   float memory[kMaxWidth];
   const std::span row = std::span(memory).first(index(width));
+  const std::size_t whole = row.size() / 8 * 8;
   for (std::int64_t i = range.begin; i < range.end; ++i) {
     read_numbers(rows, batch, head, i, row);
-    float sums[8] = {}, most[8] = {};
-    for (std::size_t d = 0; d < row.size(); ++d) {
-      sums[d % 8] += row[d] * row[d];
-      most[d % 8] = std::max(most[d % 8], std::abs(row[d]));
-    }
+    float sums[8] = {};
+    for (std::size_t d = 0; d < whole; d += 8)
+      for (std::size_t k = 0; k < 8; ++k) sums[k] += row[d + k] * row[d + k];
+    for (std::size_t d = whole; d < row.size(); ++d) sums[0] += row[d] * row[d];
     double square = 0;
     for (const float sum : sums) square += static_cast<double>(sum);
-    if (!(square < kMaxSquare)) return {kInfinity, kInfinity};
-    extent.square = std::max(extent.square, square);
-    extent.number = std::max(extent.number, static_cast<double>(*std::max_element(most, most + 8)));
+    if (!(square < kMaxSquare)) return kInfinity;
+    largest = std::max(largest, square);
   }
-  return extent;
+  return largest;
 }
 
 Coverage coverage_of(const std::int64_t* begins, const MaskTile& tile) {
@@ -82,7 +79,7 @@ DecaySkips::DecaySkips(const BackwardProblem& b, Kernel wanted) {
   if (wanted == Kernel::reference || b.grad_weights || !is_bounded(p)) return;
   for (std::int64_t batch = 0; batch < p.batch; ++batch)
     for (std::int64_t h = 0; h < p.heads; ++h)
-      if (!(extent_of(b.grad_output, batch, h, {0, p.query_length}, p.value_dim).square < kMaxGradSquare))
+      if (!(largest_square(b.grad_output, batch, h, {0, p.query_length}, p.value_dim) < kMaxGradSquare))
         return;
   find(p);
 }
@@ -99,11 +96,11 @@ void DecaySkips::find(const Problem& p) {
 }
 
 bool DecaySkips::find_head(const Problem& p, std::int64_t batch, std::int64_t kv_head) {
-  const Extent key = extent_of(p.key, batch, kv_head, {0, p.key_length}, p.head_dim);
-  const Extent value = extent_of(p.value, batch, kv_head, {0, p.key_length}, p.value_dim);
-  if (!(key.square < kMaxSquare && value.square < kMaxGradSquare)) return false;
-  const double distance = std::numbers::ln2 * (kDistance + std::max(0.0, std::log2(value.number)));
-  const double scale = 1.01 * std::abs(p.scale) * std::sqrt(key.square);
+  const double key = largest_square(p.key, batch, kv_head, {0, p.key_length}, p.head_dim);
+  const double value = largest_square(p.value, batch, kv_head, {0, p.key_length}, p.value_dim);
+  if (!(key < kMaxSquare && value < kMaxGradSquare)) return false;
+  const double distance = std::numbers::ln2 * (kDistance + std::max(0.0, std::log2(value) / 2));
+  const double scale = 1.01 * std::abs(p.scale) * std::sqrt(key);
   const std::int64_t group = p.heads / p.kv_heads;
   bool skips = false;
   for (const Segment& s : p.segments)
@@ -116,7 +113,7 @@ bool DecaySkips::find_head(const Problem& p, std::int64_t batch, std::int64_t kv
         const std::int64_t position = i - s.query_begin + s.offset;
         const KeyRange seen = visible_keys(p, position, s.keys());
         if (seen.begin == seen.end) continue;
-        double bound = scale * std::sqrt(extent_of(p.query, batch, h, {i, i + 1}, p.head_dim).square);
+        double bound = scale * std::sqrt(largest_square(p.query, batch, h, {i, i + 1}, p.head_dim));
         if (p.softcap > 0) bound = std::min(bound, p.softcap);
         const double own = c(decay_index(p, s, position)), last = c(s.key_begin + seen.end - 1);
         const double most = own - least[index(seen.end - 1)] + bound;
