@@ -18,6 +18,7 @@
 #include "heed/attention/kv_cache.hpp"
 #include "heed/attention/streamed.hpp"
 #include "naive_attention.hpp"
+#include "path_watch.hpp"
 #include "random_call.hpp"
 #include "support.hpp"
 
@@ -39,6 +40,8 @@ using heed::test::EachTarget;
 using heed::test::message_of;
 using heed::test::naive_element;
 using heed::test::normal_tensor;
+using heed::test::Path;
+using heed::test::PathWatch;
 using heed::test::same_bits;
 using heed::test::share_of;
 
@@ -498,6 +501,38 @@ TEST(Decay, HasTheSameBitsForAnyThreadsAndLayout) {
     const AttentionResult again = call.forward(kNeeds);
     EXPECT_TRUE(same_bits(one, again));
     expect_same_gradients(gradients, call.backward(again));
+  }
+}
+
+// A bias of 0 changes no score, but sends every tile by way of memory. In f64, the differences of c - 10,000
+// are those of c.
+TEST(Decay, AddedByTilesHasTheSameBitsAsInMemory) {
+  const Tensor zero({1, 1}, DType::f32);
+  const EachTarget targets;
+  for (const std::string& target : targets.available()) {
+    heed::set_target(target);
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const Steps steps : {Steps::slow, Steps::arbitrary})
+        for (const Need need : {Need::lse, Need::lse | Need::entropy | Need::max_score}) {
+          SCOPED_TRACE(target + ", " + std::string(name_of(dtype)));
+          LongCall call(dtype, 300, steps, 0.3);
+          Tensor wide = Tensor::copy_of(call.decay, DType::f64);
+          for (double& c : wide.values<double>()) c -= 10000;
+          PathWatch watch;
+          watch.start_call();
+          const AttentionResult narrow = call.forward(need);
+          const std::int64_t cut = watch.taken_now(Path::masked);
+          call.options.decay = wide;
+          const AttentionResult of_wide = call.forward(need);
+          call.options.bias = zero;
+          watch.start_call();
+          const AttentionResult in_memory = call.forward(need);
+          EXPECT_TRUE(same_bits(narrow, in_memory));
+          EXPECT_TRUE(same_bits(of_wide, in_memory));
+          if (dtype == DType::f32 && !target.starts_with("amx")) {
+            EXPECT_LT(2 * cut, watch.taken_now(Path::masked));
+          }
+        }
   }
 }
 
