@@ -504,8 +504,8 @@ TEST(Decay, HasTheSameBitsForAnyThreadsAndLayout) {
   }
 }
 
-// A bias of 0 changes no score, but sends every tile by way of memory. In f64, the differences of c - 10,000
-// are those of c.
+// A bias of 0 changes no score, but sends every tile by way of memory. In f64, c - 10,000 has the differences
+// that c has.
 TEST(Decay, AddedByTilesHasTheSameBitsAsInMemory) {
   const Tensor zero({1, 1}, DType::f32);
   const EachTarget targets;
