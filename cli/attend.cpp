@@ -45,7 +45,7 @@ AttentionPlan forward_plan(const AttendInputs& in) {
   return plan_attention(in.query, in.key, in.value, in.options);
 }
 
-// The gradients need results of the forward call. Here only their shapes count.
+// attention_backward() takes the output and lse of the forward call. A plan needs only their shapes.
 AttentionPlan backward_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
   const Dims& query = inputs.query.shape();
   Dims output = query, rows;

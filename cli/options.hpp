@@ -81,8 +81,8 @@ requires std::assignable_from<Target&, double> AddedOption add_real(CLI::App& ap
       app, name, [&target](double x) { target = x; }, help);
 }
 
-/// Adds `name A|B|…`: `store` gets the index of the word chosen. The beginning of a word suffices if no other
-/// word begins so, or the beginning of a part after a hyphen.
+/// Adds `name A|B|…`; `store` gets the index of the chosen word. A prefix that only one word has also chooses
+/// it. Otherwise the start of a part after a hyphen does, if it is unique.
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
                        std::function<void(std::size_t)> store, const std::string& help);
 

@@ -102,8 +102,8 @@ class ModelReader {
     return tensor(name);
   }
 
-  // The number of heads if the tensor's shape does not tell: from --heads, or from `heed explain --save`'s
-  // metadata.
+  // Returns the head count of a tensor whose shape does not give it: from --heads, or from the metadata that
+  // `heed explain --save` wrote.
   std::int64_t heads_for(const std::string& name) const {
     if (sizes_.heads) return *sizes_.heads;
     const auto noted = file_.metadata().find("heads");

@@ -61,7 +61,7 @@ Document read_call(const LookSource& source) {
   call.value = inputs.value;
   call.options = inputs.options;
   call.tensors = std::move(inputs.tensors);
-  // Token counts need these axes. For other ranks, attention() throws the best message.
+  // Token counts need axis -2. attention() refuses tensors of other ranks with a precise message.
   for (const TensorView& view : {call.query, call.key, call.value})
     if (view.rank() < 2 || view.rank() > 4 || view.rank() != call.query.rank())
       (void)attention(call.query, call.key, call.value, call.options);

@@ -17,8 +17,8 @@ struct HeadMap {
   std::vector<double> shares;                        ///< row by row; NaN where a mask forbids the key
   std::vector<std::string> row_words, column_words;  ///< printable; empty for bins and without tokens
   bool bins = false;
-  /// The largest share outside the first column and outside rows with only one visible key. Falls back to the
-  /// largest of all.
+  /// The largest share, without the first column and rows that see one key. Without any, the largest of all;
+  /// 1 if all are 0.
   double largest = 1;
 
   [[nodiscard]] bool is_masked() const;  ///< in any cell

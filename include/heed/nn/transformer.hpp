@@ -59,7 +59,7 @@ struct MlpResult {
 /// An MLP: down(gelu(up(x))).
 class HEED_API Mlp {
  public:
-  /// up [F, D] and down [D, F], both with biases, initialised as Linear.
+  /// Weights up [F, D] and down [D, F] with biases, initialised like Linear.
   Mlp(std::int64_t dim, std::int64_t hidden, Generator& generator, DType dtype = DType::f32);
   [[nodiscard]] MlpResult forward(const TensorView& x) const;
   [[nodiscard]] Tensor backward(const TensorView& grad_output, const TensorView& x, const MlpResult& result,

@@ -64,8 +64,8 @@ template <class Rules>
   return position < first ? first : position > last ? last : position;
 }
 
-/// The index of a row's position in ScoreRules::decay, held within the entry's or the packed sequence's own
-/// positions. `row_keys` has key_begin and key_end. Key j has index key_begin + p_j.
+/// Returns the index of a row's position in ScoreRules::decay, clamped to the positions of its batch entry or
+/// packed sequence. `row_keys` has key_begin and key_end. Key j has index key_begin + p_j.
 template <class Rules, class Keys>
 [[gnu::always_inline]] constexpr std::int64_t decay_index(const Rules& rules, const Keys& row_keys,
                                                           std::int64_t position) {

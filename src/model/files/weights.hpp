@@ -75,7 +75,7 @@ class Weights {
                                                    std::int64_t rows, std::int64_t columns);
   /// The bytes of a tensor of u8.
   [[nodiscard]] const std::uint8_t* bytes(const std::string& name, const Dims& shape);
-  /// A copy in f32, [size].
+  /// Returns an f32 copy of the tensor, [size].
   [[nodiscard]] Tensor vector(const std::string& name, std::int64_t size);
   /// Marks an optional tensor, which heed does not need.
   void leave(const std::string& name);

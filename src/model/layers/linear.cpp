@@ -101,7 +101,8 @@ struct SignedBytes {
   }
 };
 
-// With --fast, few rows and weights in blocks. Returns false if this processor has no fast products of bytes.
+// Multiplies few rows by weight blocks as bytes (--fast). Returns false if this processor has no fast byte
+// products.
 bool add_products_of_bytes(const Call& call) {
   const WeightMatrix& matrix = call.weights.weight;
   const cpu::BlockProducts& products = block_products(*matrix.format->block);

@@ -9,9 +9,9 @@
 // three parts.
 //
 // Tiles treat subnormal parts as 0. Scores only need a small absolute error, so they lose nothing. f32 values
-// are multiplied by 2^80 first. If the values of a KV block are too large for that, they stay as they are. If
-// such a block also has a value with subnormal parts, all rows that may see the block are left out. (f16 has
-// no such numbers.) A number that rounds to infinity makes its row's output NaN, as NaN and infinity do; the
+// are multiplied by 2^80 first. If the values of a KV block are too large to scale, they stay unscaled. If
+// one of them also has a subnormal part, all rows that may see the block are left out. f16 values have no
+// subnormal parts. A number that rounds to infinity makes its row's output NaN, as NaN and infinity do; the
 // reference then recomputes the row.
 #pragma once
 

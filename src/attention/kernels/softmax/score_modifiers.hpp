@@ -216,10 +216,14 @@ inline bool modify_scores(const Arguments& call, const Task& task, const QueryRo
   return in_range;
 }
 
-/// Whether scores are more than scale times a product; if so, every tile goes through modify_scores.
+/// Whether a rule other than a decay modifies the scores.
+HEED_INLINE bool has_modifiers_beside_decay(const Arguments& call) {
+  return call.log2_softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data;
+}
+/// Whether scores are more than scale times a product. Such tiles go through modify_scores(), except those
+/// that add a decay (tiles_add_decay()).
 HEED_INLINE bool has_score_modifiers(const Arguments& call) {
-  return call.log2_softcap > 0 || call.score_mod || call.bias.data || call.alibi_slopes.data ||
-         call.decay.data;
+  return call.decay.data || has_modifiers_beside_decay(call);
 }
 
 }  // namespace heed::detail::HEED_ISA

@@ -170,8 +170,7 @@ inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
 
 /// Whether score tiles by lanes add a call's decay, which is then its only modifier.
 inline bool tiles_add_decay(const Arguments& call) {
-  return !kHasMatrixTiles && call.decay.data && !call.bias.data && !call.alibi_slopes.data &&
-         !call.score_mod && !(call.log2_softcap > 0) && call.top_k == 0;
+  return !kHasMatrixTiles && call.decay.data && !has_modifiers_beside_decay(call) && call.top_k == 0;
 }
 
 /// Lays out the memory at `base`; with base == nullptr, only counts bytes.
