@@ -120,10 +120,8 @@ constexpr const char* kAttendDescription =
     "A tensor is FILE.npy, FILE.safetensors:NAME, or - for a .npy file on standard input. Inputs may have "
     "fewer axes, [H, L, D] or [L, D]; the results then lack the same axes. Results in bf16 are written as "
     "f32, because .npy has no bf16. With --grad-output, the gradient of a loss with respect to the output, "
-    "the "
-    "backward pass computes the gradients of query, key, value, bias and sinks. Inputs are never "
-    "overwritten, and when anything fails, nothing is "
-    "written.";
+    "the backward pass computes the gradients of query, key, value, bias, sinks and decay. Inputs are never "
+    "overwritten, and when anything fails, nothing is written.";
 
 constexpr const char* kAttendExamples =
     "Examples:\n"

@@ -35,11 +35,10 @@ constexpr std::array<GradientFile, 6> kGradientFiles = {{
 
 constexpr const char* kTensor = "TENSOR";
 constexpr const char* kFile = "FILE";
-constexpr const char* kInputs = "Inputs (query, key and value are required)";
 constexpr const char* kResultsGroup = "Results (each written to a .npy file)";
 
 void add_inputs(CLI::App& app, Arguments& arguments) {
-  begin_group(app, kInputs);
+  begin_group(app, "Inputs (query, key and value are required)");
   add_text(app, "--query", kTensor, arguments.query, "queries [B, H, Lq, D]");
   add_text(app, "--key", kTensor, arguments.key, "keys [B, Hkv, Lk, D]; H is a multiple of Hkv");
   add_text(app, "--value", kTensor, arguments.value, "values [B, Hkv, Lk, Dv]");
@@ -156,10 +155,10 @@ void add_gradients(CLI::App& app, Arguments& arguments) {
 }
 
 void add_cache_options(CLI::App& app, Arguments& arguments) {
-  begin_group(app, kInputs);
+  begin_group(app, "A saved cache in place of key and value");
   add_text(app, "--cache", kFile, arguments.cache,
-           "a KvCache in a safetensors file, in place of --key and --value; queries stand at the last "
-           "positions of its sequences (docs/kv_cache.md)");
+           "a KvCache in a safetensors file; queries stand at the last positions of its sequences "
+           "(docs/kv_cache.md)");
   add_text_option(
       app, "--cache-sequences", "N,…",
       [&](const std::string& text) {
@@ -177,7 +176,9 @@ void check_cache_options(const CLI::App& app) {
   require_beside(app, "--cache-sequences", "--cache", kFile);
   if (!given(app, "--cache")) return;
   for (const char* option :
-       {"--key", "--value", "--kv-lengths", "--key-segments", "--align", "--grid", "--grad-output"})
+       {"--key", "--value", "--kv-lengths", "--key-segments", "--align", "--grid", "--grad-output",
+        "--grad-query", "--grad-key", "--grad-value", "--grad-bias", "--grad-sinks", "--grad-decay",
+        "--grad-lambda", "--grad-gate", "--grad-lse", "--grad-weights"})
     if (given(app, option)) refuse_usage(option, " is given with --cache; one of them is expected");
 }
 

@@ -141,8 +141,12 @@ void read_cache(const AttendArguments& arguments, AttendInputs& inputs) {
   }
   const bool is_packed = !arguments.query_segments.empty();
   std::int64_t keys = 0;
-  for (const std::int64_t one : sequences)
+  for (const std::int64_t one : sequences) {
+    if (one < 0 || one >= cache.sequences())
+      refuse_usage("--cache-sequences has ", one, "; numbers below the cache's ",
+                   heed::detail::counted(cache.sequences(), "sequence"), " are expected");
     keys = is_packed ? keys + cache.rows(one) : std::max(keys, cache.rows(one));
+  }
   const std::int64_t batch = is_packed ? 1 : static_cast<std::int64_t>(sequences.size());
   inputs.key_shape = {batch, cache.kv_heads(), keys, cache.head_dim()};
   inputs.value_shape = {batch, cache.kv_heads(), keys, cache.value_dim()};

@@ -14,6 +14,7 @@
 #include "attention/plan/decay_skips.hpp"
 #include "attention_support.hpp"
 #include "each_target.hpp"
+#include "guarded.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/kv_cache.hpp"
 #include "heed/attention/streamed.hpp"
@@ -627,6 +628,25 @@ TEST(Decay, GradientIsSummedOverWhatTheDecayRepeats) {
     double sum = 0;
     for (std::int64_t h = 0; h < 4; ++h) sum += each.decay.at<double>(0, h, p);
     EXPECT_NEAR(static_cast<double>(one.decay.at<float>(0, 0, p)), sum, 1e-6);
+  }
+}
+
+// The first sequence has queries and no keys, and no number lies before the first one of c.
+TEST(Decay, IsNotReadBeforeItsFirstNumber) {
+  const Tensor query = normal_tensor({1, 1, 80, 16}, 1, DType::f32),
+               key = normal_tensor({1, 1, 8, 16}, 2, DType::f32);
+  const Tensor query_segments = Tensor::from<std::int64_t>({0, 40, 80}, {3}),
+               key_segments = Tensor::from<std::int64_t>({0, 0, 8}, {3});
+  const heed::test::Guarded decay(normal_tensor({1, 1, 8}, 3, DType::f32), heed::test::Side::first_byte);
+  const AttentionOptions options{.decay = decay.view(),
+                                 .query_segments = query_segments,
+                                 .key_segments = key_segments,
+                                 .kernel = Kernel::fused};
+  EachTarget targets;
+  for (const std::string& target : targets.available()) {
+    heed::set_target(target);
+    const Tensor output = heed::attention(query, key, key, options).output;
+    for (const float x : output.values<float>().first(40 * 16)) EXPECT_EQ(x, 0) << target;
   }
 }
 

@@ -484,7 +484,8 @@ HEED_C_API heed_status heed_kv_cache_over_page_indices(const heed_tensor* key_po
                                                        const heed_tensor* indptr, const heed_tensor* indices,
                                                        const heed_tensor* last_page_len, int32_t order,
                                                        int32_t writable, heed_kv_cache** cache);
-/// Write a cache to a safetensors file, and create the cache that such a file holds.
+/// Write a cache to a safetensors file, and create the cache that such a file holds. HEED_IO if the file
+/// cannot be written or read, or holds no cache.
 HEED_C_API heed_status heed_kv_cache_write(const heed_kv_cache* cache, const char* path);
 HEED_C_API heed_status heed_kv_cache_read(const char* path, heed_kv_cache** cache);
 HEED_C_API void heed_kv_cache_free(heed_kv_cache* cache);  ///< NULL is allowed

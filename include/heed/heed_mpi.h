@@ -76,9 +76,9 @@ static inline heed_status heed_mpi_choice_init(heed_mpi_choice* choice) {
 
 /// query [B, H, rows of this rank, D], key [B, Hkv, keys of this rank, D], value [B, Hkv, keys of this rank,
 /// Dv]. Row results stay with the rows, key results with the keys; weights and scores are [B, H, rows of this
-/// rank, Lk]; the map is on every rank. Mask and bias have this rank's rows and all keys. All ranks request
-/// the same outputs, also ranks without rows. `options` and `choice` may be NULL for the defaults; `run` may
-/// be NULL.
+/// rank, Lk]; the map is on every rank. Mask and bias have this rank's rows and all keys. A decay has all
+/// positions. All ranks request the same outputs, also ranks without rows. `options` and `choice` may be NULL
+/// for the defaults; `run` may be NULL.
 HEED_C_API heed_status heed_mpi_attention(MPI_Comm comm, const heed_tensor* query, const heed_tensor* key,
                                           const heed_tensor* value, const heed_mpi_layout* layout,
                                           const heed_attention_options* options,
@@ -86,8 +86,8 @@ HEED_C_API heed_status heed_mpi_attention(MPI_Comm comm, const heed_tensor* quer
                                           const heed_mpi_choice* choice, heed_mpi_run* run);
 
 /// `inputs` are this rank's rows and keys of the whole call. Gradients by query, key and value are on the
-/// rank of their rows. Gradients by bias, sinks and decay: entries of this rank's rows alone are on this rank;
-/// shared entries are summed over all ranks, on every rank.
+/// rank of their rows. Gradients by bias, sinks and decay: entries of this rank's rows alone are on this
+/// rank; shared entries are summed over all ranks, on every rank.
 HEED_C_API heed_status heed_mpi_attention_backward(MPI_Comm comm,
                                                    const heed_attention_backward_inputs* inputs,
                                                    const heed_mpi_layout* layout,

@@ -66,7 +66,7 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   call = {};
   const Tensor decay({9 + rank()});
   call.options.decay = decay;
-  EXPECT_NE(call.message().find("the positions of options.decay, or 0, is "), std::string::npos);
+  EXPECT_NE(call.message().find("the number of positions of options.decay, or 0, is "), std::string::npos);
 }
 
 TEST(DistributedCalls, AreRefusedWhereRanksAskForOtherSizes) {
@@ -177,6 +177,22 @@ TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
       }),
       "deterministic is true, but gradients of a bias, sinks or a decay shared by heads or batch entries "
       "are requested; ranks sum these in another order than one process");
+}
+
+// Ranks that share a gradient otherwise would send other messages, and wait for ever.
+TEST(DistributedGradients, AreRefusedWhereRanksDisagreeWhoSharesThem) {
+  Call call;
+  const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32);
+  const Tensor shared({9}), of_heads({2, 9});
+  call.options.decay = rank() == 0 ? shared.view() : of_heads.view();
+  const std::string message = message_of([&] {
+    (void)heed::distributed::attention_backward(MPI_COMM_WORLD,
+                                                {call.query, call.key, call.value, output, lse, output},
+                                                call.layout, call.options, {.decay = true}, {});
+  });
+  EXPECT_EQ(message, "the number of heads of gradients.decay, or 0, is " +
+                         std::to_string(rank() == 0 ? 1 : 2) + " on rank " + std::to_string(rank()) +
+                         " and ranges from 1 to 2 over all ranks; equal values are expected");
 }
 
 }  // namespace

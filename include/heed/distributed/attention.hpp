@@ -71,10 +71,9 @@ struct Gradients : AttentionGradients {
 /// Runs attention() on query [B, H, rows of this rank, D], key [B, Hkv, keys of this rank, D], value [B, Hkv,
 /// keys of this rank, Dv]. Rows and keys are in ascending order of their positions. mask and bias have this
 /// rank's rows and all keys. decay has all positions. kv_lengths, segments and masks in O(L) memory describe
-/// the whole call. weights
-/// and scores are [B, H, rows of this rank, Lk]. Throws Error (invalid_argument) on all ranks if the call is
-/// wrong on one, if ranks disagree about it, or if the scheme cannot give a result. MPI must be initialised.
-/// Only one thread at a time may call with ranks of the same process.
+/// the whole call. weights and scores are [B, H, rows of this rank, Lk]. Throws Error (invalid_argument) on
+/// all ranks if the call is wrong on one, if ranks disagree about it, or if the scheme cannot give a result.
+/// MPI must be initialised. Only one thread at a time may call with ranks of the same process.
 [[nodiscard]] HEED_API Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key,
                                         const TensorView& value, const Layout& layout,
                                         const AttentionOptions& options = {}, const Choice& choice = {});
@@ -85,9 +84,9 @@ HEED_API Run attention_into(MPI_Comm comm, const TensorView& query, const Tensor
                             const AttentionOutputs& outputs, const Choice& choice = {});
 
 /// Computes gradients. `inputs` are this rank's rows and keys of the whole call; `output` and `lse` are
-/// results of attention(). Gradients by query, key and value are on the rank of their rows. Gradients by bias,
-/// sinks and decay: entries of this rank's rows alone are on this rank; shared entries are summed over all
-/// ranks, on every rank. Throws as attention() does.
+/// results of attention(). Gradients by query, key and value are on the rank of their rows. Gradients by
+/// bias, sinks and decay: entries of this rank's rows alone are on this rank; shared entries are summed over
+/// all ranks, on every rank. Throws as attention() does.
 [[nodiscard]] HEED_API Gradients attention_backward(MPI_Comm comm, const AttentionBackwardInputs& inputs,
                                                     const Layout& layout,
                                                     const AttentionOptions& options = {},

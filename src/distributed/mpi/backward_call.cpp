@@ -35,8 +35,23 @@ std::vector<Common> asked_for(const AttentionBackwardInputs& inputs,
   for (const MutableTensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.bias,
                                         &gradients.sinks, &gradients.decay})
     asked = 2 * asked + (is_given(*view) ? 1 : 0);
+  // Whether batch entries or heads share a gradient decides which ranks send it.
+  const auto size = [](const MutableTensorView& view, int axis) {
+    return !is_given(view) ? 0 : view.rank() < axis ? 1 : view.size(-axis);
+  };
+  const auto dtype = [](const MutableTensorView& view) {
+    return is_given(view) ? 1 + static_cast<std::int64_t>(view.dtype()) : 0;
+  };
   return {{"the requested results, as bits,",
-           4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0)}};
+           4 * asked + (inputs.grad_lse ? 2 : 0) + (inputs.grad_weights ? 1 : 0)},
+          {"the number of batch entries of gradients.bias, or 0,", size(gradients.bias, 4)},
+          {"the number of heads of gradients.bias, or 0,", size(gradients.bias, 3)},
+          {"the number of gradients.sinks, or 0,", size(gradients.sinks, 1)},
+          {"the number of batch entries of gradients.decay, or 0,", size(gradients.decay, 3)},
+          {"the number of heads of gradients.decay, or 0,", size(gradients.decay, 2)},
+          {"the dtype of gradients.bias, as a number,", dtype(gradients.bias)},
+          {"the dtype of gradients.sinks, as a number,", dtype(gradients.sinks)},
+          {"the dtype of gradients.decay, as a number,", dtype(gradients.decay)}};
 }
 
 template <class View>

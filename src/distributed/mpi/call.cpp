@@ -108,7 +108,7 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
       {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
-      {"the positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
+      {"the number of positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
       {"whether there are sinks", o.sinks.has_value()},
       {"whether there are kv_lengths", o.kv_lengths.has_value()},
       {"whether there are segments", o.query_segments.has_value()},

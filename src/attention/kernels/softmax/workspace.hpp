@@ -239,7 +239,8 @@ inline TaskContext context_of(const Arguments& call, const Task& task, const Wor
           rows,
           round_up(rows, kRowUnit),
           has_score_modifiers(call),
-          tiles_add_decay(call) && (task.head_count == 1 || call.decay.stride[1] == 0),
+          tiles_add_decay(call) && task.key_begin < task.key_end &&
+              (task.head_count == 1 || call.decay.stride[1] == 0),
           keeps_statistics(call),
           w.key_scores != nullptr};
 }
