@@ -328,8 +328,7 @@ TEST(HeadNames, OfTextsWithOtherHeadsAreRefused) {
     (void)heed::merge_summaries(texts);
     FAIL();
   } catch (const heed::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "text 1 has 2 heads; the 1 head of the first text, in its order, is expected");
+    EXPECT_STREQ(error.what(), "text 1 has 2 heads; the 1 head of the first text, in its order, is expected");
   }
 }
 
