@@ -106,7 +106,7 @@ struct TaskContext {
   const std::int64_t rows;         // real rows
   const std::int64_t padded_rows;  // rounded up to whole tiles; rows beyond `rows` repeat the last query row
   const bool modifies_scores;      // tiles go through modify_scores, unless they add the decay
-  const bool adds_decay;           // tiles of whole panels add the decay themselves
+  const bool adds_decay;           // tiles of whole panels add the decay themselves; false without keys
   const bool keeps_statistics;     // entropy, the largest score or top-k is wanted
   const bool keys_in_place;        // matrix tiles read keys in place (matrix_keys.hpp)
 };
