@@ -87,8 +87,9 @@ class SharedGradients {
   void add_gradient(const MutableTensorView& own, const Sharding* rows) {
     if (!is_given(own)) return;
     const Call& forward = call_.forward;
-    const bool is_sum = (own.size(0) != forward.batch() && forward.batch() > 1) ||
-                        (own.size(1) != forward.heads() && forward.kv_heads() > 1);
+    // A call without batch entries has no unit that would write a shared gradient.
+    const bool is_sum =
+        own.size(0) != forward.batch() || (own.size(1) != forward.heads() && forward.kv_heads() > 1);
     Gradient& one =
         all_.emplace_back(Gradient{own, own.size(1) == 1 ? 1 : forward.group(), rows, is_sum, {}});
     if (is_sum)
