@@ -282,15 +282,22 @@ TEST(SavedKvCache, RefusesWrongTensorsInOneSentence) {
   EXPECT_NE(message_of(shared), "");
 }
 
-TEST(SavedKvCache, ScalesOfValuesAreFiniteAndNotNegative) {
-  for (const auto& [bits, number] :
-       {std::pair{std::uint16_t{0xbf80}, "-1"}, std::pair{std::uint16_t{0x7f80}, "inf"}}) {
+TEST(SavedKvCache, ScalesAreFiniteAndNotNegativeAndOffsetsFinite) {
+  const auto refusal = [](const std::string& name, std::uint16_t bits) {
     NamedTensors tensors = lived(CacheLayout::paged, CacheFormat::int4).tensors();
-    for (auto& [name, tensor] : tensors)
-      if (name == "value_scale") static_cast<std::uint16_t*>(tensor.mutable_view().data())[0] = bits;
-    EXPECT_EQ(
-        heed::test::message_of([&] { (void)restored(tensors); }),
-        std::string("the tensor 'value_scale' has ") + number + "; finite numbers from 0 on are expected");
+    for (auto& [one, tensor] : tensors)
+      if (one == name) static_cast<std::uint16_t*>(tensor.mutable_view().data())[0] = bits;
+    return heed::test::message_of([&] { (void)restored(tensors); });
+  };
+  constexpr std::uint16_t minus_one = 0xbf80, infinity = 0x7f80;
+  for (const std::string name : {"key_scale", "value_scale"}) {
+    const std::string subject = "the tensor '" + name + "' has ";
+    EXPECT_EQ(refusal(name, minus_one), subject + "-1; finite numbers from 0 on are expected");
+    EXPECT_EQ(refusal(name, infinity), subject + "inf; finite numbers from 0 on are expected");
+  }
+  for (const std::string name : {"key_offset", "value_offset"}) {
+    EXPECT_EQ(refusal(name, minus_one), "no error");
+    EXPECT_EQ(refusal(name, infinity), "the tensor '" + name + "' has inf; finite numbers are expected");
   }
 }
 

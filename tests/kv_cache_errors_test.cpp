@@ -284,6 +284,8 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
            {CacheFormat::int8, "int8"}, {CacheFormat::int4, "int4"}, {CacheFormat::fp8, "fp8"}}) {
     expect(format, name, std::numeric_limits<float>::quiet_NaN(), "nan");
     expect(format, name, -std::numeric_limits<float>::infinity(), "-inf");
+    expect(format, name, std::numeric_limits<float>::max(),
+           "3.4028234663852886e+38");  // more than bf16's largest
   }
   expect(CacheFormat::f16, "f16", 65520, "65520");  // the smallest number that rounds to infinity
   KvCache f16(options_of(CacheLayout::paged, CacheFormat::f16));
@@ -292,6 +294,26 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
   key.at<float>(0, 0, 0, 1) = std::numeric_limits<float>::infinity();
   EXPECT_EQ(message_of([&] { f16.append(key, values_of(2, 1)); }), "no error");
   EXPECT_EQ(f16.keys(0).at<float>(0, 0, 0), 65504);
+}
+
+// The largest numbers that are accepted are read as finite numbers, rotated or not.
+TEST(KvCacheErrors, TheLargestNumbersOfCodesStayFinite) {
+  for (const CacheFormat format : {CacheFormat::int8, CacheFormat::int4, CacheFormat::fp8})
+    for (const bool rotate : {false, true}) {
+      KvCacheOptions options = options_of(CacheLayout::contiguous, format);
+      options.rotate = rotate;
+      options.capacity = 64;
+      const float most = rotate ? 0x1.fep127f / static_cast<float>(options.head_dim) : 0x1.fep127f;
+      Tensor key = keys_of(2, 64), value = values_of(2, 64);
+      for (float& x : key.values<float>()) x = x < 0 ? -most : most;
+      KvCache cache(options);
+      cache.append(key, value);
+      const KvCache copy = cache.copy();  // checks scales and offsets
+      const Tensor rows = copy.keys(0);
+      for (const float x : rows.values<float>()) ASSERT_TRUE(std::isfinite(x)) << name_of(format);
+      key.at<float>(0, 0, 1, 2) = std::nextafter(most, std::numeric_limits<float>::infinity());
+      EXPECT_NE(message_of([&] { cache.append(key, value); }), "no error");
+    }
 }
 
 TEST(KvCacheErrors, ThereIsRoom) {

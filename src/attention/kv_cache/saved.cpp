@@ -323,24 +323,24 @@ void read_rows(const CacheState& state, CacheRowsMemory& memory, const char* nam
 }
 
 // Reads scales, or offsets, which may be negative.
-void read_value_scales(const CacheState& state, std::vector<std::uint16_t>& all, const char* name,
-                       const Found& found, bool is_scale) {
-  const std::int64_t width = state.value_groups();
-  const Tensor scales = Tensor::copy_of(found.at(name, DType::bf16, shape_of_rows(state, width)));
+std::vector<std::uint16_t> finite_scales(const char* name, const Dims& shape, const Found& found,
+                                         bool is_scale) {
+  const Tensor scales = Tensor::copy_of(found.at(name, DType::bf16, shape));
   const auto* from = static_cast<const std::uint16_t*>(scales.view().data());
   for (std::int64_t i = 0; i < scales.count(); ++i)
     if (const float number = to_float(BFloat16{from[i]}); !std::isfinite(number) || (is_scale && number < 0))
       refuse("the tensor '", name, "' has ", number,
              is_scale ? "; finite numbers from 0 on are expected" : "; finite numbers are expected");
-  for_each_row(state, scale_view(state), width, [&](std::int64_t saved, std::int64_t lying) {
-    std::copy_n(from + saved, width, all.begin() + lying);
-  });
+  return {from, from + scales.count()};
 }
 
-std::vector<std::uint16_t> key_scales(const char* name, const Dims& shape, const Found& found) {
-  const Tensor scales = Tensor::copy_of(found.at(name, DType::bf16, shape));
-  const auto* from = static_cast<const std::uint16_t*>(scales.view().data());
-  return {from, from + scales.count()};
+void read_value_scales(const CacheState& state, std::vector<std::uint16_t>& all, const char* name,
+                       const Found& found, bool is_scale) {
+  const std::int64_t width = state.value_groups();
+  const auto scales = finite_scales(name, shape_of_rows(state, width), found, is_scale);
+  for_each_row(state, scale_view(state), width, [&](std::int64_t saved, std::int64_t lying) {
+    std::copy_n(scales.begin() + saved, width, all.begin() + lying);
+  });
 }
 
 // Derives reference counts and the free list; the lowest free number is used next.
@@ -436,10 +436,10 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
   if (has_values) read_rows(*state, state->value, "value", state->options.value_dim, found);
   if (!state->has_codes()) return state;
   const Dims shape{numbers[kScales], state->options.kv_heads, state->options.head_dim};
-  state->key_scale = key_scales("key_scale", shape, found);
+  state->key_scale = finite_scales("key_scale", shape, found, true);
   if (has_values) read_value_scales(*state, state->value_scale, "value_scale", found, true);
   if (state->has_offsets()) {
-    state->key_offset = key_scales("key_offset", shape, found);
+    state->key_offset = finite_scales("key_offset", shape, found, false);
     if (has_values) read_value_scales(*state, state->value_offset, "value_offset", found, false);
   }
   state->scale_holders.resize(index(numbers[kScales]), 0);
