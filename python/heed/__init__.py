@@ -23,12 +23,13 @@ from ._head import Head
 from ._look import Report, merge_summaries
 from ._look_at import look, open
 from ._model import TrainedModel, load_model, train
+from ._plan import AttentionPlan, PlannedPass, plan_attention, plan_attention_backward
 from ._pretrained import Model
 from ._tile import attention_tile
 from ._tokenizer import Tokenizer
 
-__all__ = ["AttentionGradients", "AttentionResult", "DifferentialGradients", "DifferentialResult", "Explanation", "Head", "KvCache",
-           "Model", "Report", "ScoreMod", "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention",
+__all__ = ["AttentionGradients", "AttentionPlan", "AttentionResult", "DifferentialGradients", "DifferentialResult", "Explanation",
+           "Head", "KvCache", "Model", "PlannedPass", "Report", "ScoreMod", "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention",
            "attention_backward", "attention_tile", "differential_attention", "differential_attention_backward", "explain", "generate",
-           "grid_distance", "grid_map", "info", "load_model", "look", "merge_summaries", "moved_norms", "open",
-           "set_target", "targets", "train"]
+           "grid_distance", "grid_map", "info", "load_model", "look", "merge_summaries", "moved_norms", "open", "plan_attention",
+           "plan_attention_backward", "set_target", "targets", "train"]

@@ -469,6 +469,10 @@ def attention_backward(
     kernel: KernelName | None = None,
     threads: int | None = None,
 ) -> AttentionGradients[Array]: ...
+def plan_attention(q: Any, k: Any, v: Any, **options: Any) -> dict[str, Any]: ...
+def plan_attention_backward(
+    q: Any, k: Any, v: Any, output: Any, lse: Any, grad_output: Any, **options: Any
+) -> dict[str, Any]: ...
 def attention_backward_into(
     q: Any,
     k: Any,

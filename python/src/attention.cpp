@@ -5,25 +5,26 @@
 #include "fail.hpp"
 
 namespace heed::python {
-namespace {
 
 // Called with the names of PyTorch's arguments, q and k are missing; then those names are refused with a
 // hint.
-void require_inputs(nb::handle q, nb::handle k, const nb::kwargs& keywords) {
-  if (!q.is_none() && !k.is_none()) return;
-  for (const char* theirs : {"query", "key", "value"})
-    if (keywords.contains(theirs)) (void)read_arguments("attention", keywords);
-  fail_type((q.is_none() ? "q" : "k"),
-            " is missing; attention(q, k, v), or attention(q, cache), is expected");
+void require_inputs(const char* function, nb::handle q, nb::handle k, nb::handle v,
+                    const nb::kwargs& keywords) {
+  if (q.is_none() || k.is_none()) {
+    for (const char* theirs : {"query", "key", "value"})
+      if (keywords.contains(theirs)) (void)read_arguments(function, keywords);
+    fail_type((q.is_none() ? "q" : "k"), " is missing; ", function, "(q, k, v), or ", function,
+              "(q, cache), is expected");
+  }
+  if (is_cache(k) && !v.is_none())
+    fail_type("v is given together with a KvCache, which contains the values; None is expected");
 }
 
+namespace {
+
 nb::object attention_of_python(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
-  require_inputs(q, k, keywords);
-  if (is_cache(k)) {
-    if (!v.is_none())
-      fail_type("v is given together with a KvCache, which contains the values; None is expected");
-    return attention_over_cache(q, k, keywords);
-  }
+  require_inputs("attention", q, k, v, keywords);
+  if (is_cache(k)) return attention_over_cache(q, k, keywords);
   const Kind kind = array_type(q).kind;
   const Borrowed query("q", q);
   const Borrowed key("k", k);

@@ -11,6 +11,7 @@
 #include "arrays.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
+#include "heed/attention/plan.hpp"
 #include "options.hpp"
 #include "saved.hpp"
 
@@ -113,10 +114,15 @@ nb::object give(AttentionResult&& result, const Arguments& arguments, Kind kind)
 /// heed.attention over a KvCache.
 bool is_cache(nb::handle object);
 nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs& keywords);
+AttentionPlan plan_over_cache(nb::handle q, nb::handle cache, const nb::kwargs& keywords);
+/// Throws if q or k is missing, in the words of attention() and plan_attention().
+void require_inputs(const char* function, nb::handle q, nb::handle k, nb::handle v,
+                    const nb::kwargs& keywords);
 
 void define_attention(nb::module_& module);
 void define_backward(nb::module_& module);
 void define_kv_cache(nb::module_& module);
+void define_plan(nb::module_& module);
 void define_masks(nb::module_& module);
 void define_report(nb::module_& module);
 void define_model(nb::module_& module);           ///< only in a build with heed::nn

@@ -462,19 +462,42 @@ void define_over(nb::class_<HeldCache>& cache) {
 
 bool is_cache(nb::handle object) { return nb::isinstance<HeldCache>(object); }
 
+namespace {
+
+// The arguments of a call over a cache.
+struct CallOverCache {
+  CallOverCache(const char* function, nb::handle q, const nb::kwargs& keywords)
+      : query("q", q),
+        rest(nb::steal<nb::kwargs>(PyDict_Copy(keywords.ptr()))),
+        of_cache(rest),
+        arguments(read_arguments(function, rest)) {
+    AttentionOptions& options = arguments.options;
+    // A single cu_seqlens sets the offsets of queries and keys. For keys, the cache's lengths apply instead.
+    if (options.key_segments && options.key_segments->data() == options.query_segments->data())
+      options.key_segments.reset();
+  }
+
+  Borrowed query;
+  nb::kwargs rest;
+  CacheArguments of_cache;
+  Arguments arguments;
+};
+
+}  // namespace
+
 nb::object attention_over_cache(nb::handle q, nb::handle cache, const nb::kwargs& keywords) {
-  const auto& held = nb::cast<const HeldCache&>(cache);
-  const Borrowed query("q", q);
-  nb::kwargs rest = nb::steal<nb::kwargs>(PyDict_Copy(keywords.ptr()));
-  const CacheArguments of_cache(rest);
-  Arguments arguments = read_arguments("attention", rest);
-  AttentionOptions& options = arguments.options;
-  // A single cu_seqlens sets the offsets of queries and keys. For keys, the cache's lengths apply instead.
-  if (options.key_segments && options.key_segments->data() == options.query_segments->data())
-    options.key_segments.reset();
-  AttentionResult result =
-      held.read([&](const Cache& in) { return attend(query.view(), in.cache, arguments, of_cache.which); });
-  return give(std::move(result), arguments, array_type(q).kind);
+  CallOverCache call("attention", q, keywords);
+  AttentionResult result = nb::cast<const HeldCache&>(cache).read([&](const Cache& in) {
+    return attend(call.query.view(), in.cache, call.arguments, call.of_cache.which);
+  });
+  return give(std::move(result), call.arguments, array_type(q).kind);
+}
+
+AttentionPlan plan_over_cache(nb::handle q, nb::handle cache, const nb::kwargs& keywords) {
+  const CallOverCache call("plan_attention", q, keywords);
+  return nb::cast<const HeldCache&>(cache).read([&](const Cache& in) {
+    return plan_attention(call.query.view(), in.cache, call.arguments.options, call.of_cache.which);
+  });
 }
 
 void define_kv_cache(nb::module_& module) {

@@ -91,6 +91,7 @@ NB_MODULE(_heed, module) {
   heed::python::define_memory(module);
   heed::python::define_masks(module);
   heed::python::define_kv_cache(module);
+  heed::python::define_plan(module);
   heed::python::define_attention(module);
   heed::python::define_backward(module);
   heed::python::define_report(module);

@@ -161,6 +161,8 @@ OBJECTS = {
     "DifferentialGradients": lambda: differential()[1],
     "AttentionResult": lambda: attended(need=("lse", "weights"), top_k=2),
     "AttentionGradients": gradients,
+    "AttentionPlan": lambda: heed.plan_attention(*[floats(1, 2, 9, 8)] * 3, need="weights"),
+    "PlannedPass": lambda: heed.plan_attention(*[floats(1, 2, 9, 8)] * 3, kernel="fused").passes[0],
     "Generator": lambda: heed.nn.Generator(3),
     "Embedding": lambda: heed.nn.Embedding(5, 4, 1),
     "Linear": lambda: heed.nn.Linear(4, 3, generator=1),
