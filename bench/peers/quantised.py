@@ -1,7 +1,7 @@
-"""Compares decoding with quantised weights with llama.cpp, in turns in one run, and prints a Markdown table.
+"""Compares decoding of GGUF files with llama.cpp and transformers, in turns in one run, and prints a Markdown table.
 
-llama.cpp is PyPI's `xllamacpp` (pip install xllamacpp). Both decode the same number of tokens, greedily, after the same
-prompt; heed also with fast=True. The time of a token is the difference of two runs' times divided by the difference of their
+llama.cpp is PyPI's `xllamacpp` (pip install xllamacpp accelerate). transformers takes the weights as f32. All decode the same number of
+tokens, greedily, after the same prompt; heed also with fast=True. The time of a token is the difference of two runs' times divided by the difference of their
 tokens. Pin the process to a core for one thread:
 
     PYTHONPATH=build/release/python taskset -c 0 .venv/bin/python bench/peers/quantised.py FILE.gguf…
@@ -12,6 +12,8 @@ import pathlib
 import statistics
 import time
 
+import torch
+import transformers
 import xllamacpp
 from models import processor
 
@@ -41,16 +43,24 @@ def llama(path):
                                                     "temperature": 0, "ignore_eos": True, "cache_prompt": False})
 
 
+def transformer(path):
+    torch.set_num_threads(1)
+    files = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    model = transformers.AutoModelForCausalLM.from_pretrained(**files, dtype=torch.float32)
+    prompt = transformers.AutoTokenizer.from_pretrained(**files)(PROMPT, return_tensors="pt")
+    return lambda count: model.generate(**prompt, max_new_tokens=count, min_new_tokens=count, do_sample=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5, help="5 by default")
     arguments = parser.parse_args()
     print(f"{processor()}; xllamacpp {xllamacpp.__version__ if hasattr(xllamacpp, '__version__') else ''}\n")
-    print("| file | heed, tokens a second | heed, fast | llama.cpp | factors |\n" + "| --- " * 5 + "|", flush=True)
+    print("| file | heed, tokens a second | heed, fast | llama.cpp | transformers | heed's time to theirs |\n" + "| --- " * 6 + "|", flush=True)
     for path in arguments.files:
         writes = {name: lambda count, model=heed.load_model(path, fast=fast): model.generate(PROMPT, count, temperature=0)
-                  for name, fast in (("heed", False), ("fast", True))} | {"llama.cpp": llama(path)}
+                  for name, fast in (("heed", False), ("fast", True))} | {"llama.cpp": llama(path), "transformers": transformer(path)}
         for write in writes.values():
             write(FEW)
         rounds = [{name: a_token(write) for name, write in writes.items()} for _ in range(arguments.rounds)]
