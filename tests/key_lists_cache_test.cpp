@@ -1,5 +1,5 @@
 // Lists of keys over caches, whose keys a call gathers: the bits of tensors that hold the same rows, for any
-// pages; dequantised rows within rounding; top-k by position.
+// pages; dequantised rows within rounding; top-k by position. When calls gather, gradients included.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention_support.hpp"
+#include "heed/attention/backward.hpp"
 #include "heed/attention/kv_cache.hpp"
 #include "heed/attention/plan.hpp"
 #include "random_call.hpp"
@@ -156,6 +157,51 @@ TEST(KeyLists, AreGatheredByDefaultWhereTheyAreShort) {
   EXPECT_FALSE(is_gathered(key, 8, {.kernel = heed::Kernel::reference}));
   const Tensor bias({1, 8192});
   EXPECT_FALSE(is_gathered(key, 8, {.bias = bias}));
+}
+
+TEST(KeyLists, AreGatheredForGradientsWhereTheForwardPassGathersThem) {
+  constexpr std::int64_t kKeys = 8192, kRoom = 200;
+  Draw draw(kSeed, 1);
+  const Tensor query = normal_tensor({2, 4, 8, 16}, 1, DType::f32),
+               key = normal_tensor({2, 2, kKeys, 16}, 2, DType::f32),
+               value = normal_tensor({2, 2, kKeys, 24}, 3, DType::f32),
+               grad = normal_tensor({2, 4, 8, 24}, 4, DType::f32), weights({2, 4, 8, kKeys}),
+               bias({1, kKeys}), decay({2, 4, kKeys}), lists = random_lists(draw, 1, 8, kKeys, kRoom);
+  AttentionOptions options;
+  options.need = Need::lse;
+  options.sparse_mask = SparseMask::key_lists(lists, kKeys, {}, heed::Gather::never);
+  const auto result = heed::attention(query, key, value, options);
+  heed::AttentionBackwardInputs inputs{.query = query,
+                                       .key = key,
+                                       .value = value,
+                                       .output = result.output,
+                                       .lse = result.lse,
+                                       .grad_output = grad};
+  const auto masked = heed::attention_backward(inputs, options);
+  const auto is_gathered = [&](const AttentionOptions& call) {
+    const auto plan = heed::plan_attention_backward(inputs, call);
+    return !plan.passes.empty() && plan.passes[0].because.starts_with("Lists have room for 200 of 8192 keys");
+  };
+  EXPECT_FALSE(is_gathered(options));
+  options.sparse_mask = SparseMask::key_lists(lists, kKeys);
+  EXPECT_TRUE(is_gathered(options));
+  // 64 rows with 200 keys, of which three products have 16 channels and two have 24.
+  EXPECT_EQ(heed::plan_attention_backward(inputs, options).multiply_adds, 64.0 * 200 * (3 * 16 + 2 * 24));
+  AttentionOptions other = options;
+  other.bias = bias;
+  EXPECT_FALSE(is_gathered(other));
+  other = options;
+  other.decay = decay;
+  EXPECT_FALSE(is_gathered(other));
+  inputs.grad_weights = weights;
+  EXPECT_FALSE(is_gathered(options));
+  inputs.grad_weights.reset();
+  // Both are sums in f32 of at most 200 numbers of the size of 1, with 2^-24 as the error of each addition.
+  const auto gathered = heed::attention_backward(inputs, options);
+  const double most = 200 * 0x1p-24;
+  EXPECT_LT(heed::test::largest_difference(gathered.query, masked.query), most);
+  EXPECT_LT(heed::test::largest_difference(gathered.key, masked.key), most);
+  EXPECT_LT(heed::test::largest_difference(gathered.value, masked.value), most);
 }
 
 }  // namespace

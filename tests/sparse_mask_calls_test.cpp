@@ -228,6 +228,58 @@ TEST(SparseMaskGradients, AgreeWithTheDefinitionsAndWithBooleansBitForBit) {
   }
 }
 
+std::int64_t mask_tiles(const heed::test::PathWatch& paths) {
+  return paths.taken_now(Path::mask_empty) + paths.taken_now(Path::mask_full) +
+         paths.taken_now(Path::mask_cut);
+}
+
+// Calls with a bias, a decay or dropout go by the mask, as forward.
+TEST(SparseMaskGradients, OfGatheredKeysAgreeWithTheDefinitionsForAnyThreads) {
+  const EachTarget targets;
+  std::map<std::string, Outcome> outcomes;
+  std::int64_t calls = 0, gathered = 0;
+  for (const Kind& kind :
+       {Kind{heed::test::small_calls(), 500}, Kind{heed::test::tile_calls(), 40},
+        Kind{heed::test::long_gradient_calls(), 8}, Kind{heed::test::matrix_gradient_calls(), 40},
+        Kind{heed::test::threshold_calls(), 40}, Kind{heed::test::document_calls(), 100}})
+    for (std::uint64_t index = 0; index < heed::test::share_of(kind.count); ++index) {
+      MaskedCall masked = masked_call(index, kind.limits, Masks::gathered);
+      SCOPED_TRACE(masked.kind);
+      AttentionOptions sparse = masked.sparse;
+      BackwardCall made = heed::test::BackwardCallMaker(std::move(masked.checked)).make();
+      made.inputs.grad_weights.reset();
+      sparse.kernel = Kernel::fused;
+      const heed::AttentionPlan plan = heed::plan_attention_backward(made.inputs, sparse, made.request);
+      const bool gathers = !plan.passes.empty() && plan.passes[0].because.starts_with("Lists have room");
+      ++calls;
+      gathered += gathers ? 1 : 0;
+      for (const std::string& target : targets.available()) {
+        if (!targets.takes(target, index, 8)) continue;
+        SCOPED_TRACE(target);
+        Outcome& outcome = outcomes[target];
+        heed::set_target(target);
+        outcome.paths.start_call();
+        sparse.threads = 1;
+        const auto gradients = heed::attention_backward(made.inputs, sparse, made.request);
+        ASSERT_EQ(heed::test::compare_gradients(made, gradients, heed::test::gradient_rounding(made, target),
+                                                outcome.tally),
+                  "")
+            << describe(made.call);
+        ASSERT_TRUE(!gathers || mask_tiles(outcome.paths) == 0) << describe(made.call);
+        outcome.paths.end_call();
+        for (sparse.threads = 2; sparse.threads <= 3; ++sparse.threads)
+          ASSERT_TRUE(same_gradients(gradients, heed::attention_backward(made.inputs, sparse, made.request)))
+              << describe(made.call);
+      }
+    }
+  EXPECT_GE(3 * gathered, (calls < 100 ? 1 : 2) * calls);
+  for (const auto& [target, outcome] : outcomes) {
+    SCOPED_TRACE(target);
+    outcome.paths.expect_each_taken(Path::backward_plain, Path::backward_recomputed_lse, target,
+                                    targets.least_paths(target));
+  }
+}
+
 // The reference kernel reads a sparse mask key by key.
 TEST(SparseMaskCalls, OfTheReferenceAreThoseOfBooleans) {
   heed::test::CallLimits limits;

@@ -29,7 +29,7 @@ AttentionPlan plan_attention_backward(const AttentionBackwardInputs& inputs, con
     detail::bind_gradients(
         {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
         inputs, options, problem);
-    AttentionPlan plan = detail::in_words(problem, detail::BackwardPlan(problem, options.kernel));
+    AttentionPlan plan = detail::in_words(problem, options.kernel);
     for (const Tensor* one : {&gradients.query, &gradients.key, &gradients.value, &gradients.bias,
                               &gradients.sinks, &gradients.decay})
       plan.result_bytes += static_cast<std::size_t>(one->count()) * size_of(one->dtype());

@@ -16,6 +16,7 @@
 #include "attention/execute/row_range.hpp"
 #include "attention/plan/backward_tasks.hpp"
 #include "attention/plan/lower.hpp"
+#include "attention/plan/tasks.hpp"
 #include "attention/problem/decay_sums.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/score_rules.hpp"
@@ -30,21 +31,13 @@ using cpu::BackwardTiling;
 using cpu::RowStatus;
 using cpu::Status;
 
-void clear_rows(const Output& to, std::int64_t batch, std::int64_t heads, std::int64_t begin,
-                std::int64_t end, std::int64_t columns) {
-  if (!to) return;
-  for (std::int64_t h = 0; h < heads; ++h)
-    for (std::int64_t i = begin; i < end; ++i)
-      for (std::int64_t c = 0; c < columns; ++c) write(to, 0.0, batch, h, i, c);
-}
-
 // Zeroes the gradients of keys in no segment, because no task writes them.
 void clear_keys_of_no_segment(const BackwardProblem& p) {
   const Problem& f = p.forward;
   std::vector<std::int64_t> done(static_cast<std::size_t>(f.batch), 0);  // [B]: end of the keys done
   const auto clear_keys = [&](std::int64_t batch, std::int64_t begin, std::int64_t end) {
-    clear_rows(p.grad_key, batch, f.kv_heads, begin, end, f.head_dim);
-    clear_rows(p.grad_value, batch, f.kv_heads, begin, end, f.value_dim);
+    clear_rows(p.grad_key, batch, f.kv_heads, {begin, end}, f.head_dim);
+    clear_rows(p.grad_value, batch, f.kv_heads, {begin, end}, f.value_dim);
   };
   for (const Segment& s : f.segments) {
     std::int64_t& at = done[static_cast<std::size_t>(s.batch)];
@@ -58,7 +51,7 @@ void clear_keys_of_no_segment(const BackwardProblem& p) {
 // Zeroes the bias gradient where each score has its own bias. Tasks write only the elements of visible keys.
 void clear_own_bias(const BackwardProblem& p) {
   for (std::int64_t b = 0; b < p.forward.batch; ++b)
-    clear_rows(p.grad_bias, b, p.forward.heads, 0, p.forward.query_length, p.forward.key_length);
+    clear_rows(p.grad_bias, b, p.forward.heads, {0, p.forward.query_length}, p.forward.key_length);
 }
 
 void write_bias_sums(const BackwardProblem& p, const std::vector<double>& sums) {
@@ -233,8 +226,7 @@ class BackwardRun {
         if (!recomputes_lse(p_, s, h)) continue;
         recomputes_lse_[static_cast<std::size_t>(task.segment * f_.heads + h)] = 1;
         for (std::int64_t row = s.query_begin; row < s.query_end; row += tiling.rows)
-          tasks.push_back({s.batch, h, 1, row, std::min(s.query_end, row + tiling.rows), s.key_begin,
-                           s.key_end, s.offset - s.query_begin, s.query_end});
+          tasks.push_back(task_of(s, h, 1, row, std::min(s.query_end, row + tiling.rows)));
       }
     }
     if (tasks.empty()) return;

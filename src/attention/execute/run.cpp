@@ -1,12 +1,16 @@
 #include "attention/execute/run.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "attention/execute/backward.hpp"
 #include "attention/execute/forward.hpp"
 #include "attention/plan/decay_skips.hpp"
+#include "attention/plan/gathered_gradients.hpp"
 #include "attention/plan/gathered_keys.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
@@ -48,6 +52,34 @@ AttentionRun run_gathered(const GatherPlan& plan, Kernel wanted) {
   return all;
 }
 
+// Threads first take some pieces. Then they take ranges of keys, which add up the pieces' gradients in order.
+// So bits do not depend on the threads.
+AttentionRun run_gathered(const BackwardProblem& problem, const GatherPlan& plan, Kernel wanted) {
+  GatheredSums sums(problem);
+  const int threads = plan.call.threads;
+  std::span<const GatheredRows> left = plan.pieces;
+  AttentionRun all{Kernel::fused, fused_isa(), static_cast<int>(std::min(left.size(), index(threads)))};
+  std::mutex lock;
+  std::vector<GatheredMemory> memory(std::min(left.size(), index(kPiecesEach * threads)));
+  while (!left.empty()) {
+    std::vector<std::unique_ptr<GatheredGradients>> some(std::min(left.size(), memory.size()));
+    parallel_for(static_cast<std::int64_t>(some.size()), threads, [&](std::int64_t n, int) {
+      some[index(n)] = std::make_unique<GatheredGradients>(problem, plan, left[index(n)], memory[index(n)]);
+      const BackwardProblem& call = some[index(n)]->problem();
+      const AttentionRun run = detail::run(call, BackwardPlan(call, wanted));
+      const std::lock_guard guard(lock);
+      all.recomputed_rows += run.recomputed_rows;
+    });
+    for_each_key_range(plan.call, [&](const KeyRange& range) {
+      for (const auto& piece : some) piece->add_keys(range, sums);
+    });
+    for (const auto& piece : some) piece->add_sinks(sums);
+    left = left.subspan(some.size());
+  }
+  sums.write(problem);
+  return all;
+}
+
 }  // namespace
 
 AttentionRun run(const Problem& problem, Kernel wanted) {
@@ -61,6 +93,8 @@ AttentionRun run(const Problem& problem, Kernel wanted) {
 }
 
 AttentionRun run(const BackwardProblem& problem, Kernel wanted) {
+  if (const std::optional<GatherPlan> gathers = plan_gather(problem, wanted))
+    return run_gathered(problem, *gathers, wanted);
   const DecaySkips skips(problem, wanted);
   if (!skips) return run(problem, BackwardPlan(problem, wanted));
   BackwardProblem shorter = problem;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/plan/tasks.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/visible_keys.hpp"
 
@@ -92,13 +93,8 @@ std::vector<BackwardTask> backward_tasks(const BackwardProblem& problem) {
     const std::int64_t splits = keys == 0 ? 1 : ceil_div(keys, each);  // rows without keys also need a task
     for (std::int64_t kv = 0; kv < p.kv_heads; ++kv)
       for (std::int64_t split = 0; split < splits; ++split)
-        tasks.push_back({{s.batch, kv * group, group, s.query_begin, s.query_end, s.key_begin, s.key_end,
-                          s.offset - s.query_begin, s.query_end},
-                         split * each,
-                         std::min(keys, (split + 1) * each),
-                         split,
-                         splits,
-                         &s - p.segments.data()});
+        tasks.push_back({task_of(s, kv * group, group, s.query_begin, s.query_end), split * each,
+                         std::min(keys, (split + 1) * each), split, splits, &s - p.segments.data()});
   }
   return tasks;
 }

@@ -28,6 +28,8 @@ constexpr std::int64_t kManyLineKeys = 1024;
 
 // List entries of a piece, which bound its memory.
 constexpr std::int64_t kPieceEntries = std::int64_t{1} << 16;
+// The same for gradients, whose pieces copy the keys and sum the gradients of each entry.
+constexpr std::int64_t kGradientEntries = std::int64_t{1} << 10;
 
 template <class Part>
 const Part* part_of(const MaskSource& source) {
@@ -78,14 +80,14 @@ std::int64_t heads_together(const Problem& p) {
   return heads % group == 0 ? heads : std::gcd(heads, group);
 }
 
-template <class Place>
-Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
-  using Byte =
-      std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(place.data)>>, const char, char>;
-  if (place)
-    place.data = static_cast<Byte*>(place.data) +
-                 offset_in(place, a, b, c) * static_cast<std::int64_t>(size_of(place.dtype));
-  return place;
+// Pieces of at most `rows` rows of a segment each, in order of segment, head and row.
+std::vector<GatheredRows> pieces_of(const Problem& p, std::int64_t heads, std::int64_t rows) {
+  std::vector<GatheredRows> pieces;
+  for (const Segment& s : p.segments)
+    for (std::int64_t h = 0; h < p.heads; h += heads)
+      for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
+        pieces.push_back({&s, h, row, std::min(s.query_end, row + rows)});
+  return pieces;
 }
 
 }  // namespace
@@ -111,11 +113,19 @@ std::optional<GatherPlan> plan_gather(const Problem& p, Kernel wanted) {
     plan.keys_each = lines * plan.grid->most_columns();
     rows = std::max<std::int64_t>(1, kPieceEntries / (lines * length)) * length;
   }
-  const std::int64_t heads = plan.heads;
-  for (const Segment& s : p.segments)
-    for (std::int64_t h = 0; h < p.heads; h += heads)
-      for (std::int64_t row = s.query_begin; row < s.query_end; row += rows)
-        plan.pieces.push_back({&s, h, row, std::min(s.query_end, row + rows)});
+  plan.pieces = pieces_of(p, plan.heads, rows);
+  return plan;
+}
+
+std::optional<GatherPlan> plan_gather(const BackwardProblem& problem, Kernel wanted) {
+  if (problem.grad_weights) return {};
+  const Problem& p = problem.forward;
+  std::optional<GatherPlan> plan = plan_gather(p, wanted);
+  if (!plan || plan->lists == nullptr) return {};
+  plan->heads = std::gcd(plan->heads, p.heads / p.kv_heads);
+  plan->pieces =
+      pieces_of(p, plan->heads,
+                std::max<std::int64_t>(1, kGradientEntries / std::max<std::int64_t>(1, plan->keys_each)));
   return plan;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "attention/masks/grid_mask.hpp"
@@ -40,6 +41,9 @@ struct GatherPlan {
 /// Empty if the call visits its keys by the mask. Depends on the shapes of call and lists, on its options and
 /// on the results asked for.
 [[nodiscard]] std::optional<GatherPlan> plan_gather(const Problem& call, Kernel wanted);
+/// The same for the gradients of lists. Lines of a grid and gradients of the weights go by the mask. A piece
+/// has query heads of one key head.
+[[nodiscard]] std::optional<GatherPlan> plan_gather(const BackwardProblem& call, Kernel wanted);
 
 /// A piece of such a call as a call of its own. It points into itself, so it does not move.
 class GatheredPiece {
@@ -49,6 +53,8 @@ class GatheredPiece {
   GatheredPiece& operator=(const GatheredPiece&) = delete;
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
+  /// The gathered keys of all segments of the problem, as the whole call counts them.
+  [[nodiscard]] std::span<const std::int32_t> keys() const { return keys_; }
   /// Replaces the key indices of top_k by the indices of the whole call.
   void place_top_keys() const;
 

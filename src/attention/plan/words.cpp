@@ -5,6 +5,7 @@
 
 #include "attention/isa/dispatch.hpp"
 #include "attention/plan/backward_tasks.hpp"
+#include "attention/plan/gathered_gradients.hpp"
 #include "attention/plan/gathered_keys.hpp"
 #include "attention/plan/tasks.hpp"
 #include "core/message.hpp"
@@ -167,6 +168,19 @@ std::string reference_reason(const Problem& p, bool of_gradients) {
                         "a dimension or top_k beyond 1024, or a map of more than 32768 columns.";
 }
 
+// Changes the words about the first piece to words about a call with `products` multiply-adds per key.
+void say_gathered(const GatherPlan& gathers, std::int64_t products, AttentionPlan& words) {
+  const Problem& p = gathers.call;
+  words.multiply_adds = static_cast<double>(p.batch * p.heads * p.query_length) *
+                        static_cast<double>(gathers.keys_each * products);
+  for (PlannedPass& pass : words.passes)
+    pass.because = said(
+        gathers.lists != nullptr ? "Lists have room for " : "Rows see ", gathers.keys_each, " of ",
+        p.key_length, " keys, so the keys of each ", gathers.lists != nullptr ? "list" : "line",
+        " are gathered, ", counted(gathers.pieces[0].row_end - gathers.pieces[0].row_begin, "row"),
+        " at a time. This is the first of ", counted(gathers.pieces.size(), "piece"), ". ", pass.because);
+}
+
 }  // namespace
 
 AttentionPlan in_words(const Problem& p, const ExecutionPlan& plan) {
@@ -203,14 +217,7 @@ AttentionPlan in_words(const Problem& p, Kernel wanted) {
   if (!gathers) return in_words(p, ExecutionPlan(p, wanted));
   const GatheredPiece piece(*gathers, gathers->pieces[0], p.threads);
   AttentionPlan words = in_words(piece.problem(), ExecutionPlan(piece.problem(), wanted));
-  words.multiply_adds = static_cast<double>(p.batch * p.heads * p.query_length) *
-                        static_cast<double>(gathers->keys_each * (p.head_dim + p.value_dim));
-  for (PlannedPass& pass : words.passes)
-    pass.because = said(
-        gathers->lists != nullptr ? "Lists have room for " : "Rows see ", gathers->keys_each, " of ",
-        p.key_length, " keys, so the keys of each ", gathers->lists != nullptr ? "list" : "line",
-        " are gathered, ", counted(gathers->pieces[0].row_end - gathers->pieces[0].row_begin, "row"),
-        " at a time. This is the first of ", counted(gathers->pieces.size(), "piece"), ". ", pass.because);
+  say_gathered(*gathers, p.head_dim + p.value_dim, words);
   return words;
 }
 
@@ -249,6 +256,20 @@ AttentionPlan in_words(const BackwardProblem& p, const BackwardPlan& plan) {
   words.passes.push_back({"backward", plan.unit->name, "backward", "whole_tasks", std::move(because),
                           static_cast<std::int64_t>(plan.tasks.size()), plan.tiling.rows, plan.tiling.keys,
                           used, static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
+  return words;
+}
+
+AttentionPlan in_words(const BackwardProblem& p, Kernel wanted) {
+  const std::optional<GatherPlan> gathers = plan_gather(p, wanted);
+  if (!gathers) return in_words(p, BackwardPlan(p, wanted));
+  GatheredMemory memory;
+  const GatheredGradients piece(p, *gathers, gathers->pieces[0], memory);
+  AttentionPlan words = in_words(piece.problem(), BackwardPlan(piece.problem(), wanted));
+  say_gathered(*gathers, 3 * p.forward.head_dim + 2 * p.forward.value_dim, words);
+  for (PlannedPass& pass : words.passes) {
+    pass.threads = threads_of(p.forward.threads, gathers->pieces.size());
+    pass.bytes = static_cast<std::size_t>(pass.threads) * (pass.bytes + kPiecesEach * memory.bytes());
+  }
   return words;
 }
 

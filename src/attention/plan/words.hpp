@@ -8,8 +8,9 @@
 namespace heed::detail {
 
 AttentionPlan in_words(const Problem& problem, const ExecutionPlan& plan);
-/// Plans a forward call in words, whether it gathers keys or not.
+/// Plans a call in words, whether it gathers keys or not.
 AttentionPlan in_words(const Problem& problem, Kernel wanted);
 AttentionPlan in_words(const BackwardProblem& problem, const BackwardPlan& plan);
+AttentionPlan in_words(const BackwardProblem& problem, Kernel wanted);
 
 }  // namespace heed::detail

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "attention/problem/problem.hpp"
 #include "core/tensor/element.hpp"
@@ -13,6 +15,17 @@ template <class Place>
 std::int64_t offset_in(const Place& place, std::int64_t a, std::int64_t b, std::int64_t c = 0,
                        std::int64_t d = 0) {
   return a * place.stride[0] + b * place.stride[1] + c * place.stride[2] + d * place.stride[3];
+}
+
+/// Returns the operand or output that begins at element [a, b, c] of this one.
+template <class Place>
+Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
+  using Byte =
+      std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(place.data)>>, const char, char>;
+  if (place)
+    place.data = static_cast<Byte*>(place.data) +
+                 offset_in(place, a, b, c) * static_cast<std::int64_t>(size_of(place.dtype));
+  return place;
 }
 
 /// Returns element [a, b, c, d] as a double. Axes that the operand lacks have stride 0, so their indices do
@@ -54,6 +67,18 @@ void write(const Output& to, Number value, std::int64_t a, std::int64_t b, std::
   if (!to) return;
   const std::int64_t at = offset_in(to, a, b, c, d);
   with_element_type(to.dtype, [&](auto element) { store<decltype(element)>(to.data, at, value); });
+}
+
+/// Zeroes rows [batch, h, i] of all heads h and all i in `range`.
+inline void clear_rows(const Output& to, std::int64_t batch, std::int64_t heads, const KeyRange& range,
+                       std::int64_t columns) {
+  if (!to) return;
+  for (std::int64_t h = 0; h < heads; ++h)
+    for (std::int64_t i = range.begin; i < range.end; ++i)
+      if (to.stride[3] == 1)
+        std::memset(moved(to, batch, h, i).data, 0, static_cast<std::size_t>(columns) * size_of(to.dtype));
+      else
+        for (std::int64_t c = 0; c < columns; ++c) write(to, 0.0, batch, h, i, c);
 }
 
 /// Returns the address of element [a, b, c, 0] of an f32 target.
