@@ -1,5 +1,6 @@
 // A share of the gradients of a call: the gradients of some of its keys over all rows, with the same bits as
-// in the whole call. So a call with few heads and many keys can also be split over machines.
+// in the whole call, unless that gathers the keys of lists (docs/forms.md). So a call with few heads and many
+// keys can also be split over machines.
 //
 // The keys of a key head are cut into splits, which depend only on the shapes of the whole call. A task is
 // one split. It computes dK and dV of its keys, and its part of dQ of the rows that may see them. dQ is the
