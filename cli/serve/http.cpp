@@ -23,8 +23,8 @@ constexpr int kPatience = 5;            // seconds to wait for a request, or on 
 
 HttpQuestion question_of(const httplib::Request& request) {
   HttpQuestion question{request.method, {}, request.path, {}, request.has_header("Range")};
-  for (std::size_t i = 0; i < request.get_header_value_count("Host"); ++i)
-    question.hosts.push_back(request.get_header_value("Host", i));
+  const auto [begin, end] = request.headers.equal_range("Host");
+  for (auto header = begin; header != end; ++header) question.hosts.push_back(header->second);
   question.parameters.insert(request.params.begin(), request.params.end());
   return question;
 }

@@ -1,6 +1,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "core/message.hpp"
 #include "distributed/cost_model.hpp"
@@ -54,7 +55,7 @@ void require_shardings(const Sharding& queries, const Sharding& keys) {
 }
 
 // Why a scheme cannot give the requested results; empty if it can.
-std::string why_not(Scheme scheme, const PlannedCall& call) {
+std::string_view why_not(Scheme scheme, const PlannedCall& call) {
   const bool streams = scheme == Scheme::ring || scheme == Scheme::decode;
   if (call.results == Results::sums && scheme != Scheme::ulysses)
     return "no rank has all rows of a head, so sums over rows would round in another order";

@@ -31,7 +31,7 @@ const TargetKernels& kernels_of(const TargetEntry& target) {
 }
 
 // `said_by` begins the message: "the environment variable HEED_ISA".
-const TargetEntry& named_target(std::string_view name, const std::string& said_by) {
+const TargetEntry& named_target(std::string_view name, std::string_view said_by) {
   std::string names;
   for (const TargetEntry& target : target_entries()) {
     if (!can_run(target, processor_has)) continue;
@@ -39,7 +39,7 @@ const TargetEntry& named_target(std::string_view name, const std::string& said_b
     names += (names.empty() ? "" : ", ") + std::string(target.name);
   }
   throw Error(ErrorCode::invalid_argument,
-              said_by + " is '" + std::string(name) + "'; this machine has " + names);
+              std::string(said_by) + " is '" + std::string(name) + "'; this machine has " + names);
 }
 
 const TargetKernels* choose() {
