@@ -60,7 +60,7 @@ AttentionRun run_gathered(const BackwardProblem& problem, const GatherPlan& plan
   std::span<const GatheredRows> left = plan.pieces;
   AttentionRun all{Kernel::fused, fused_isa(), static_cast<int>(std::min(left.size(), index(threads)))};
   std::mutex lock;
-  std::vector<GatheredMemory> memory(std::min(left.size(), index(kPiecesEach * threads)));
+  std::vector<GatheredMemory> memory(pieces_at_once(plan));
   while (!left.empty()) {
     std::vector<std::unique_ptr<GatheredGradients>> some(std::min(left.size(), memory.size()));
     parallel_for(static_cast<std::int64_t>(some.size()), threads, [&](std::int64_t n, int) {

@@ -5,6 +5,7 @@
 //   dK_j = sum over rows i whose list has j at place n of dK'_in,      dV_j alike
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,8 +51,12 @@ struct GatheredMemory {
   }
 };
 
-/// Pieces that a thread computes before their gradients are added up.
-inline constexpr int kPiecesEach = 2;
+/// Number of pieces that are computed before their gradients are added up. Several threads wait for each
+/// other then. One has the terms in its cache if pieces are few.
+inline std::size_t pieces_at_once(const GatherPlan& plan) {
+  const std::int64_t threads = plan.call.threads;
+  return std::min(plan.pieces.size(), static_cast<std::size_t>(threads > 1 ? 4 * threads : 2));
+}
 
 /// A piece of a backward call as a call of its own. It points into itself, so it does not move.
 class GatheredGradients {

@@ -268,7 +268,8 @@ AttentionPlan in_words(const BackwardProblem& p, Kernel wanted) {
   say_gathered(*gathers, 3 * p.forward.head_dim + 2 * p.forward.value_dim, words);
   for (PlannedPass& pass : words.passes) {
     pass.threads = threads_of(p.forward.threads, gathers->pieces.size());
-    pass.bytes = static_cast<std::size_t>(pass.threads) * (pass.bytes + kPiecesEach * memory.bytes());
+    pass.bytes =
+        static_cast<std::size_t>(pass.threads) * pass.bytes + pieces_at_once(*gathers) * memory.bytes();
   }
   return words;
 }
