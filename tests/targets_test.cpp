@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "attention/isa/dispatch.hpp"
 #include "heed/attention/attention.hpp"
@@ -96,6 +97,25 @@ TEST(Targets, OnIntelPairsOfBf16AreNoTargetToTake) {
 // No call uses an emulation unless asked to.
 TEST(Targets, AnEmulationIsNeverTakenByItself) {
   EXPECT_EQ(heed::detail::cpu::best_target([](std::string_view) { return false; }, "").name, "plain");
+}
+
+// HEED_KERNELS=native leaves out `plain`, which every processor can run.
+TEST(Targets, ABuildForAnotherProcessorSaysWhichKernelsItHas) {
+  const std::vector<heed::detail::cpu::TargetEntry> built = {{"amx", "", {"avx2", "amx_bf16"}, {}, {}},
+                                                             {"avx2", "", {"avx2"}, {}, {}}};
+  const auto of = [&](std::string_view processor) {
+    const auto has = [&](std::string_view feature) { return feature == processor; };
+    return heed::detail::cpu::best_target(has, "", built).name;
+  };
+  EXPECT_EQ(of("avx2"), "avx2");
+  try {
+    of("neon");
+    FAIL() << "no error";
+  } catch (const heed::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "this build of heed has kernels for amx, avx2 alone, which this processor cannot run; "
+                 "-DHEED_KERNELS=all builds those for every processor");
+  }
 }
 
 TEST(Targets, SayWhyTheyAreNotTaken) {

@@ -129,7 +129,7 @@ const std::vector<TargetEntry>& target_entries() {
 #if defined(HEED_UNIT_NEON)
     {"neon", "vectors of 4 floats", {"neon"}, {neon_kernels}, {kF32, kBf16, kF16}},
 #endif
-#if defined(HEED_UNIT_PLAIN)  // only an amalgamated library with other kernels is without
+#if defined(HEED_UNIT_PLAIN)  // HEED_KERNELS=native and an amalgamated library with other kernels are without
     {"plain", "plain C++, four floats at a time; runs anywhere", {}, {plain_kernels}, {kF32, kBf16, kF16}},
 #endif
 #if defined(HEED_UNIT_AMX_EMULATED)
@@ -148,11 +148,17 @@ const std::vector<TargetEntry>& target_entries() {
   return entries;
 }
 
-const TargetEntry& best_target(const std::function<bool(std::string_view)>& has, std::string_view vendor) {
-  const auto& entries = target_entries();
-  return *std::find_if(entries.begin(), entries.end(), [&](const TargetEntry& target) {
-    return can_run(target, has) && (target.passed_over_on.empty() || target.passed_over_on != vendor);
-  });
+const TargetEntry& best_target(const std::function<bool(std::string_view)>& has, std::string_view vendor,
+                               std::span<const TargetEntry> entries) {
+  std::string names;
+  for (const TargetEntry& target : entries) {
+    if (can_run(target, has) && (target.passed_over_on.empty() || target.passed_over_on != vendor))
+      return target;
+    names += (names.empty() ? "" : ", ") + std::string(target.name);
+  }
+  throw Error(ErrorCode::invalid_argument, "this build of heed has kernels for " + names +
+                                               " alone, which this processor cannot run; -DHEED_KERNELS=all "
+                                               "builds those for every processor");
 }
 
 // Measured from memory with 8,192 and more keys of D = 128 (docs/kernel.md). On Granite Rapids, prefetching

@@ -56,9 +56,10 @@ class TargetKernels {
 const std::vector<TargetEntry>& target_entries();
 
 /// Returns the first target that a processor of this vendor with these features can run, and that is not
-/// passed over.
+/// passed over. Throws heed::Error if there is none: a build for one processor can be moved to another.
 const TargetEntry& best_target(const std::function<bool(std::string_view)>& processor_has,
-                               std::string_view vendor);
+                               std::string_view vendor,
+                               std::span<const TargetEntry> entries = target_entries());
 
 /// The best prefetch distances for a vendor's processors.
 ReadAhead read_ahead(std::string_view vendor);
