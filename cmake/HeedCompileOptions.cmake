@@ -10,13 +10,14 @@ endif()
 # From GCC 13 on, this option is a part of -O2 and -O3. A precompiled header serves sources with -O1 only if they have it too.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(heed_compile_options INTERFACE
-    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:${gcc_before_13}>>:-munroll-only-small-loops>)
+    $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-munroll-only-small-loops>)
 endif()
 # GCC collects its own garbage from 1 GB on, not 128 MB: that takes 6 % off the compilation for 15 % more memory. The code is
 # the same.
 if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(heed_compile_options INTERFACE
-    $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576> $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=300>)
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1048576>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=300>)
 endif()
 
 set(sanitizers "")

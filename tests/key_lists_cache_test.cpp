@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "attention_support.hpp"
+#include "each_target.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/kv_cache.hpp"
+#include "heed/attention/part.hpp"
 #include "heed/attention/plan.hpp"
 #include "random_call.hpp"
 #include "support.hpp"
@@ -202,6 +204,52 @@ TEST(KeyLists, AreGatheredForGradientsWhereTheForwardPassGathersThem) {
   EXPECT_LT(heed::test::largest_difference(gathered.query, masked.query), most);
   EXPECT_LT(heed::test::largest_difference(gathered.key, masked.key), most);
   EXPECT_LT(heed::test::largest_difference(gathered.value, masked.value), most);
+}
+
+// Calls of few rows split long lists, and of bf16 some targets have matrix tiles: neither depends on what
+// else is in the call.
+TEST(KeyLists, GatheredGradientsHaveTheSameBitsInPartsAndBesideAnyOtherGradients) {
+  const heed::test::EachTarget targets;
+  struct Size {
+    DType dtype;
+    std::int64_t heads, keys, room;
+  };
+  for (const Size size : {Size{DType::f32, 1, 8192, 2048}, Size{DType::bf16, 16, 256, 64}}) {
+    Draw draw(kSeed, 2);
+    const auto drawn = [&](std::int64_t heads, std::int64_t rows, std::uint64_t seed) {
+      return Tensor::copy_of(normal_tensor({2, heads, rows, 16}, seed, DType::f32), size.dtype);
+    };
+    const Tensor query = drawn(size.heads, 4, 1), key = drawn(1, size.keys, 2),
+                 value = drawn(1, size.keys, 3), grad = drawn(size.heads, 4, 4),
+                 lists = random_lists(draw, 1, 4, size.keys, size.room);
+    const AttentionOptions options{
+        .sparse_mask = SparseMask::key_lists(lists, size.keys, {}, heed::Gather::always), .need = Need::lse};
+    for (const std::string& target : targets.available()) {
+      SCOPED_TRACE(target);
+      heed::set_target(target);
+      const auto result = heed::attention(query, key, value, options);
+      const heed::AttentionBackwardInputs inputs{query, key, value, result.output, result.lse, grad};
+      const auto whole = heed::attention_backward(inputs, options);
+      EXPECT_TRUE(heed::test::same_bits(
+          heed::attention_backward(inputs, options, {.key = false, .value = false}).query, whole.query));
+      for (std::int64_t b = 0; b < 2; ++b) {
+        const auto part = [&](const Tensor& tensor) { return tensor.view().narrow(0, b, 1); };
+        Tensor by_query({1, size.heads, 4, 16}, size.dtype), by_key({1, 1, size.keys, 16}, size.dtype),
+            by_value({1, 1, size.keys, 16}, size.dtype);
+        heed::AttentionGradientViews views;
+        views.query = by_query.mutable_view();
+        views.key = by_key.mutable_view();
+        views.value = by_value.mutable_view();
+        const heed::PositionRange all{0, 4};
+        (void)heed::attention_backward_part_into(
+            {part(query), part(key), part(value), part(result.output), part(result.lse), part(grad)}, options,
+            {.batch = 2, .heads = size.heads, .query_length = 4, .batch_begin = b, .rows = {&all, 1}}, views);
+        EXPECT_TRUE(heed::test::same_bits(by_query, part(whole.query)));
+        EXPECT_TRUE(heed::test::same_bits(by_key, part(whole.key)));
+        EXPECT_TRUE(heed::test::same_bits(by_value, part(whole.value)));
+      }
+    }
+  }
 }
 
 }  // namespace

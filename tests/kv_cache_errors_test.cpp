@@ -306,11 +306,12 @@ TEST(KvCacheErrors, TheLargestNumbersOfCodesStayFinite) {
       const float most = rotate ? 0x1.fep127f / static_cast<float>(options.head_dim) : 0x1.fep127f;
       Tensor key = keys_of(2, 64), value = values_of(2, 64);
       for (float& x : key.values<float>()) x = x < 0 ? -most : most;
+      for (float& x : value.values<float>()) x = x < 0 ? -0x1.fep127f : 0x1.fep127f;
       KvCache cache(options);
       cache.append(key, value);
       const KvCache copy = cache.copy();  // checks scales and offsets
-      const Tensor rows = copy.keys(0);
-      for (const float x : rows.values<float>()) ASSERT_TRUE(std::isfinite(x)) << name_of(format);
+      for (const Tensor& rows : {copy.keys(0), copy.values(0)})
+        for (const float x : rows.values<float>()) ASSERT_TRUE(std::isfinite(x)) << name_of(format);
       key.at<float>(0, 0, 1, 2) = std::nextafter(most, std::numeric_limits<float>::infinity());
       EXPECT_NE(message_of([&] { cache.append(key, value); }), "no error");
     }

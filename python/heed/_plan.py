@@ -8,11 +8,11 @@ from ._counted import counted
 
 
 def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} GiB"
+    """As the command prints it."""
+    unit = 0
+    while count >= 999.95:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.{unit and 1}f} {('B', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB')[unit]}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,8 +187,8 @@ class HEED_API KvCache {
   // Functions that change a cache complete, or throw and leave it unchanged.
 
   /// Appends L rows to every sequence: key [B, Hkv, L, D], value [B, Hkv, L, Dv], of any floating dtype but
-  /// f64. A cache of codes accepts numbers up to the largest of bf16, 3.39e38, and up to 1/D of it if it
-  /// rotates.
+  /// f64. A cache of codes accepts numbers up to the largest of bf16, 3.39e38, and keys up to 1/D of it if it
+  /// rotates them.
   void append(const TensorView& key, const TensorView& value);
   /// The same for a ragged batch: key [1, Hkv, T, D]. Rows [offsets[b], offsets[b + 1]) go to sequence
   /// sequences[b], or to sequence b if `sequences` is empty. offsets: i64 or i32, from 0 to T.

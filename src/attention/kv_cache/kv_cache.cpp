@@ -35,14 +35,15 @@ std::optional<Enum> named(std::span<const std::string_view> names, std::string_v
   return static_cast<Enum>(at - names.begin());
 }
 
-// Throws for a number that the cache cannot store. Scales and offsets of codes are bf16, and a rotated number
-// is a sum of up to D numbers before it is scaled. f16 has a largest number.
+// Throws for a number that the cache cannot store. Scales and offsets of codes are bf16, and a number of a
+// rotated key is a sum of up to D numbers before it is scaled. f16 has a largest number.
 void check_numbers(const detail::CacheState& state, const char* name, const detail::Operand& rows,
                    std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t width) {
   const bool to_half = state.key.view.dtype == DType::f16 && rows.dtype != DType::f16;
   if (!state.has_codes() && !to_half) return;
   constexpr float largest_bf16 = 0x1.fep127f;
-  const float most = state.options.rotate ? largest_bf16 / static_cast<float>(width) : largest_bf16;
+  const bool rotates = state.options.rotate && name == std::string_view("key");
+  const float most = rotates ? largest_bf16 / static_cast<float>(width) : largest_bf16;
   const auto fits = [&](float x) {
     return state.has_codes() ? std::abs(x) <= most : !std::isfinite(x) || std::abs(x) < 65520;
   };

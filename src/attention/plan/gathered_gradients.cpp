@@ -74,7 +74,7 @@ void GatheredSums::write(const BackwardProblem& problem) const {
 }
 
 GatheredGradients::GatheredGradients(const BackwardProblem& whole, const GatherPlan& plan,
-                                     const GatheredRows& rows, GatheredMemory& memory)
+                                     const GatheredRows& rows, GatheredMemory& memory, bool copies_keys)
     : rows_(rows), kv_head_(rows.head / (plan.call.heads / plan.call.kv_heads)), piece_(plan, rows, 1) {
   const Problem& from = piece_.problem();
   Problem& p = problem_.forward;
@@ -89,13 +89,18 @@ GatheredGradients::GatheredGradients(const BackwardProblem& whole, const GatherP
   p.key_length = 0;
   p.sinks.stride[0] = p.alibi_slopes.stride[0] = 0;
   // Kernels are chosen by the rows of the whole call, so no bits depend on the pieces.
-  p.whole = {p.batch, p.heads, 1, together, plan.call.batch * plan.call.query_length, together};
+  const WholeCall& call = plan.call.whole;
+  p.whole = {p.batch, p.heads, 1, together, call.batch * call.query_length, together};
   for (Segment s : from.segments) {
     p.key_length = std::max(p.key_length, s.key_end - s.key_begin);
     p.segments.push_back({s.query_begin, 0, together, 0, s.key_end - s.key_begin, s.offset, 0, s.positions});
   }
-  p.key = copied(from.key, p.head_dim, memory.key);
-  p.value = copied(from.value, p.value_dim, memory.value);
+  p.key = place_of(from.key, p.head_dim, memory.key);
+  p.value = place_of(from.value, p.value_dim, memory.value);
+  if (copies_keys) {
+    copy_keys(from.key, p.head_dim, memory.key);
+    copy_keys(from.value, p.value_dim, memory.value);
+  }
   const auto place = [&](auto of_whole) {
     return turned(moved(of_whole, rows.segment->batch, rows.head, rows.row_begin), together);
   };
@@ -105,8 +110,10 @@ GatheredGradients::GatheredGradients(const BackwardProblem& whole, const GatherP
   problem_.grad_output = place(whole.grad_output);
   problem_.grad_lse = place(whole.grad_lse);
   problem_.grad_query = place(whole.grad_query);
+  // Matrix tiles serve no sums in f32. So that they serve no dQ without them either, bf16 and f16 always have
+  // these sums.
   const auto terms_of = [&](const Output& gradient, std::int64_t width, std::vector<float>& to) {
-    if (!gradient) return Output{};
+    if (!gradient && p.query.dtype == DType::f32) return Output{};
     float* terms = place_in(to, index(p.batch * p.key_length * width));
     return Output{terms, DType::f32, {p.key_length * width, 0, width, 1}};
   };
@@ -117,18 +124,24 @@ GatheredGradients::GatheredGradients(const BackwardProblem& whole, const GatherP
   problem_.grad_sinks = {grad_sinks_.data(), DType::f64, {0, 1, 0, 0}};
 }
 
-Operand GatheredGradients::copied(const Operand& rows, std::int64_t width,
+Operand GatheredGradients::place_of(const Operand& rows, std::int64_t width,
+                                    std::vector<std::byte>& memory) const {
+  const Problem& p = problem_.forward;
+  return {place_in(memory, index(p.batch * p.key_length * width) * size_of(rows.dtype)),
+          rows.dtype,
+          {p.key_length * width, 0, width, 1}};
+}
+
+void GatheredGradients::copy_keys(const Operand& rows, std::int64_t width,
                                   std::vector<std::byte>& memory) const {
   const Problem& p = problem_.forward;
   const std::size_t bytes = index(width) * size_of(rows.dtype);
-  std::byte* to = place_in(memory, index(p.batch * p.key_length) * bytes);
   for (const Segment& s : p.segments) {
-    std::byte* at = to + index(s.batch * p.key_length) * bytes;
+    std::byte* at = memory.data() + index(s.batch * p.key_length) * bytes;
     const std::int32_t* numbers = piece_.problem().cache->sequences[index(s.batch)].rows;
     for (std::int64_t n = 0; n < s.key_end; ++n, at += bytes)
       std::memcpy(at, moved(rows, 0, 0, numbers[n]).data, bytes);
   }
-  return {to, rows.dtype, {p.key_length * width, 0, width, 1}};
 }
 
 void GatheredGradients::add_keys(const KeyRange& range, const GatheredSums& sums) const {

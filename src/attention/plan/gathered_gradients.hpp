@@ -61,8 +61,9 @@ inline std::size_t pieces_at_once(const GatherPlan& plan) {
 /// A piece of a backward call as a call of its own. It points into itself, so it does not move.
 class GatheredGradients {
  public:
+  /// A plan needs no copies, and so reads no keys and values.
   GatheredGradients(const BackwardProblem& whole, const GatherPlan& plan, const GatheredRows& rows,
-                    GatheredMemory& memory);
+                    GatheredMemory& memory, bool copies_keys = true);
   GatheredGradients(const GatheredGradients&) = delete;
   GatheredGradients& operator=(const GatheredGradients&) = delete;
 
@@ -72,7 +73,9 @@ class GatheredGradients {
   void add_sinks(GatheredSums& sums) const;
 
  private:
-  [[nodiscard]] Operand copied(const Operand& rows, std::int64_t width, std::vector<std::byte>& memory) const;
+  [[nodiscard]] Operand place_of(const Operand& rows, std::int64_t width,
+                                 std::vector<std::byte>& memory) const;
+  void copy_keys(const Operand& rows, std::int64_t width, std::vector<std::byte>& memory) const;
 
   GatheredRows rows_;
   std::int64_t kv_head_;

@@ -263,7 +263,7 @@ AttentionPlan in_words(const BackwardProblem& p, Kernel wanted) {
   const std::optional<GatherPlan> gathers = plan_gather(p, wanted);
   if (!gathers) return in_words(p, BackwardPlan(p, wanted));
   GatheredMemory memory;
-  const GatheredGradients piece(p, *gathers, gathers->pieces[0], memory);
+  const GatheredGradients piece(p, *gathers, gathers->pieces[0], memory, false);
   AttentionPlan words = in_words(piece.problem(), BackwardPlan(piece.problem(), wanted));
   say_gathered(*gathers, 3 * p.forward.head_dim + 2 * p.forward.value_dim, words);
   for (PlannedPass& pass : words.passes) {
