@@ -5,7 +5,7 @@ get_property(libraries GLOBAL PROPERTY HEED_LIBRARIES)  # heed, heed_nn, heed_mo
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/heed")
 
 if(HEED_KERNELS STREQUAL "native")
-  install(CODE "message(STATUS \"heed: this build is fast on this processor alone, or runs on no other; for others, configure with -DHEED_KERNELS=all\")")
+  install(CODE "message(STATUS \"heed: this build is for this processor; for others, configure with -DHEED_KERNELS=all\")")
 endif()
 # What belongs to one library is a component: its headers, the library, and the files that find it. Debian has a package
 # of what programs need to run, and another of what compilers need.

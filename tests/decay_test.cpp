@@ -398,25 +398,6 @@ TEST(Decay, IsWhatTheFormulasSayInEveryResultAndGradient) {
   }
 }
 
-TEST(Decay, SharedGradientsAreZerosInACallWithoutEntries) {
-  const Tensor none({0, 1, 3, 4}, DType::f32), lse({0, 1, 3}, DType::f32), decay({3}, DType::f32),
-      sinks({1}, DType::f32), bias({3, 3}, DType::f32);
-  for (const Kernel kernel : {Kernel::reference, Kernel::fused}) {
-    Tensor by_decay = normal_tensor({3}, 1, DType::f32), by_sinks = normal_tensor({1}, 2, DType::f32),
-           by_bias = normal_tensor({3, 3}, 3, DType::f32);
-    heed::AttentionGradientViews views;
-    views.decay = by_decay.mutable_view();
-    views.sinks = by_sinks.mutable_view();
-    views.bias = by_bias.mutable_view();
-    (void)heed::attention_backward_into({none, none, none, none, lse, none},
-                                        {.bias = bias, .decay = decay, .sinks = sinks, .kernel = kernel},
-                                        views);
-    EXPECT_TRUE(same_bits(by_decay, Tensor({3}, DType::f32)));
-    EXPECT_TRUE(same_bits(by_sinks, Tensor({1}, DType::f32)));
-    EXPECT_TRUE(same_bits(by_bias, Tensor({3, 3}, DType::f32)));
-  }
-}
-
 // A call of many rows: q, k, v [1, H, L, D] with key heads, and c.
 struct LongCall {
   Tensor query, key, value, grad_output, decay;

@@ -156,26 +156,6 @@ TEST(DistributedDecay, GradientsAreThoseOfOneProcess) {
   compare_backward(heed::test::document_calls(), 20);
 }
 
-TEST(DistributedDecay, SharedGradientsAreZerosInACallWithoutEntries) {
-  const int ranks = heed::test::ranks();
-  const Layout layout{heed::Sharding::zigzag(40, ranks), heed::Sharding::striped(40, ranks, 3)};
-  const std::int64_t rows = layout.query.rows(heed::test::rank()), keys = layout.key.rows(heed::test::rank());
-  const Tensor q({0, 4, rows, 8}, DType::f32), k({0, 4, keys, 8}, DType::f32), lse({0, 4, rows}, DType::f32);
-  const Tensor decay({4, 40}, DType::f32), sinks({4}, DType::f32), bias({4, rows, 40}, DType::f32);
-  Tensor by_decay = heed::test::normal_tensor({4, 40}, 1, DType::f32),
-         by_sinks = heed::test::normal_tensor({4}, 2, DType::f32),
-         by_bias = heed::test::normal_tensor({4, rows, 40}, 3, DType::f32);
-  heed::AttentionGradientViews views;
-  views.decay = by_decay.mutable_view();
-  views.sinks = by_sinks.mutable_view();
-  views.bias = by_bias.mutable_view();
-  (void)heed::distributed::attention_backward_into(MPI_COMM_WORLD, {q, k, k, q, lse, q}, layout,
-                                                   {.bias = bias, .decay = decay, .sinks = sinks}, views, {});
-  EXPECT_TRUE(heed::test::same_bits(by_decay, Tensor({4, 40}, DType::f32)));
-  EXPECT_TRUE(heed::test::same_bits(by_sinks, Tensor({4}, DType::f32)));
-  EXPECT_TRUE(heed::test::same_bits(by_bias, Tensor({4, rows, 40}, DType::f32)));
-}
-
 // Every rank has the gradient by the decay.
 TEST(DistributedDecay, ItsGradientIsOnEveryRank) {
   const int ranks = heed::test::ranks();
