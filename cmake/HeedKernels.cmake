@@ -35,9 +35,10 @@ foreach(unit IN ITEMS avx512bf16 avx512bf16_tiles amx amx_f32 amx_f16)
   set(unit_flags_${unit} ${avx512bf16_flags})
 endforeach()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC's scheduler takes tile products for instructions of one cycle, and moves vector work away from them.
+  # GCC's scheduler takes tile products for instructions of one cycle, and moves vector work away from them. Its SLP
+  # vectorizer loads pointers in pairs, and extracting them from vector registers competes with that work.
   foreach(unit IN ITEMS amx amx_f32 amx_f16)
-    list(APPEND unit_flags_${unit} -fno-schedule-insns -fno-schedule-insns2)
+    list(APPEND unit_flags_${unit} -fno-schedule-insns -fno-schedule-insns2 -fno-tree-slp-vectorize)
   endforeach()
 endif()
 set(unit_flags_plain "")

@@ -142,4 +142,27 @@ TEST_F(FusedTopK, ShortListsAreSortedWithEqualWeightsByTheLowerKey) { expect_sor
 TEST_F(FusedTopK, LongListsAreSortedWithEqualWeightsByTheLowerKey) { expect_sorted_lists({9, 16, 33}); }
 TEST_F(FusedTopK, ListsLongerThanAPanelOrThanTheKeysAreSorted) { expect_sorted_lists({49, 340, 800}); }
 
+// Lists are made of weights that the output is made of, too; with dropout it reads them where lists do.
+TEST_F(FusedTopK, ListsChangeNoBitOfTheOutput) {
+  for (const heed::DType dtype : {heed::DType::f32, heed::DType::bf16, heed::DType::f16})
+    for (const std::int64_t rows : {3, 16, 203})
+      for (const double dropout : {0.0, 0.3})
+        for (const bool causal : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << heed::name_of(dtype) << ", " << rows << " rows, dropout "
+                                            << dropout << ", causal " << causal);
+          const auto random = [&](std::int64_t length, std::uint64_t seed) {
+            return heed::test::normal_tensor({1, 2, length, 32}, seed, dtype);
+          };
+          const Tensor query = random(rows, 1), key = random(kKeys, 2), value = random(kKeys, 3);
+          AttentionOptions options{.kernel = Kernel::fused};
+          options.dropout = {dropout, 5};
+          options.causal = causal;
+          options.query_offset = kOffset;
+          const AttentionResult alone = heed::attention(query, key, value, options);
+          options.top_k = 4;
+          EXPECT_TRUE(
+              heed::test::same_bits(alone.output, heed::attention(query, key, value, options).output));
+        }
+}
+
 }  // namespace

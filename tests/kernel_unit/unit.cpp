@@ -50,7 +50,7 @@ SoftmaxState states_in(const SoftmaxStates::States& memory) {
   StateHeader header;
   std::memcpy(&header, memory.data(), sizeof header);
   Memory pieces(const_cast<std::byte*>(memory.data()) + kHeaderBytes);
-  return lay_out_state({header.rows, header.value_columns, header.top_k, true, true, true}, pieces);
+  return lay_out_state({header.rows, header.value_columns, header.top_k, true, true, true, true}, pieces);
 }
 
 std::int64_t rows_in(const SoftmaxStates::States& memory) {
@@ -62,7 +62,7 @@ std::int64_t rows_in(const SoftmaxStates::States& memory) {
 SoftmaxStates::States empty_states(std::int64_t rows, std::int64_t value_columns, std::int64_t top_k) {
   const StateHeader header = {rows, value_columns, top_k};
   Memory count(nullptr);
-  lay_out_state({rows, value_columns, top_k, true, true, true}, count);
+  lay_out_state({rows, value_columns, top_k, true, true, true, true}, count);
   SoftmaxStates::States memory(kHeaderBytes + count.bytes());
   std::memcpy(memory.data(), &header, sizeof header);
   const SoftmaxState s = states_in(memory);

@@ -136,6 +136,12 @@ HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) {
   return _mm512_castsi512_ps(_mm512_maskz_add_epi32(m, _mm512_castps_si512(a), n));
 }
 
+/// The same number, which the compiler keeps in a register and does not load anew.
+HEED_INLINE Vf in_register(Vf a) {
+  asm("" : "+v"(a));
+  return a;
+}
+
 /// 0, 1, 2, …
 HEED_INLINE Vf lane_numbers() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 /// `first`, followed by the lanes of a except the last.

@@ -31,7 +31,8 @@ struct GroupPanel {
 
 /// The products of a group's rows with a panel: scores, not scaled, and d = <g, v>.
 struct GroupProducts {
-  alignas(64) MatrixScores scores, d;
+  using Rows = float[kGroupRows][kPanel];
+  alignas(64) Rows scores, d;
 };
 
 /// Converts the products of two rows to weights and score gradients, if scores are scale times a product.
@@ -173,7 +174,8 @@ bool recompute_matrix_weights(const BackwardTaskState& state, const Block& block
   for (std::int64_t r = 0; r < block.rows; r += kGroupRows) {
     const KeyRange seen = seen_panels(w.group[r / kGroupRows], block);
     for (std::int64_t p = seen.begin; p < seen.end; ++p) {
-      const auto multiply = [&](float* rows, float* panels, std::int64_t depth_lanes, MatrixScores& to) {
+      const auto multiply = [&](float* rows, float* panels, std::int64_t depth_lanes,
+                                GroupProducts::Rows& to) {
         multiply_group<typename Format::Elements, false>(
             {kGroupRows, by_rows<Format::kParts>(rows + r * Format::kParts * depth_lanes, depth_lanes),
              by_columns<Format::kParts>(panels + p * kPanel * Format::kParts * depth_lanes, depth_lanes),

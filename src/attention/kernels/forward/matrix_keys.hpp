@@ -79,7 +79,7 @@ inline bool transpose_key_scores(const TaskState& state, std::int64_t done, Matr
       }
       transpose(block);
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) store(scores[row + i] + v * kLanes, block[i]);
+      for (int i = 0; i < kLanes; ++i) store(scores[v][row + i], block[i]);
     }
   return in_range == kAll;
 }

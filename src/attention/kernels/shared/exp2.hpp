@@ -26,12 +26,15 @@ inline constexpr double kLn2 = 0.693147180559945309417;
 /// Below this, shift_exponent would run out of exponents; such results are 0.
 inline constexpr float kSmallestExponent = -125.0f;
 
+inline constexpr float kExp2[] = {748.8554077148438f, 519.0669555664062f, 179.8910369873047f,
+                                  41.564754486083984f, 7.244856834411621f};  // a0, a1, …
+
 HEED_INLINE Vf exp2_polynomial(Vf r) {
-  Vf p = add(r, splat(7.244856834411621f));
-  p = mul_add(p, r, splat(41.564754486083984f));
-  p = mul_add(p, r, splat(179.8910369873047f));
-  p = mul_add(p, r, splat(519.0669555664062f));
-  return mul_add(p, r, splat(748.8554077148438f));
+  Vf p = add(r, splat(kExp2[4]));
+  p = mul_add(p, r, splat(kExp2[3]));
+  p = mul_add(p, r, splat(kExp2[2]));
+  p = mul_add(p, r, splat(kExp2[1]));
+  return mul_add(p, r, splat(kExp2[0]));
 }
 
 /// kGain * 2^(x - shift), for |x| < 2^22 and -125 <= x - shift <= 100; c = kRound - shift.
@@ -40,7 +43,29 @@ HEED_INLINE Vf exp2_bounded(Vf x, Vf c) {
   return shift_exponent(exp2_polynomial(sub(x, sub(t, c))), t);
 }
 
-/// The same, but 0 for x - shift < -125.
+/// The same for a shift of 0.
+struct Exp2 {
+  HEED_INLINE Vf operator()(Vf x) const { return exp2_bounded(x, splat(kRound)); }
+};
+
+template <class V>
+HEED_INLINE V in_register(V a) {
+  return a;
+}
+
+/// The same beside tile products, which leave no time to load constants again.
+struct Exp2InRegisters {
+  HEED_INLINE Vf operator()(Vf x) const {
+    const Vf t = add(x, c);
+    const Vf r = sub(x, add(t, minus_c));
+    return shift_exponent(mul_add(mul_add(mul_add(mul_add(add(r, a4), r, a3), r, a2), r, a1), r, a0), t);
+  }
+  Vf c = in_register(splat(kRound)), minus_c = in_register(splat(-kRound));
+  Vf a4 = in_register(splat(kExp2[4])), a3 = in_register(splat(kExp2[3])), a2 = in_register(splat(kExp2[2]));
+  Vf a1 = in_register(splat(kExp2[1])), a0 = in_register(splat(kExp2[0]));
+};
+
+/// kGain * 2^(x - shift), but 0 for x - shift < -125.
 HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
   const Vf t = add(x, c);
   return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);

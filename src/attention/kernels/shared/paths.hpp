@@ -15,9 +15,9 @@ enum class Path : std::uint8_t {
   packed_kv_blocks,  // many rows: keys are packed one KV block at a time
   packed_pairs,      // the same with products of bf16 pairs
   // Within a task, counted once per block of rows, panel of keys, or row:
-  repacked,  // a KV block is packed again, because not all can stay packed
-  tail,      // the last panel of a sequence, with fewer keys than a panel
-  masked,  // tiles by way of memory: a mask cuts them, or a rule modifies scores (a decay alone: not always)
+  repacked,         // a KV block is packed again, because not all can stay packed
+  tail,             // the last panel of a sequence, with fewer keys than a panel
+  masked,           // tiles that a mask cuts, or whose scores a rule modifies (a decay alone: not always)
   outgrown,         // tiles whose scores outgrow their shift
   tracked_late,     // shifts start to move after the first KV block
   spans_merged,     // a span of rows that see several spans

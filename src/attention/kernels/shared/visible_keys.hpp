@@ -93,7 +93,8 @@ inline RowGroup group_of(const QueryRow* query_rows, std::int64_t rows, bool sta
 
 /// The keys of a KV block, counted from its first key, whose weights are computed for a group. They reach
 /// from the panel of the first key that any of its rows may see to the vector of the last. Among them, a key
-/// that its row may not see has weight 0. Weights outside of them are uninitialised.
+/// that its row may not see has weight 0. Weights outside of them are uninitialised, and those that
+/// keep_candidates() leaves out.
 inline KeyRange written_keys(const RowGroup& group, std::int64_t kv_block_key, std::int64_t count) {
   const std::int64_t low = larger(0, group.begin - kv_block_key);
   const std::int64_t high = smaller(count, group.end - kv_block_key);

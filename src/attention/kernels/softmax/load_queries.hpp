@@ -54,7 +54,7 @@ inline float square_of(const TaskState& state, std::int64_t at) {
   return reduce_add(squares);
 }
 
-/// Leaves a row out of the task. From here on it sees no key, and its group goes by way of memory.
+/// Leaves a row out of the task. From here on it sees no key, and no panel is whole for its group.
 inline void leave_out(TaskState& state, std::int64_t row) {
   const Workspace& w = state.w;
   if (row >= state.rows || w.softmax.left_out[row] != 0) return;

@@ -1,15 +1,17 @@
 // Both products by matrix tiles. A tile product has 16 x 16 results and sums over 16 pairs of bf16. Scores go
-// by way of memory and become weights there. Weights become an operand of the product with values, rounded to
-// bf16 or split into bf16 parts.
+// by way of memory to vectors, and become weights in registers. Weights become an operand of the product with
+// values, rounded to bf16 or split into bf16 parts.
 #pragma once
 
+#include "attention/kernels/softmax/row_statistics.hpp"
 #include "attention/kernels/softmax/softmax.hpp"
 #include "attention/kernels/softmax/tile_products.hpp"
+#include "attention/kernels/softmax/top_k.hpp"
 
 namespace heed::detail::HEED_ISA {
 
-/// Scores of a group's rows against a panel, before scaling.
-using MatrixScores = float[kGroupRows][kPanel];
+/// Scores of a group's rows against a panel, before scaling, tile after tile.
+using MatrixScores = float[kPanelVectors][kGroupRows][kLanes];
 
 /// A group's weights as an operand: [part][step of 32 keys][row][kLanes].
 inline constexpr std::int64_t kStepKeys = 32;
@@ -30,17 +32,17 @@ HEED_INLINE void add_rounded(const TaskState& state, std::int64_t row, Vf sum) {
   if (sums != nullptr) store(sums + row * kLanes, add(load(sums + row * kLanes), sum));
 }
 
-/// Converts a row's weights [kPanel] of a panel to an operand. The panel is `done` keys after the KV block's
-/// first key.
+/// Converts a row's weights of a panel to an operand, which begins at `to`. Returns their lane-wise sum.
 template <class Format>
-HEED_INLINE void split_panel(const TaskState& state, std::int64_t row, std::int64_t done,
-                             const Vf (&weights)[kPanelVectors]) {
-  Vf sum = zero();
+HEED_INLINE Vf split_panel(float* to, const Vf (&weights)[kPanelVectors]) {
+  const auto split = [&](int v) __attribute__((always_inline)) {
+    return Format::split_weights(weights[v], weights[v + 1],
+                                 reinterpret_cast<std::uint16_t*>(to + v / 2 * kWeightStep), 2 * kWeightPart);
+  };
+  Vf sum = split(0);
 #pragma GCC unroll 2
-  for (int v = 0; v + 1 < kPanelVectors; v += 2)
-    sum = add(sum,
-              split_weights<Format>(state.weight_parts, row, done + v * kLanes, weights[v], weights[v + 1]));
-  add_rounded(state, row, sum);
+  for (int v = 2; v + 1 < kPanelVectors; v += 2) sum = add(sum, split(v));
+  return sum;
 }
 
 template <class Format>
@@ -59,31 +61,50 @@ HEED_INLINE float* panel_weights(const Workspace& w, std::int64_t row, std::int6
   return w.weights + row % kGroupRows * kKvBlock + done;
 }
 
-/// Converts scores of a group's rows to weights, if all of the panel's keys are allowed: row by row, in equal
-/// shares of `calls` calls, between tile products. Rows whose scores outgrow their shift are left for
-/// softmax_general().
+/// Converts scores of a group's rows to weights, if all of a panel's keys are allowed, or with kTraits.tail a
+/// range of them: row by row, in equal shares of `calls` calls, between tile products. Rows whose scores
+/// outgrow their shift are left for softmax_general().
 template <ScoreTraits kTraits, class Format>
 class SoftmaxRows {
  public:
-  SoftmaxRows(const TaskState& state, const MatrixScores& scores, std::int64_t row, std::int64_t rows,
-              std::int64_t done, std::int64_t calls)
-      : state_(state),
-        scores_(scores),
-        all_(tile_rows(state, done)),
-        scale_(splat(state.call.log2_scale)),
+  /// The same where rows may see a range of the keys.
+  using OfRanges = SoftmaxRows<ScoreTraits{kTraits.tracks_maxima, kTraits.keeps_statistics, true,
+                                           kTraits.candidates, kTraits.sums},
+                               Format>;
+
+  SoftmaxRows(const TaskState& state, std::int64_t row, std::int64_t rows)
+      : all_(tile_rows(state, 0)),
+        scale_(in_register(splat(state.call.log2_scale))),
         row_(row),
         rows_(rows),
-        done_(done),
-        calls_(calls),
-        splits_(state.splits_weights),
-        stores_(state.stores_weights) {}
+        rounded_(state.sums_rounded ? state.w.softmax.sum : state.w.softmax.rounded) {
+    if (rounded_ != nullptr) rounded_ += row * kLanes;
+  }
+
+  /// Begins a panel.
+  void start(const TaskState& state, MatrixScores& scores, const PanelKeys& panel, std::int64_t calls) {
+    const std::int64_t done = panel.done;
+    scores_ = scores[0][0];
+    query_row_ = state.w.query_row + row_;
+    key_ = panel.key;
+    operand_ = state.splits_weights ? state.weight_parts + done / kStepKeys * kWeightStep : nullptr;
+    weights_ = state.stores_weights ? panel_weights(state.w, row_, done) : nullptr;
+    all_.candidate_bits = state.w.candidate_bits + done / kLanes;
+    calls_ = calls;
+    next_ = due_ = 0;
+    outgrown_ = 0;
+  }
 
   HEED_INLINE void operator()() {
-    for (due_ += rows_; next_ * calls_ < due_; ++next_)
+    due_ += rows_;
+#pragma GCC unroll 1
+    while (due_ >= calls_) {
+      due_ -= calls_;
       if constexpr (kInlined)
-        convert(next_);
+        convert(next_++);
       else
-        convert_out_of_line(next_);
+        convert_out_of_line(next_++);
+    }
   }
   /// Converts the rows that are left. Returns a bit for each row whose scores outgrew its shift.
   std::uint32_t finish() {
@@ -95,35 +116,63 @@ class SoftmaxRows {
   // Products of parts have so many tile products a row that a call costs nothing, and so many places to
   // inline that the compiler takes minutes.
   static constexpr bool kInlined = Format::kParts == 1 && !kEmulatesMatrixTiles;
+  static constexpr ScoreTraits kWhole = {kTraits.tracks_maxima, kTraits.keeps_statistics, false,
+                                         kTraits.candidates, kTraits.sums};
+  struct Scaled {
+    static constexpr bool kScalesScores = Format::kScalesScores && !kTraits.tail;
+  };
+  // Sums of rounded weights alone belong to weights that become an operand.
+  static constexpr bool kAlwaysSplits = !kTraits.sums;
 
   [[gnu::noinline]] void convert_out_of_line(std::int64_t r) { convert(r); }
   HEED_INLINE void convert(std::int64_t r) {
     Tile<1, kPanelVectors> score;
     Vf weights[kPanelVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kPanelVectors; ++v) score[0][v] = load(scores_[r] + v * kLanes);
-    if (!fits_shift<kTraits, Format>(score, all_, row_ + r, Mask{}, scale_, DecayTerms{})) {
+    for (int v = 0; v < kPanelVectors; ++v) score[0][v] = load(scores_ + (v * kGroupRows + r) * kLanes);
+    if constexpr (kTraits.tail) {
+      const PanelRange range = range_in_panel(query_row_[r], key_);
+      if constexpr (Format::kScalesScores) scale_tile(score, scale_);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; ++v)
+        score[0][v] = select(range.lanes(v), score[0][v], splat(kForbidden));
+    }
+    if (!fits_shift<kWhole, Scaled>(score, all_, row_ + r, Mask{}, scale_, DecayTerms{})) {
       outgrown_ |= std::uint32_t{1} << r;
       return;
     }
     exp_row<kTraits>(
-        score[0], all_,
-        row_ + r, [&](std::size_t v, Vf p) __attribute__((always_inline)) { weights[v] = p; });
-    if (splits_) split_panel<Format>(state_, row_ + r, done_, weights);
-    if (!stores_) return;
-    float* to = panel_weights(state_.w, row_ + r, done_);
+        score[0], all_, row_ + r,
+        exp2_, [&](std::size_t v, Vf p) __attribute__((always_inline)) { weights[v] = p; });
+    if (kAlwaysSplits || operand_ != nullptr) {
+      const Vf sum = split_panel<Format>(operand_ + r * kLanes, weights);
+      if (kAlwaysSplits || rounded_ != nullptr) {
+        float* to = rounded_ + r * kLanes;
+        store(to, add(load(to), sum));
+      }
+    }
+    if constexpr (kTraits.candidates) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, weights[v]);
+      for (int v = 0; v < kPanelVectors; ++v) store(scores_ + (v * kGroupRows + r) * kLanes, weights[v]);
+    } else if (weights_ != nullptr) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; ++v) store(weights_ + r * kKvBlock + v * kLanes, weights[v]);
+    }
   }
 
-  const TaskState& state_;
-  const MatrixScores& scores_;
-  const TileRows all_;
-  const Vf scale_;
-  const std::int64_t row_, rows_, done_, calls_;
-  const bool splits_, stores_;
+  TileRows all_;
+  Vf scale_;
+  Exp2InRegisters exp2_;
+  const QueryRow* query_row_ = nullptr;
+  std::int64_t key_ = 0;
+  float* scores_ = nullptr;   // with kTraits.candidates, weights take their place: keep_candidates()
+  float* operand_ = nullptr;  // null: weights do not become an operand
+  float* weights_ = nullptr;  // null: they are not stored
+  std::int64_t row_, rows_;
+  float* rounded_;  // sums of rounded weights; null: none
+  std::int64_t calls_ = 1;
   std::int64_t next_ = 0;  // row
-  std::int64_t due_ = 0;   // rows that are due, times calls_
+  std::int64_t due_ = 0;   // what calls have added and rows have not taken, in units of 1 / calls_ row
   std::uint32_t outgrown_ = 0;
 };
 
@@ -147,22 +196,24 @@ void with_softmax_rows(const TaskState& state, F f) {
     with(Constant<0>{});
 }
 
-/// The same for one row by way of memory: applies masks and score modifiers, and moves the row's shift if
-/// necessary. `checked`: see softmax_scores().
+/// The same for row `r` of the scores, which is row `row` of the task, by way of memory: applies masks and
+/// score modifiers, and moves the row's shift if necessary. `checked`: see softmax_scores().
 template <class Format>
-void softmax_general(TaskState& state, float* scores, std::int64_t row, const PanelKeys& panel,
-                     bool checked) {
+void softmax_general(TaskState& state, const MatrixScores& scores, std::int64_t r, std::int64_t row,
+                     const PanelKeys& panel, bool checked) {
+  alignas(64) float of_row[1][kPanel];
 #pragma GCC unroll 4
   for (int v = 0; v < kPanelVectors; ++v)
-    store(scores + v * kLanes, mul(load(scores + v * kLanes), splat(state.call.log2_scale)));
+    store(of_row[0] + v * kLanes, mul(load(scores[v][r]), splat(state.call.log2_scale)));
   float* weights = panel_weights(state.w, row, panel.done);
-  softmax_scores(state, row, panel.key, reinterpret_cast<float(&)[1][kPanel]>(*scores), weights, panel.done,
-                 checked);
+  softmax_scores(state, row, panel.key, of_row, weights, panel.done, checked);
   if (!state.splits_weights) return;
-  Vf of_row[kPanelVectors];
+  Vf split[kPanelVectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < kPanelVectors; ++v) of_row[v] = load(weights + v * kLanes);
-  split_panel<Format>(state, row, panel.done, of_row);
+  for (int v = 0; v < kPanelVectors; ++v) split[v] = load(weights + v * kLanes);
+  add_rounded(
+      state, row,
+      split_panel<Format>(state.weight_parts + panel.done / kStepKeys * kWeightStep + r * kLanes, split));
 }
 
 /// Whether all rows of a group go through SoftmaxRows for a panel.
@@ -171,12 +222,40 @@ inline bool is_plain(const TaskState& state, const RowGroup& group, const PanelK
          group.full_end >= panel.key + kPanel && panel.keys == kPanel;
 }
 
+/// Whether they do so with ranges of the panel's keys: SoftmaxRows::OfRanges.
+inline bool is_cut_to_ranges(const TaskState& state, const RowGroup& group) {
+  return !state.modifies_scores && group.started && !group.scattered;
+}
+
+/// Copies the weights of rows with candidates to the KV block's weights, or of all rows if statistics or
+/// dropout read them. Few rows of a panel have candidates, so the others' weights need no room in the
+/// first-level cache.
+inline void keep_candidates(const TaskState& state, std::int64_t row, std::int64_t rows,
+                            const PanelKeys& panel, const MatrixScores& weights) {
+  static_assert(kGroupRows <= 32 && kPanelVectors * sizeof(CandidateBits) <= sizeof(std::uint64_t));
+  const CandidateBits* bits = state.w.candidate_bits + row * kVectors + panel.done / kLanes;
+  std::uint64_t which = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::uint64_t of_row = 0;
+    __builtin_memcpy(&of_row, bits + r * kVectors, kPanelVectors * sizeof(CandidateBits));
+    which |= static_cast<std::uint64_t>(of_row != 0) << r;
+  }
+  if (has_panel_statistics(state.call) || (state.call.output.data && !state.splits_weights))
+    which = (std::uint64_t{1} << rows) - 1;
+  for (; which != 0; which &= which - 1) {
+    const std::int64_t r = __builtin_ctzll(which);
+    float* to = panel_weights(state.w, row + r, panel.done);
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, load(weights[v][r]));
+  }
+}
+
 /// Calls softmax_general() for some of a group's `rows` rows from `row` on. `which` has a bit for each.
 template <class Format>
 void softmax_by_memory(TaskState& state, std::int64_t row, std::int64_t rows, std::uint32_t which,
-                       const PanelKeys& panel, MatrixScores& scores, bool checked) {
+                       const PanelKeys& panel, const MatrixScores& scores, bool checked) {
   for (std::int64_t r = 0; r < rows; ++r)
-    if ((which >> r & 1) != 0) softmax_general<Format>(state, scores[r], row + r, panel, checked);
+    if ((which >> r & 1) != 0) softmax_general<Format>(state, scores, r, row + r, panel, checked);
 }
 
 inline constexpr std::uint32_t kAllRows = ~std::uint32_t{0};
@@ -190,8 +269,12 @@ void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const 
   std::uint32_t rest = kAllRows;
   if (panel.keys != kPanel) count_path(state.call.paths, Path::tail);
   if (in_range && is_plain(state, group, panel)) {
-    with_softmax_rows<Format>(
-        state, [&]<class Rows>(Rows*) { rest = Rows(state, scores, row, rows, panel.done, 1).finish(); });
+    with_softmax_rows<Format>(state, [&]<class Rows>(Rows*) {
+      Rows of_group(state, row, rows);
+      of_group.start(state, scores, panel, 1);
+      rest = of_group.finish();
+      if (state.call.top_k > 0) keep_candidates(state, row, rows, panel, scores);
+    });
     count_path(state.call.paths, Path::outgrown, __builtin_popcount(rest));
   } else {
     count_path(state.call.paths, Path::masked);

@@ -68,8 +68,10 @@ void softmax_scores(TaskState& state, std::int64_t row, std::int64_t key, float 
     const float largest = reduce_max(row_maximum(score));
     if (largest > w.softmax.threshold[at]) follow_maximum(state, at, largest, row_weights - done, done);
     if (state.keeps_statistics) {
-      float* max = w.softmax.max + at * kLanes;
-      store(max, maximum(load(max), row_maximum(score)));
+      if (w.softmax.max != nullptr) {
+        float* max = w.softmax.max + at * kLanes;
+        store(max, maximum(load(max), row_maximum(score)));
+      }
       if (state.call.top_k > 0)
         softmax_row<ScoreTraits{true, true, false, true}>(score, tile, at, row_weights);
       else

@@ -40,7 +40,8 @@ struct StateParts {
   std::int64_t rows;           ///< a multiple of kGroupRows
   std::int64_t value_columns;  ///< columns of the output, in whole vectors; 0: no output
   std::int64_t top_k;          ///< 0: no lists
-  bool statistics;             ///< whether moment and max are kept
+  bool statistics;             ///< whether moment is kept
+  bool maxima;                 ///< whether max is kept
   bool rounded;                ///< whether the sum of the weights, rounded to bf16, is kept beside `sum`
   bool distance;
 };
@@ -72,7 +73,7 @@ inline SoftmaxState lay_out_state(const StateParts& parts, Memory& memory) {
   s.left_out = memory.take<char>(rows);
   s.sum = lanes(true);
   s.moment = lanes(parts.statistics);
-  s.max = lanes(parts.statistics);
+  s.max = lanes(parts.maxima);
   s.rounded = lanes(parts.rounded);
   s.distance = lanes(parts.distance);
   s.value_columns = parts.value_columns;

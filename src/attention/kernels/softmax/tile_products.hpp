@@ -22,7 +22,7 @@ HEED_INLINE void for_each_constant(F f) {
 /// A product on its own: nothing runs between its tile products, and its results are stored at its end.
 struct OnItsOwn {
   static constexpr bool kDefersStores = false;
-  static constexpr bool streams = true;
+  static constexpr bool kStreams = true;
   HEED_INLINE void between() {}
 };
 
@@ -31,15 +31,16 @@ struct NoWork {
 };
 
 /// Products with vector work between their tile products. Tiles and vectors are units of their own in the
-/// processor, so both run at once. `Work` is called after every other tile product; what it reads must be in
+/// processor, so both run at once. `Work` is called after every tile product; what it reads must be in
 /// memory. The results of a product of 2 x 2 tiles stay in tile registers until the next product starts on
 /// them, or until store_deferred(): a store right after the last tile product would wait for it.
-template <class Work>
+/// kStreamsB: tiles of b bypass the first-level cache.
+template <class Work, bool kStreamsB = true>
 struct Interleaved {
   static constexpr bool kDefersStores = true;
-  TileMatrix& deferred;  ///< where the results in the tile registers belong
-  Work& work;
-  bool streams;  ///< whether tiles of b pass the first-level cache by
+  static constexpr bool kStreams = kStreamsB;
+  TileMatrix deferred;  ///< where the results in the tile registers belong
+  Work work;            ///< a copy, whose members can stay in registers
   HEED_INLINE void between() { work(); }
 };
 
@@ -59,7 +60,7 @@ HEED_INLINE void store_tiles(const TileMatrix& c) {
 
 /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in tile
 /// registers. Products lists the products of parts that form a product of elements (formats/). Tiles of b
-/// pass the first-level cache by if `way` streams; it then keeps a and c.
+/// bypass the first-level cache if `Way` streams them; it then keeps a and c.
 template <class Products, class Tiles, int kRows, int kColumns, bool kAdds, class Way>
 HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                        const TileMatrix& c, Way& way) {
@@ -75,7 +76,8 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
     else
       Tiles::template clear<kTile>();
   };
-  for (std::int64_t step = 0; step < steps; ++step)
+  const auto multiply_step = [&](std::int64_t step, auto first) __attribute__((always_inline)) {
+    constexpr bool kFirst = decltype(first)::value == 1;
     for_each_constant<Products::kCount>([&](auto product) __attribute__((always_inline)) {
       constexpr int kProduct = decltype(product)::value;
       // A part that the previous product used is loaded already.
@@ -91,18 +93,20 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
         for_each_constant<kColumns>([&](auto column) __attribute__((always_inline)) {
           constexpr int kColumn = decltype(column)::value;
           constexpr int kTile = kRow * kColumns + kColumn;
-          if constexpr (kLoadsB && kRow == 0) {
-            if (way.streams)
-              Tiles::template load_streamed<kB + kColumn>(of_b + kColumn * b.next, b.stride);
-            else
-              Tiles::template load<kB + kColumn>(of_b + kColumn * b.next, b.stride);
-          }
-          if (kProduct == 0 && step == 0) start(Constant<kTile>{});
+          if constexpr (kLoadsB && kRow == 0 && Way::kStreams)
+            Tiles::template load_streamed<kB + kColumn>(of_b + kColumn * b.next, b.stride);
+          if constexpr (kLoadsB && kRow == 0 && !Way::kStreams)
+            Tiles::template load<kB + kColumn>(of_b + kColumn * b.next, b.stride);
+          if constexpr (kFirst && kProduct == 0) start(Constant<kTile>{});
           Tiles::template multiply_add<kTile, kA + kRow, kB + kColumn>();
+          way.between();
         });
-        way.between();
       });
     });
+  };
+  multiply_step(0, Constant<1>{});
+#pragma GCC unroll 1
+  for (std::int64_t step = 1; step < steps; ++step) multiply_step(step, Constant<0>{});
   if constexpr (Way::kDefersStores) {
     way.deferred = c;
   } else {
@@ -116,7 +120,7 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
 /// The number of times that a product of 2 x 2 tiles calls between().
 template <class Products>
 constexpr std::int64_t calls_between(std::int64_t steps) {
-  return MatrixTiles::kHasRegisters ? 2 * Products::kCount * steps : 0;
+  return MatrixTiles::kHasRegisters ? 4 * Products::kCount * steps : 0;
 }
 
 /// The same with the unit's tiles, which are tile registers or vectors. Vectors leave nothing to interleave.

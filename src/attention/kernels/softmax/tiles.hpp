@@ -75,8 +75,8 @@ enum class Decay { none, narrow, wide };
 /// The extra work of a score microkernel. A template argument, so that disabled work costs nothing.
 struct ScoreTraits {
   bool tracks_maxima;         ///< shifts are not 0, and a tile may outgrow them
-  bool keeps_statistics;      ///< moments and maxima are kept
-  bool tail;                  ///< only the first lanes of the last vector are keys
+  bool keeps_statistics;      ///< moments are kept, and maxima if they are wanted
+  bool tail;                  ///< only the first lanes of the last vector are keys (or see SoftmaxRows)
   bool candidates = false;    ///< rows have top-k lists, and candidates are marked
   bool sums = true;           ///< weights are added to the row's sum
   Decay decay = Decay::none;  ///< tiles add it to their scores
@@ -93,9 +93,10 @@ HEED_INLINE void note_candidates(const Vf (&weight)[kVectors], const TileRows& r
 }
 
 /// Computes the weights of one tile row: exp2 of its scores, added to the row's sums. Calls take(v, weights)
-/// for each vector.
-template <ScoreTraits kTraits, std::size_t kVectors, class Take>
-HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row, Take take) {
+/// for each vector. `exp2` is Exp2 or does the same.
+template <ScoreTraits kTraits, std::size_t kVectors, class TakeExp2, class Take>
+HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
+                         const TakeExp2& exp2, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
   const Vf c = sub(splat(kRound), shift);
   Vf sum = kTraits.sums ? load(rows.sum + row * kLanes) : zero();
@@ -106,7 +107,7 @@ HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std:
     if constexpr (kTraits.tracks_maxima || kTraits.tail)
       p[v] = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
     else
-      p[v] = exp2_bounded(score[v], c);
+      p[v] = exp2(score[v]);
     take(v, p[v]);
     if constexpr (kTraits.sums) sum = add(sum, p[v]);
     if constexpr (kTraits.keeps_statistics)
@@ -122,8 +123,8 @@ template <ScoreTraits kTraits, std::size_t kVectors>
 HEED_INLINE void softmax_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
                              float* weights) {
   exp_row<kTraits>(
-      score, rows,
-      row, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
+      score, rows, row,
+      Exp2{}, [&](std::size_t v, Vf p) __attribute__((always_inline)) { store(weights + v * kLanes, p); });
 }
 
 /// Lane-wise maximum of a tile row's scores.
@@ -216,7 +217,7 @@ HEED_INLINE bool fits_shift(Tile<kRows, kVectors>& tile, const TileRows& rows, s
       above = either(above, greater(row_maximum(tile[r]), splat(rows.threshold[row + r])));
     if (any(above)) return false;
   }
-  if constexpr (kTraits.keeps_statistics) {
+  if (kTraits.keeps_statistics && rows.max != nullptr) {
 #pragma GCC unroll 12
     for (int r = 0; r < static_cast<int>(kRows); ++r) {
       float* max = rows.max + (row + r) * kLanes;

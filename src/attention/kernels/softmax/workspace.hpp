@@ -119,7 +119,7 @@ struct TaskState : TaskContext {
   float largest_query_square = 0;
   std::int64_t left_out = 0;             // number of rows left out
   bool splits_weights = false;           // weights become operands of matrix tiles at once
-  bool stores_weights = true;            // weights are stored in f32
+  bool stores_weights = true;            // weights are stored in f32, as far as they are read
   bool sums_rounded = false;             // the rows' sums are of rounded weights
   float* weights = w.weights;            // [kQueryBlock][kKvBlock], for the current KV block
   float* weight_parts = w.weight_parts;  // the operand of the current group
@@ -164,6 +164,7 @@ inline StateParts parts_of(const Arguments& call, const Tiling& tiling) {
           call.output.data ? round_up(call.value_dim, kLanes) : 0,
           call.top_k,
           keeps_statistics(call),
+          call.max_score.data != nullptr,
           rounds_weights(call, tiling) && (!kHasMatrixTiles || needs_exact_sum(call)),
           call.distance.data != nullptr};
 }
