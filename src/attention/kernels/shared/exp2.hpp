@@ -48,12 +48,13 @@ struct Exp2 {
   HEED_INLINE Vf operator()(Vf x) const { return exp2_bounded(x, splat(kRound)); }
 };
 
+/// Without an overload (simd_avx512.hpp), the compiler chooses.
 template <class V>
 HEED_INLINE V in_register(V a) {
   return a;
 }
 
-/// The same beside tile products, which leave no time to load constants again.
+/// The same bits beside tile products, which leave no time to load constants again.
 struct Exp2InRegisters {
   HEED_INLINE Vf operator()(Vf x) const {
     const Vf t = add(x, c);

@@ -116,6 +116,7 @@ class SoftmaxRows {
   // Products of parts have so many tile products a row that a call costs nothing, and so many places to
   // inline that the compiler takes minutes.
   static constexpr bool kInlined = Format::kParts == 1 && !kEmulatesMatrixTiles;
+  // Scores that are cut to a range are scaled already, and need no other cut.
   static constexpr ScoreTraits kWhole = {kTraits.tracks_maxima, kTraits.keeps_statistics, false,
                                          kTraits.candidates, kTraits.sums};
   struct Scaled {
