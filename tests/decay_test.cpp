@@ -519,7 +519,7 @@ TEST(Decay, AddedByTilesHasTheSameBitsAsInMemory) {
           EXPECT_TRUE(same_bits(narrow, in_memory));
           EXPECT_TRUE(same_bits(of_wide, in_memory));
           if (dtype == DType::f32 && !target.starts_with("amx")) {
-            // Panels of 48 keys are cut at the diagonal nearly as often as they are whole.
+            // The diagonal cuts nearly half of the panels of 48 keys.
             EXPECT_LT(cut, watch.taken_now(Path::masked));
           }
         }
