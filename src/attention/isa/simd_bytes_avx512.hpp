@@ -46,6 +46,8 @@ HEED_BYTE_DOTS HEED_INLINE Quads columns_of_four_rows(const std::uint8_t* const*
       11, 27, 43, 59, 12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63};
   return _mm512_permutexvar_epi8(load_quads(kColumns), four_rows(rows, at));
 }
+/// c + 128 for signed bytes c.
+HEED_INLINE Quads flip_signs(Quads a) { return _mm512_xor_si512(a, splat_byte(0x80)); }
 /// 2 c for the low half c of each byte, and for the high half.
 HEED_INLINE Quads doubled_low_halves(Quads a) {
   return _mm512_and_si512(_mm512_slli_epi16(a, 1), splat_byte(0x1e));

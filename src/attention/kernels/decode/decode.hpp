@@ -159,7 +159,7 @@ void decode_keys(TaskState& state, DecodeStep& step, std::int64_t c) {
   const KeyRange kv_block = decode_kv_block(state, block, c);
   float* weights = decode_weights(state, c);
   if constexpr (kDigits)
-    weights_by_digits(state, block, c * kKvBlock, kv_block, weights);
+    weights_by_digits<kCodes>(state, block, c * kKvBlock, kv_block, weights);
   else
     for (std::int64_t at = kv_block.begin; at < kv_block.end; at += kPanel)
       decode_panel_weights<kType, Format, kCodes>(state, block, at, smaller(kPanel, kv_block.end - at),
@@ -177,7 +177,7 @@ void decode_values_of_block(const TaskState& state, const DecodeStep& step, std:
   follow_shifts(state, kv_block, step.shifts[c], weights);
   if constexpr (kDigits)
     if (!state.kv.codes->codes.values_in_keys) {
-      add_values_by_digits(state, step.block, c * kKvBlock, kv_block, weights);
+      add_values_by_digits<kCodes>(state, step.block, c * kKvBlock, kv_block, weights);
       return add_partial(state);
     }
   // Values of earlier keys in the first panel, which no row sees, may be infinite. Codes are finite.

@@ -1,5 +1,5 @@
-// KV blocks of a cache of int4, by digits. The last rows of a sequence are still floats and are multiplied as
-// such, like values whose weights have no digits.
+// KV blocks of a cache of codes, by digits. The last rows of a sequence are still floats and are multiplied
+// as such, like values whose weights have no digits.
 #pragma once
 
 #include "attention/kernels/decode/decode_products.hpp"
@@ -27,8 +27,9 @@ inline void score_as_floats(const TaskState& state, std::int64_t key, const KeyR
 }
 
 /// Computes the weights of all rows for KV block `kv_block` of `block`, which begins `start` keys after it.
-inline void weights_by_digits(TaskState& state, const DecodeBlock& block, std::int64_t start,
-                              const KeyRange& kv_block, float* weights) {
+template <RowFormat kFormat>
+void weights_by_digits(TaskState& state, const DecodeBlock& block, std::int64_t start,
+                       const KeyRange& kv_block, float* weights) {
   BlockScores scores;
   for (bool& in_range : scores.in_range) in_range = true;
   const std::int64_t key = block.key + start;
@@ -37,8 +38,8 @@ inline void weights_by_digits(TaskState& state, const DecodeBlock& block, std::i
   for (std::int64_t at = keys.begin; at < keys.end; at += kPanel)
     for (std::int64_t r = 0; r < state.padded_rows; ++r)
       for (std::int64_t k = 0; k < kPanel; k += kLanes) store(scores.row(r, at) + k, zero());
-  PassPrefetch prefetch(block.keys, kv_block.begin, kv_block.end - kv_block.begin, 0, 1);
-  score_coded_keys(state, key, {keys.begin, floats}, scores, prefetch);
+  LinePrefetch prefetch(block.keys, kv_block.begin + kDigitValues);
+  score_coded_keys<kFormat>(state, key, {keys.begin, floats}, scores, prefetch);
   for (std::int64_t row = 0; row < state.rows && floats < keys.end; row += kTileRows)
     score_as_floats(state, key, {floats, keys.end}, row, smaller(kTileRows, state.rows - row), scores);
   for (std::int64_t at = keys.begin; at < keys.end; at += kPanel) {
@@ -51,17 +52,18 @@ inline void weights_by_digits(TaskState& state, const DecodeBlock& block, std::i
 }
 
 /// Adds the weights of all rows times the values of the same KV block to the partial sums.
-inline void add_values_by_digits(const TaskState& state, const DecodeBlock& block, std::int64_t start,
-                                 const KeyRange& kv_block, const float* weights) {
+template <RowFormat kFormat>
+void add_values_by_digits(const TaskState& state, const DecodeBlock& block, std::int64_t start,
+                          const KeyRange& kv_block, const float* weights) {
   const std::int64_t key = block.key + start;
   const KeyRange keys = {kv_block.begin - start, kv_block.end - start};
   const std::int64_t floats = keys.begin + coded_keys(state, key + keys.begin, keys.end - keys.begin);
-  PassPrefetch prefetch(block.values, kv_block.begin, kv_block.end - kv_block.begin, 0, 1);
-  add_coded_values(state, key, {keys.begin, floats}, weights, prefetch,
-                   [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
-                     add_values_of_rows<1>(state, mixed_rows(state, false, key + begin, end - begin), block,
-                                           {start + begin, start + end}, weights, row, 2);
-                   });
+  LinePrefetch prefetch(block.values, kv_block.begin + kDigitValues);
+  add_coded_values<kFormat>(state, key, {keys.begin, floats}, weights, prefetch,
+                            [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+                              add_values_of_rows<1>(state, mixed_rows(state, false, key + begin, end - begin),
+                                                    block, {start + begin, start + end}, weights, row, 2);
+                            });
   if (floats < keys.end)
     add_rows_of_values(state, mixed_rows(state, false, key + floats, keys.end - floats), block,
                        {start + floats, kv_block.end}, weights);

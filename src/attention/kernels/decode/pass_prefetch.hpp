@@ -60,6 +60,78 @@ class PassPrefetch {
   bool shares_ = false;
 };
 
+/// Goes over the rows of a stream from `row` on.
+class StreamRows {
+ public:
+  /// Evenly spaced rows, of which `bytes` bytes each are read.
+  struct Run {
+    const char* from;
+    std::int64_t rows, row_bytes, bytes;
+  };
+
+  StreamRows(const StreamPrefetch& stream, std::int64_t row) : stream_(stream), row_(row) {}
+
+  /// The next rows, `most` or fewer.
+  HEED_INLINE Run next(std::int64_t most) {
+    if (run_.rows == 0) find_run();
+    const Run run = {run_.from, smaller(most, run_.rows), run_.row_bytes, run_.bytes};
+    run_.from += run.rows * run.row_bytes;
+    run_.rows -= run.rows;
+    return run;
+  }
+
+ private:
+  [[gnu::noinline]] void find_run() {
+    constexpr std::int64_t kMostRows = 32;
+    const bool here = row_ < stream_.block.count;
+    const HeadRows& rows = here ? stream_.block.rows : stream_.next.rows;
+    const std::int64_t left = here ? stream_.block.count - row_ : kMostRows;
+    const std::int64_t at =
+        here ? stream_.block.first + row_ : stream_.next.first + row_ - stream_.block.count;
+    const std::int64_t first = smaller(at, rows.count - 1);  // the row may lie beyond the last one
+    const std::int64_t count = smaller(smaller(kMostRows, left), rows.count - first);
+    run_ = {rows.address(first), rows.even_rows_from(first, count), rows.row_bytes,
+            here ? stream_.bytes : stream_.next_bytes};
+    row_ += run_.rows;
+  }
+
+  const StreamPrefetch& stream_;
+  std::int64_t row_;
+  Run run_ = {};
+};
+
+/// Prefetches of lines of memory into the second-level cache, for loops that issue them evenly. While many
+/// prefetches are under way, loads wait. Products by digits read 96 values several times, a part of each, so
+/// rows are prefetched that far ahead.
+class LinePrefetch {
+ public:
+  LinePrefetch(const StreamPrefetch& stream, std::int64_t row) : rows_(stream, row) {}
+
+  /// Writes the addresses of the `n` lines of the next `rows` rows. It prefetches at once what does not fit.
+  /// If there are fewer, the last is repeated; if there are none, the list itself is prefetched.
+  void list(std::int64_t rows, const char** to, std::int64_t n) {
+    const char** const end = to + n;
+    const auto* last = reinterpret_cast<const char*>(to);
+    while (rows > 0) {
+      StreamRows::Run run = rows_.next(rows);
+      rows -= run.rows;
+      if (run.row_bytes == run.bytes) run = {run.from, 1, 0, run.rows * run.bytes};
+      const std::int64_t lines = (run.bytes + 63) / 64;
+      for (std::int64_t row = 0; row < run.rows; ++row, run.from += run.row_bytes) {
+        const std::int64_t fit = smaller(lines, end - to);
+        for (std::int64_t i = 0; i < fit; ++i) to[i] = run.from + 64 * i;
+        for (std::int64_t i = fit; i < lines; ++i) __builtin_prefetch(run.from + 64 * i, 0, 2);
+        to += fit;
+        last = run.from + 64 * (lines - 1);
+      }
+    }
+    while (to < end) *to++ = last;
+  }
+
+ private:
+  StreamRows rows_;
+};
+
 inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int64_t bytes) {
   return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }

@@ -142,8 +142,10 @@ inline bool takes_forward(const Arguments& call) {
 
 template <LaneFormat Format>
 AttendStep coded_decode_kernel_for(RowFormat format, Path path) {
-  return path == Path::decode_digits ? attend_decode<DType::f32, Format, RowFormat::int4, kHasByteDots>
-         : format == RowFormat::int8 ? attend_decode<DType::f32, Format, RowFormat::int8>
+  if (path == Path::decode_digits)
+    return format == RowFormat::int8 ? attend_decode<DType::f32, Format, RowFormat::int8, kHasByteDots>
+                                     : attend_decode<DType::f32, Format, RowFormat::int4, kHasByteDots>;
+  return format == RowFormat::int8   ? attend_decode<DType::f32, Format, RowFormat::int8>
          : format == RowFormat::int4 ? attend_decode<DType::f32, Format, RowFormat::int4>
                                      : attend_decode<DType::f32, Format, RowFormat::e4m3>;
 }

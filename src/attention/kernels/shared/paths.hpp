@@ -9,7 +9,7 @@ enum class Path : std::uint8_t {
   // The forward pass, each counted once per task:
   decode,            // few rows: keys and values are read in place
   decode_pairs,      // the same with products of bf16 pairs
-  decode_digits,     // the same with int4 codes multiplied as bytes
+  decode_digits,     // the same with codes of int8 or int4 multiplied as bytes
   matrix_keys,       // few rows: matrix tiles read keys in place; values are packed
   packed_panels,     // few rows: keys are packed one panel at a time
   packed_kv_blocks,  // many rows: keys are packed one KV block at a time

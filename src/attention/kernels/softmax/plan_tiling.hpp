@@ -59,8 +59,9 @@ inline constexpr std::int64_t kCodeChannels = 32;
 inline bool multiplies_digits(const Arguments& call) {
   if (!kHasByteDots || !call.has_byte_dots || call.cache == nullptr) return false;
   const RowCodes& codes = call.cache->codes;
-  return codes.format == RowFormat::int4 && codes.value_group % kCodeChannels == 0 &&
-         call.head_dim % kCodeChannels == 0 && call.value_dim % kCodeChannels == 0;
+  return (codes.format == RowFormat::int8 || codes.format == RowFormat::int4) &&
+         codes.value_group % kCodeChannels == 0 && call.head_dim % kCodeChannels == 0 &&
+         call.value_dim % kCodeChannels == 0;
 }
 
 /// The way to the keys of a call that is packed `step` keys at a time, if it is packed.
