@@ -57,8 +57,8 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
       "how the ranks compute (docs/distributed.md); automatic chooses the fastest by the cost model (default "
       "automatic)");
   add_flag(app, "--deterministic", options.deterministic,
-           "refuse calls whose bits may differ from those of one process: ranks with different instruction "
-           "sets, gradients of bias and sinks");
+           "refuse calls whose bits may differ from those of one process (docs/distributed.md), such as a "
+           "decay, or ranks with different instruction sets");
 }
 
 void refuse_rank_options_alone(const CLI::App& app, std::initializer_list<const char*> names) {

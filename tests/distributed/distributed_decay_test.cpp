@@ -170,9 +170,8 @@ TEST(DistributedDecay, ItsGradientIsOnEveryRank) {
                k = layout.key.shard(key, 2, heed::test::rank());
   const auto forward = heed::distributed::attention(MPI_COMM_WORLD, q, k, k, layout,
                                                     {.causal = true, .decay = decay, .need = Need::lse});
-  const auto own =
-      heed::distributed::attention_backward(MPI_COMM_WORLD, {q, k, k, forward.output, forward.lse, q}, layout,
-                                            options, {.decay = true}, {Scheme::automatic, true});
+  const auto own = heed::distributed::attention_backward(
+      MPI_COMM_WORLD, {q, k, k, forward.output, forward.lse, q}, layout, options, {.decay = true});
   EXPECT_EQ(own.query.shape(), (Dims{1, 4, rows, 8}));
   EXPECT_EQ(own.key.shape(), (Dims{1, 2, keys, 8}));
   const AttentionResult whole =

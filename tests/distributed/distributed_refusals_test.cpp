@@ -1,6 +1,7 @@
 // Errors over ranks: all ranks refuse, with the same message.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -177,6 +178,50 @@ TEST(DistributedGradients, OfSumsOverHeadsAreNoOnesBits) {
       }),
       "deterministic is true, but gradients of a bias, sinks or a decay shared by heads or batch entries "
       "are requested; ranks sum these in another order than one process");
+}
+
+TEST(DistributedCalls, ThatMayHaveOtherBitsAreRefused) {
+  Call call;
+  call.choice.deterministic = true;
+  const Tensor decay({9}), indices({9, 0}, DType::i64);
+  call.options.decay = decay;
+  const std::string of_decay =
+      "deterministic is true, but there is a decay; one process skips keys that it leaves without weight, "
+      "and "
+      "ranks compute them";
+  EXPECT_EQ(call.message(), of_decay);
+  const Tensor output({2, 3, 5}, DType::f32), lse({2, 3}, DType::f32);
+  const auto message_of_gradients = [&] {
+    return message_of([&] {
+      (void)heed::distributed::attention_backward(MPI_COMM_WORLD,
+                                                  {call.query, call.key, call.value, output, lse, output},
+                                                  call.layout, call.options, {}, call.choice);
+    });
+  };
+  EXPECT_EQ(message_of_gradients(), of_decay);
+  call.options.decay.reset();
+  const std::string of_lists =
+      "deterministic is true, but sparse_mask has lists or a neighbourhood, whose keys one process may "
+      "gather "
+      "and these ranks do not; ";
+  const auto lists = [&](heed::Gather gather) { return heed::SparseMask::key_lists(indices, 9, {}, gather); };
+  const std::array axes{heed::GridAxis{.size = 9, .window = 3}};
+  for (const heed::SparseMask& mask : {lists(heed::Gather::automatic), heed::masks::neighbourhood(axes)}) {
+    call.options.sparse_mask = mask;
+    for (const Scheme scheme : {Scheme::ring, Scheme::decode}) {
+      call.choice.scheme = scheme;
+      EXPECT_EQ(call.message(), of_lists + "scheme gather or ulysses is expected");
+    }
+    for (const Scheme scheme : {Scheme::automatic, Scheme::gather, Scheme::ulysses}) {
+      call.choice.scheme = scheme;
+      EXPECT_EQ(call.message(), "no error");
+    }
+    call.choice.scheme = Scheme::automatic;
+    EXPECT_EQ(message_of_gradients(), of_lists + "a mask of another form is expected");
+  }
+  call.options.sparse_mask = lists(heed::Gather::never);
+  call.choice.scheme = Scheme::ring;
+  EXPECT_EQ(call.message(), "no error");
 }
 
 // Ranks that share a gradient otherwise would send other messages, and wait for ever.

@@ -133,6 +133,8 @@ class HEED_API SparseMask {
   [[nodiscard]] std::int64_t heads() const noexcept;  ///< 1 if all heads share one mask
   [[nodiscard]] std::int64_t query_length() const noexcept;
   [[nodiscard]] std::int64_t key_length() const noexcept;
+  /// Whether it has lists or a neighbourhood whose keys a call may gather (Gather).
+  [[nodiscard]] bool may_be_gathered() const noexcept;
   /// Memory that the mask uses.
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Whether query i may see key j. Throws Error (invalid_argument) if an index is out of range.

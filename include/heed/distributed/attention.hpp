@@ -42,9 +42,9 @@ struct Layout {
 /// How to compute; must be the same on all ranks.
 struct Choice {
   Scheme scheme = Scheme::automatic;
-  /// Refuses calls that may differ in bits from a single process: ranks with different instruction sets, and
-  /// gradients of a bias, of sinks or of a decay that heads or batch entries share, whose sums over ranks
-  /// round in another order.
+  /// Refuses calls that may differ in bits from a single process (docs/distributed.md): ranks with different
+  /// instruction sets; gradients of a bias or of sinks that heads or batch entries share, whose sums over
+  /// ranks round in another order; keys of lists that ranks do not gather; a decay.
   bool deterministic = false;
   /// Machine data for Scheme::automatic; default: assumed_machines().
   std::optional<Machines> machines{};

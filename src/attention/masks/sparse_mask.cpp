@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "attention/masks/column_intervals.hpp"
+#include "attention/masks/grid_mask.hpp"
 #include "attention/masks/interval_lists.hpp"
+#include "attention/masks/key_lists.hpp"
 #include "attention/masks/partial_blocks.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
@@ -375,6 +377,14 @@ std::int64_t SparseMask::query_length() const noexcept {
 
 std::int64_t SparseMask::key_length() const noexcept {
   return parts_.empty() ? 0 : parts_.front()->shape().key_length;
+}
+
+bool SparseMask::may_be_gathered() const noexcept {
+  return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
+    const auto* lists = dynamic_cast<const detail::KeyLists*>(part.get());
+    return lists != nullptr ? lists->gather() != Gather::never
+                            : dynamic_cast<const detail::GridMask*>(part.get()) != nullptr;
+  });
 }
 
 std::size_t SparseMask::bytes() const noexcept {

@@ -39,6 +39,8 @@ Scheme chosen(const Communicator& comm, const Call& call, const Choice& choice) 
   if (choice.scheme != Scheme::automatic) return choice.scheme;
   // Sums over rows are computed by heads, whatever the rest does.
   if (is_any_given(sum_results(call.outputs))) return Scheme::ulysses;
+  if (choice.deterministic && call.options.sparse_mask.may_be_gathered())
+    return choose_scheme(comm, call, choice, false, {Scheme::gather, Scheme::ulysses}, Scheme::gather);
   return choose_scheme(comm, call, choice, false,
                        {Scheme::ring, Scheme::gather, Scheme::ulysses, Scheme::decode}, Scheme::gather);
 }
@@ -136,6 +138,8 @@ Run attention_over(const Communicator& comm, const Given& given, const Attention
   if (call.outputs.map.data() != nullptr && call.options.query_segments) scheme = Scheme::ulysses;
   check_scheme(call, scheme);
   check_targets(comm, call, choice.deterministic || scheme == Scheme::decode);
+  if (choice.deterministic)
+    check_bits(call, scheme == Scheme::ring || scheme == Scheme::decode, "scheme gather or ulysses");
   return run_of(comm, call, scheme, run(comm, call, scheme));
 }
 

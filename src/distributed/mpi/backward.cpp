@@ -71,6 +71,7 @@ Run backward_over(const Communicator& comm, const BackwardGiven& given, const At
   agree_on_choice(comm, choice);
   check_scheme(call, choice.scheme);
   check_targets(comm, call.forward, choice.deterministic);
+  if (choice.deterministic) check_bits(call.forward, true, "a mask of another form");
   Scheme scheme = chosen(comm, call, choice);
   Work work;
   if (scheme != Scheme::gather || !gather_backward(comm, call, work)) {

@@ -105,6 +105,7 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"options.window.right", o.window.right},
       {"whether there is a mask", o.mask.has_value()},
       {"whether there is a sparse mask", !o.sparse_mask.is_empty()},
+      {"whether the keys of the sparse mask may be gathered", o.sparse_mask.may_be_gathered()},
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
       {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
@@ -269,6 +270,18 @@ void check_targets(const Communicator& comm, const Call& call, bool one_target) 
     refuse("rank ", comm.rank(), " uses ", call.target.isa,
            " and other ranks another instruction set; the same one on all ranks is expected (HEED_ISA "
            "selects it)");
+}
+
+void check_bits(const Call& call, bool splits_lists, const std::string& expected_instead) {
+  if (call.options.decay)
+    refuse(
+        "deterministic is true, but there is a decay; one process skips keys that it leaves without weight, "
+        "and ranks compute them");
+  if (splits_lists && call.options.sparse_mask.may_be_gathered())
+    refuse(
+        "deterministic is true, but sparse_mask has lists or a neighbourhood, whose keys one process may "
+        "gather and these ranks do not; ",
+        expected_instead, " is expected");
 }
 
 int axes_of(ResultShape shape) {

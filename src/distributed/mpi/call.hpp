@@ -73,6 +73,10 @@ void check_shards(const Communicator& comm, const Given& given);
 /// If `one_target` is set, throws on all ranks unless they have the same instruction set.
 void check_targets(const Communicator& comm, const Call& call, bool one_target);
 
+/// Throws on all ranks if a call is to have the bits of one process and may not have them. `splits_lists`:
+/// ranks do not gather the keys of lists, which `expected_instead` would avoid.
+void check_bits(const Call& call, bool splits_lists, const std::string& expected_instead);
+
 using heed::detail::lifted;
 
 /// The heads of a unit, [each, rows, columns], of a view [B, each * Hkv, rows, columns]; axes of size 1
