@@ -14,8 +14,8 @@
 // tiles keep g_i as given, and multiply weights and products with g_i by f_i.
 #pragma once
 
+#include "attention/kernels/backward/gradient_flow.hpp"
 #include "attention/kernels/backward/lane_gradients.hpp"
-#include "attention/kernels/backward/matrix_gradients.hpp"
 #include "attention/kernels/softmax/epilogue.hpp"
 #include "attention/kernels/softmax/plan_tiling.hpp"
 
@@ -24,23 +24,17 @@ namespace heed::detail::HEED_ISA {
 using cpu::QueryParts;
 using cpu::Status;
 
-inline bool wants_query_grads(const BackwardTaskState& state) {
-  return state.task.query_part != nullptr || state.call.grad_query.data != nullptr;
-}
-
 /// Computes weights, score gradients, and the three products of them, for a block of rows and a KV block.
 template <class Format>
 bool backward_block(const BackwardTaskState& state, const Block& block, const HeadBits& bits) {
   if constexpr (Format::kMatrixTiles) {
-    if (!recompute_matrix_weights<Format>(state, block, bits)) return false;
-    if (wants_query_grads(state)) add_matrix_query_grads<Format>(state, block);
-    add_matrix_key_grads<Format>(state, block);
+    return GradientFlow<Format>(state, block, bits).run();
   } else {
     if (!recompute_weights(state, block, bits)) return false;
     if (wants_query_grads(state)) add_query_grads(state, block);
     add_key_grads(state, block);
+    return true;
   }
-  return true;
 }
 
 template <class Format>

@@ -16,9 +16,13 @@ using cpu::BackwardTiling;
 // tiles, a KV block is so long that repacking the rows for each one costs little.
 inline constexpr bool kHasParts = UnitFormat::kParts > 1;
 inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock : kHasParts ? 384 : 768;
-inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 128;
+inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 256;
 static_assert(kGradientKeys <= kMaxStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
+/// By matrix tiles, score gradients of so many panels are multiplied with keys at once.
+inline constexpr std::int64_t kChunkPanels = kHasParts ? kGradientKeys / kPanel : 4;
+/// Panels, and chunks of panels, whose weights and score gradients are kept (gradient_flow.hpp).
+inline constexpr int kGradientBuffers = kHasParts ? 1 : 2;
 
 /// Up to this squared norm, no sum of products overflows, however long.
 inline constexpr float kMaxGradientSquare = 0x1p60f;
@@ -48,9 +52,11 @@ struct BackwardWorkspace {
   float* grad;           // [kGradientRows][value_columns]: g * factor
   float* query_columns;  // for matrix tiles: both transposed
   float* grad_columns;
-  float* weights;          // [kGradientRows][kGradientKeys], unnormalised
-  float* score_grads;      // same shape
-  float* score_grad_rows;  // for matrix tiles
+  float* weights;      // [kGradientRows][kGradientKeys], unnormalised
+  float* score_grads;  // same shape
+  // The same for matrix tiles, of kGradientBuffers panels and chunks (gradient_flow.hpp):
+  float* panel_operands;  // weights, multiplied by factor, and score gradients
+  float* chunk_operands;  // score gradients by rows
   std::size_t bytes;
 };
 
@@ -68,8 +74,6 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
   const std::int64_t padded_keys = round_up(keys, kPanel);
   // Floats per element of an operand, times two.
   constexpr std::int64_t kHalves = 2 * UnitFormat::kParts / UnitFormat::kElements;
-  constexpr std::int64_t kScores =
-      kGradientRows * kGradientKeys * UnitFormat::kWeightParts / UnitFormat::kElements;
   const std::int64_t lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.depth);
   const std::int64_t value_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(w.value_depth);
   const std::int64_t widest = larger(w.columns, w.value_columns);
@@ -92,15 +96,18 @@ inline BackwardWorkspace lay_out_backward(const Arguments& call, std::int64_t ro
     w.grad = floats(kGradientRows * value_lanes);
     w.query_columns = floats(kGradientRows * w.columns * kHalves / 2);
     w.grad_columns = floats(kGradientRows * w.value_columns * kHalves / 2);
-    w.score_grad_rows = floats(kScores);
+    constexpr std::int64_t kPanelFloats = kGradientRows * kPanel * UnitFormat::kWeightParts / 2;
+    w.panel_operands = floats(kGradientBuffers * 2 * kPanelFloats);
+    w.chunk_operands = floats(kGradientBuffers * kChunkPanels * kPanelFloats);
+    w.weights = w.score_grads = nullptr;
   } else {
     w.scratch = floats(kLanes * widest);
     w.query = floats(kGradientRows * w.columns);
     w.grad = floats(kGradientRows * w.value_columns);
-    w.query_columns = w.grad_columns = w.score_grad_rows = nullptr;
+    w.query_columns = w.grad_columns = w.panel_operands = w.chunk_operands = nullptr;
+    w.weights = floats(kGradientRows * kGradientKeys);
+    w.score_grads = floats(kGradientRows * kGradientKeys);
   }
-  w.weights = floats(kScores);
-  w.score_grads = floats(kScores);
   w.bytes = memory.bytes();
   return w;
 }
@@ -117,6 +124,10 @@ struct BackwardTaskState {
   std::int64_t rows;     // rows of the segment
   bool modifies_scores;  // every tile goes through modify_scores
 };
+
+inline bool wants_query_grads(const BackwardTaskState& state) {
+  return state.task.query_part != nullptr || state.call.grad_query.data != nullptr;
+}
 
 inline void clear_floats(float* x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLanes) store(x + i, zero());

@@ -23,31 +23,11 @@ HEED_INLINE float* row_vector(float* data, std::int64_t lanes, std::int64_t row,
   return data + row / kMatrixRows * (kMatrixRows * lanes) + lane * kMatrixRows + row % kMatrixRows * kLanes;
 }
 
-// Pairs of rows, and pairs of keys, per block.
+// Pairs of rows per block, and pairs of keys per chunk.
 inline constexpr std::int64_t kRowPairs = kGradientRows / 2;
-inline constexpr std::int64_t kKeyPairs = kGradientKeys / 2;
-
-/// Transposes a group's rows of q or g to an operand by rows: lane p of a step holds rows p and p + 16 of the
-/// group. `plain` has the rows as floats [kGroupRows][columns].
-template <class Format>
-void load_transposed(const float* plain, std::int64_t columns, std::int64_t group, float* to) {
-  for (std::int64_t c = 0; c < columns; c += kLanes) {
-    Vf block[Format::kParts][kLanes];
-#pragma GCC unroll 16
-    for (std::int64_t p = 0; p < kLanes; ++p) {
-      Vf parts[Format::kParts];
-      Format::pair(load(plain + p * columns + c), load(plain + (p + kLanes) * columns + c), parts);
-      for (int part = 0; part < Format::kParts; ++part) block[part][p] = parts[part];
-    }
-    for (int part = 0; part < Format::kParts; ++part) {
-      transpose(block[part]);
-#pragma GCC unroll 16
-      for (std::int64_t d = 0; d < kLanes; ++d)
-        store(row_vector(to, Format::kParts * kRowPairs, c + d, part * kRowPairs + group * kLanes),
-              block[part][d]);
-    }
-  }
-}
+inline constexpr std::int64_t kKeyPairs = kChunkPanels * kPanel / 2;
+/// Floats of an operand by columns with a block's rows and a panel's keys.
+inline constexpr std::int64_t kPanelOperand = kPanel * UnitFormat::kWeightParts * kRowPairs;
 
 /// The q or the g of a group's rows: the source tensor, and the places of its two packed forms.
 struct GroupOperand {
@@ -82,6 +62,31 @@ inline bool has_numbers(const float* row, std::int64_t columns) {
   return reduce_max(largest) > 0;
 }
 
+/// Transposes a group's rows of q or g, from row `row` of an operand by rows, to another: lane p of a step
+/// holds rows p and p + 16 of the group. After a transposition, a lane has two neighbouring columns of one
+/// row. Rows p and p + 16 then exchange halves, so that a lane has one column of both.
+template <class Format>
+void transpose_group(const GroupOperand& operand, std::int64_t row) {
+  const std::int64_t lanes = Format::kParts * operand.lanes, row_pairs = Format::kParts * kRowPairs;
+  for (int part = 0; part < Format::kParts; ++part)
+    for (std::int64_t d = 0; 2 * d < operand.columns; d += kLanes) {
+      Vf pairs[2][kLanes];
+      for (int half = 0; half < 2; ++half) {
+        const float* from =
+            row_vector(operand.rows, lanes, row + half * kMatrixRows, part * operand.lanes + d);
+#pragma GCC unroll 16
+        for (int r = 0; r < kLanes; ++r) pairs[half][r] = load(from + r * kLanes);
+        transpose(pairs[half]);
+      }
+      for (std::int64_t c = 0; c < smaller(2 * kLanes, operand.columns - 2 * d); c += 2) {
+        const Vf first = pairs[0][c / 2], second = pairs[1][c / 2];
+        float* to = row_vector(operand.transposed, row_pairs, 2 * d + c, part * kRowPairs + row / 2);
+        store(to, pair_high_halves(low_halves(first), low_halves(second)));
+        store(to + kLanes, pair_high_halves(first, second));
+      }
+    }
+}
+
 /// Packs rows [row, row + kGroupRows) of a block twice; rows that are left out become 0.
 template <class Format>
 Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
@@ -89,26 +94,23 @@ Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64
   const BackwardWorkspace& w = state.w;
   const Task& task = state.task.rows;
   Squares squares;
-  float* plain = w.scratch;
-  float* packed = w.scratch + kGroupRows * operand.columns;
   const std::int64_t lanes = Format::kParts * operand.lanes;
+  float *packed = w.scratch, *floats = w.scratch + lanes;
   for (std::int64_t r = 0; r < kGroupRows; ++r) {
     const std::int64_t of_segment = block_row + row + r;
-    float* floats = plain + r * operand.columns;
     if (of_segment >= state.rows || w.factor[of_segment] == 0) {
-      clear_floats(floats, operand.columns);
-      for (std::int64_t d = 0; d < lanes; d += kLanes)
-        store(row_vector(operand.rows, lanes, row + r, d), zero());
-      continue;
+      clear_floats(packed, lanes);
+    } else {
+      const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
+      const float square = Format::pack_query(operand.tensor, at, operand.depth, 1.0f, packed, lanes);
+      const bool is_small = square < Format::kSmallestSquare;
+      if (is_small) pack_query(operand.tensor, at, operand.depth, 1.0f, floats, operand.columns);
+      squares.add({square, square, is_small && has_numbers(floats, operand.columns)});
     }
-    const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
-    Format::pack_query(operand.tensor, at, operand.depth, 1.0f, packed, lanes);
     for (std::int64_t d = 0; d < lanes; d += kLanes)
       store(row_vector(operand.rows, lanes, row + r, d), load(packed + d));
-    const float square = pack_query(operand.tensor, at, operand.depth, 1.0f, floats, operand.columns);
-    squares.add({square, square, square < Format::kSmallestSquare && has_numbers(floats, operand.columns)});
   }
-  load_transposed<Format>(plain, operand.columns, row / kGroupRows, operand.transposed);
+  transpose_group<Format>(operand, row);
   return squares;
 }
 

@@ -38,10 +38,20 @@ struct Bf16Pairs {
   /// Packs one query row, unscaled. Returns the scaled row's sum of squares.
   static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t padded) {
-    copy_bf16(static_cast<const std::uint16_t*>(query.data) + at, query.stride[3], depth,
-              reinterpret_cast<std::uint16_t*>(to), 2 * padded);
+    const auto* from = static_cast<const std::uint16_t*>(query.data) + at;
+    const bool is_whole = query.stride[3] == 1 && depth == 2 * padded;
+    if (!is_whole) copy_bf16(from, query.stride[3], depth, reinterpret_cast<std::uint16_t*>(to), 2 * padded);
     Vf squares = zero();
-    for (std::int64_t d = 0; d < padded; d += kLanes) squares = add_squares(load(to + d), squares);
+    for (std::int64_t d = 0; d < padded; d += kLanes) {
+      Vf pairs;
+      if (is_whole) {
+        __builtin_memcpy(&pairs, from + 2 * d, sizeof pairs);
+        store(to + d, pairs);
+      } else {
+        pairs = load(to + d);
+      }
+      squares = add_squares(pairs, squares);
+    }
     return reduce_add(squares) * scale * scale;
   }
 
@@ -60,16 +70,26 @@ struct Bf16Pairs {
       const std::int64_t valid = larger(0, smaller(kLanes, count - k));
       if constexpr (kRowsAhead > 0)
         for (std::int64_t r = k; r < k + kLanes; ++r) fetch_row({key, first + kRowsAhead, depth}, r);
+      const std::uint16_t* row[kLanes];
       for (std::int64_t r = 0; r < kLanes; ++r)
-        copy_bf16(
-            static_cast<const std::uint16_t*>(key.tensor.data) + key.at(first + k + smaller(r, valid - 1)),
-            key.element_stride(), r < valid ? depth : 0,
-            reinterpret_cast<std::uint16_t*>(scratch + r * padded), 2 * padded);
+        row[r] =
+            static_cast<const std::uint16_t*>(key.tensor.data) + key.at(first + k + smaller(r, valid - 1));
+      // Whole rows of whole vectors need no copy.
+      const bool is_whole = key.element_stride() == 1 && valid == kLanes && depth % (2 * kLanes) == 0;
+      if (!is_whole)
+        for (std::int64_t r = 0; r < kLanes; ++r)
+          copy_bf16(row[r], key.element_stride(), r < valid ? depth : 0,
+                    reinterpret_cast<std::uint16_t*>(scratch + r * padded), 2 * padded);
       Vf squares = zero();
       for (std::int64_t d = 0; d < pairs; d += kLanes) {
         Vf block[kLanes];
 #pragma GCC unroll 16
-        for (int r = 0; r < kLanes; ++r) block[r] = load(scratch + r * padded + d);
+        for (int r = 0; r < kLanes; ++r) {
+          if (is_whole)
+            __builtin_memcpy(&block[r], row[r] + 2 * d, sizeof block[r]);
+          else
+            block[r] = load(scratch + r * padded + d);
+        }
         transpose(block);
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {

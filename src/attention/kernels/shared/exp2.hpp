@@ -58,12 +58,26 @@ HEED_INLINE V in_register(V a) {
 struct Exp2InRegisters {
   HEED_INLINE Vf operator()(Vf x) const {
     const Vf t = add(x, c);
-    const Vf r = sub(x, add(t, minus_c));
-    return shift_exponent(mul_add(mul_add(mul_add(mul_add(add(r, a4), r, a3), r, a2), r, a1), r, a0), t);
+    return shift_exponent(polynomial(sub(x, add(t, minus_c))), t);
+  }
+  /// exp2_bounded().
+  HEED_INLINE Vf bounded(Vf x, Vf shifted) const {
+    const Vf t = add(x, shifted);
+    return shift_exponent(polynomial(sub(x, sub(t, shifted))), t);
+  }
+  /// exp2_flushed().
+  HEED_INLINE Vf flushed(Vf x, Vf shifted, Vf smallest) const {
+    const Vf t = add(x, shifted);
+    return shift_exponent_where(greater_equal(x, smallest), polynomial(sub(x, sub(t, shifted))), t);
   }
   Vf c = in_register(splat(kRound)), minus_c = in_register(splat(-kRound));
   Vf a4 = in_register(splat(kExp2[4])), a3 = in_register(splat(kExp2[3])), a2 = in_register(splat(kExp2[2]));
   Vf a1 = in_register(splat(kExp2[1])), a0 = in_register(splat(kExp2[0]));
+
+ private:
+  HEED_INLINE Vf polynomial(Vf r) const {
+    return mul_add(mul_add(mul_add(mul_add(add(r, a4), r, a3), r, a2), r, a1), r, a0);
+  }
 };
 
 /// kGain * 2^(x - shift), but 0 for x - shift < -125.
