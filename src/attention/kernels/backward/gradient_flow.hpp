@@ -52,10 +52,9 @@ class WaitingProducts {
       even.rows = 0;
     }
     TileMatrix a = product.a, c = product.c;
-    const auto skip = [](const TileMatrix& m, std::int64_t tiles) {
-      TileMatrix to = m;
-      to.data += tiles * m.next;
-      return to;
+    const auto skip = [](TileMatrix m, std::int64_t tiles) {
+      m.data += tiles * m.next;
+      return m;
     };
     for (std::int64_t row = 0; row < product.rows; row += 2, a.data += 2 * a.next, c.data += 2 * c.step) {
       const std::int64_t done = row < even.rows ? even.columns : 0;

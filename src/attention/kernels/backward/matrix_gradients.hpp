@@ -91,23 +91,19 @@ class RecomputedRows {
     key_ = key;
     first_ = first;
     to_ = operands_at<Format>(to, 0, first);
-    calls_ = calls;
-    next_ = due_ = 0;
+    shares_ = {kMatrixRows, calls};
   }
   HEED_INLINE void operator()() {
-    due_ += kMatrixRows;
-#pragma GCC unroll 1
-    while (due_ >= calls_) {
-      due_ -= calls_;
+    shares_.take([&](std::int64_t pair) __attribute__((always_inline)) {
       if constexpr (kInlined)
-        convert(next_++);
+        convert(pair);
       else
-        convert_out_of_line(next_++);
-    }
+        convert_out_of_line(pair);
+    });
   }
   /// Converts what is left.
   void finish() {
-    for (; next_ < kMatrixRows; ++next_) convert_out_of_line(next_);
+    shares_.finish([&](std::int64_t pair) { convert_out_of_line(pair); });
   }
 
  private:
@@ -145,9 +141,7 @@ class RecomputedRows {
   const QueryRow* query_row_ = nullptr;
   std::int64_t key_ = 0;
   int first_ = 0;
-  std::int64_t calls_ = 1;
-  std::int64_t next_ = 0;  // pair of rows
-  std::int64_t due_ = 0;   // what calls have added, in units of 1 / calls_ pair
+  EqualShares shares_;  // of pairs of rows
 };
 
 /// The same for modified scores, by way of memory. Returns false if a score exceeds what f32 holds.

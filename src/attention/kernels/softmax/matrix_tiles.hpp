@@ -90,25 +90,21 @@ class SoftmaxRows {
     operand_ = state.splits_weights ? state.weight_parts + done / kStepKeys * kWeightStep : nullptr;
     weights_ = state.stores_weights ? panel_weights(state.w, row_, done) : nullptr;
     all_.candidate_bits = state.w.candidate_bits + done / kLanes;
-    calls_ = calls;
-    next_ = due_ = 0;
+    shares_ = {rows_, calls};
     outgrown_ = 0;
   }
 
   HEED_INLINE void operator()() {
-    due_ += rows_;
-#pragma GCC unroll 1
-    while (due_ >= calls_) {
-      due_ -= calls_;
+    shares_.take([&](std::int64_t r) __attribute__((always_inline)) {
       if constexpr (kInlined)
-        convert(next_++);
+        convert(r);
       else
-        convert_out_of_line(next_++);
-    }
+        convert_out_of_line(r);
+    });
   }
   /// Converts the rows that are left. Returns a bit for each row whose scores outgrew its shift.
   std::uint32_t finish() {
-    for (; next_ < rows_; ++next_) convert_out_of_line(next_);
+    shares_.finish([&](std::int64_t r) { convert_out_of_line(r); });
     return outgrown_;
   }
 
@@ -170,10 +166,8 @@ class SoftmaxRows {
   float* operand_ = nullptr;  // null: weights do not become an operand
   float* weights_ = nullptr;  // null: they are not stored
   std::int64_t row_, rows_;
-  float* rounded_;  // sums of rounded weights; null: none
-  std::int64_t calls_ = 1;
-  std::int64_t next_ = 0;  // row
-  std::int64_t due_ = 0;   // what calls have added and rows have not taken, in units of 1 / calls_ row
+  float* rounded_;      // sums of rounded weights; null: none
+  EqualShares shares_;  // of rows
   std::uint32_t outgrown_ = 0;
 };
 

@@ -26,6 +26,27 @@ struct OnItsOwn {
   HEED_INLINE void between() {}
 };
 
+/// Divides items of vector work evenly among calls: each of `calls` calls processes its share, in order.
+/// There must be no more calls, or items that do not exist are processed.
+struct EqualShares {
+  std::int64_t items = 0, calls = 1;
+  std::int64_t next = 0, due = 0;  ///< the first item that is left; what is due of it, times `calls`
+
+  template <class Process>
+  HEED_INLINE void take(Process process) {
+    due += items;
+#pragma GCC unroll 1
+    while (due >= calls) {
+      due -= calls;
+      process(next++);
+    }
+  }
+  template <class Process>
+  void finish(Process process) {
+    while (next < items) process(next++);
+  }
+};
+
 struct NoWork {
   HEED_INLINE void operator()() const {}
 };
