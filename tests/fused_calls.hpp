@@ -171,8 +171,8 @@ inline CallLimits long_gradient_calls() {
   return limits;
 }
 
-/// For gradients by matrix tiles: several panels of 64 keys and groups of 32 rows, and more keys than a KV
-/// block.
+/// For gradients by matrix tiles: several panels of 32 or 64 keys and groups of 32 rows, and more keys than a
+/// KV block.
 inline CallLimits matrix_gradient_calls() {
   CallLimits limits = small_calls();
   limits.dtypes = {DType::bf16};
@@ -180,7 +180,7 @@ inline CallLimits matrix_gradient_calls() {
   limits.kv_heads = {1};
   limits.groups = {1, 2};
   limits.query_lengths = {32, 63, 130, 200};
-  limits.lengths = {64, 65, 128, 200, 320, 801};
+  limits.lengths = {64, 65, 97, 128, 200, 320, 801};
   limits.dims = {16, 33, 64};
   limits.poison = false;
   return limits;

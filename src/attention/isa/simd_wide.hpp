@@ -303,7 +303,15 @@ HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
     low.q[i] = four_floats(four_bits(low.q[i]) >> 16 | (four_bits(high.q[i]) & 0xffff0000u));
   return low;
 }
-HEED_INLINE Vf pair_rounded(Vf low, Vf high) { return pair_high_halves(round_bf16(low), round_bf16(high)); }
+/// Rounds two vectors to bf16, to nearest and ties away from 0. Lane i of the result holds lane i of both.
+/// NaN stay NaN, except for bits from 0x7fff8000 on, which no operation makes.
+HEED_INLINE Vf pair_rounded(Vf low, Vf high) {
+  for (int i = 0; i < 4; ++i) {
+    low.q[i] = four_floats(four_bits(low.q[i]) + 0x8000u);
+    high.q[i] = four_floats(four_bits(high.q[i]) + 0x8000u);
+  }
+  return pair_high_halves(low, high);
+}
 /// Lane i holds element i of both rows.
 HEED_INLINE Vf interleave_bf16(const std::uint16_t* low, const std::uint16_t* high) {
   Vf pairs;

@@ -12,15 +12,15 @@ using cpu::BackwardArguments;
 using cpu::BackwardTask;
 using cpu::BackwardTiling;
 
+static_assert(kHasParts == (UnitFormat::kParts > 1));
 // Tuning. A block of weights and a block of score gradients, 72 KiB each, are read three times. With matrix
 // tiles, a KV block is so long that repacking the rows for each one costs little.
-inline constexpr bool kHasParts = UnitFormat::kParts > 1;
 inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock : kHasParts ? 384 : 768;
 inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 256;
 static_assert(kGradientKeys <= kMaxStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);
 /// By matrix tiles, score gradients of so many panels are multiplied with keys at once.
-inline constexpr std::int64_t kChunkPanels = kHasParts ? kGradientKeys / kPanel : 4;
+inline constexpr std::int64_t kChunkPanels = kHasParts ? kGradientKeys / kPanel : 256 / kPanel;
 /// Panels, and chunks of panels, whose weights and score gradients are kept (gradient_flow.hpp).
 inline constexpr int kGradientBuffers = kHasParts ? 1 : 2;
 

@@ -8,13 +8,13 @@
 //
 // Vectors work while tile products of others are under way, as in forward/tile_flow.hpp:
 //
-//   for each panel of keys, for each group of rows that may see it, for each half of the panel:
-//     s and d of the next half                     } tile products, in this order; between them,
-//     dk and dv of the panel before, a share       } this half's s and d become weights and
+//   for each panel of keys, for each group of rows that may see it, for each strip of 32 keys of the panel:
+//     s and d of the next strip                    } tile products, in this order; between them,
+//     dk and dv of the panel before, a share       } this strip's s and d become weights and
 //     dq of the chunk of panels before, a share    } score gradients
 //
 // So weights and score gradients of two panels, and score gradients by rows of two chunks, are kept: those
-// that are written, and those that are operands. s and d of a whole panel, twice, would not stay in the
+// that are written, and those that are operands. s and d of more than two strips would not stay in the
 // first-level cache. Products of parts are longer: s and d alone take the time that the vectors need. dk, dv
 // and dq are then computed at once, and one panel and one chunk are kept.
 #pragma once
@@ -125,12 +125,12 @@ class GradientFlow {
   struct Unit {
     std::int64_t panel, group;
   };
-  /// Half of the products of a group and a panel.
-  struct Half {
+  /// The products of a group and a strip of a panel.
+  struct Strip {
     Unit unit;
-    int half;  // 0, 1 or kNoHalf: there is none
+    int strip;  // kNoStrip: there is none
   };
-  static constexpr int kNoHalf = -1;
+  static constexpr int kNoStrip = -1;
   /// Numbers of blocks of the waiting products.
   struct Blocks {
     std::int64_t of_keys = 0, of_queries = 0;
@@ -175,7 +175,7 @@ class GradientFlow {
       more = advance(next);
       const bool ends_panel = !more || next.panel != unit.panel;
       const bool ends_chunk = !more || chunk_of(next) != chunk_of(unit);
-      if (!recompute(unit, {next, more ? 0 : kNoHalf}, ends_chunk, rows)) return false;
+      if (!recompute(unit, {next, more ? 0 : kNoStrip}, ends_chunk, rows)) return false;
       if (ends_panel) {
         store_deferred();
         add_key_grads(unit.panel);
@@ -187,7 +187,7 @@ class GradientFlow {
       }
       unit = next;
     }
-    multiply({unit, kNoHalf}, {of_keys_.left(), of_queries_.left()}, none);
+    multiply({unit, kNoStrip}, {of_keys_.left(), of_queries_.left()}, none);
     store_deferred();
     return true;
   }
@@ -198,28 +198,29 @@ class GradientFlow {
     deferred_ = result_rows(unused_, 2 * kLanes);
   }
 
-  /// Multiplies s and d of half a panel, and so many blocks of the waiting products.
+  /// Multiplies s and d of a strip, and so many blocks of the waiting products.
   template <class Work>
-  void multiply(const Half& half, const Blocks& blocks, Work& work) {
+  void multiply(const Strip& strip, const Blocks& blocks, Work& work) {
     Interleaved<Work> way = {deferred_, work};
-    if (half.half != kNoHalf) multiply_half(half, way);
+    if (strip.strip != kNoStrip) multiply_strip(strip, way);
     of_keys_.multiply(blocks.of_keys, way);
     of_queries_.multiply(blocks.of_queries, way);
     work = way.work;
     deferred_ = way.deferred;
     if (blocks.of_keys + blocks.of_queries == 0) store_deferred();  // the vectors read s and d next
+    read_ = 1 - read_;
   }
   template <class Way>
-  HEED_INLINE void multiply_half(const Half& half, Way& way) {
-    static_assert(!kHasMatrixTiles || (kPanelVectors == 4 && kLanes == 16));
+  HEED_INLINE void multiply_strip(const Strip& strip, Way& way) {
+    static_assert(!kHasMatrixTiles || (kStrips <= 2 && kLanes == 16));
     const BackwardWorkspace& w = state_.w;
     for (int i = 0; i < 2; ++i) {
       const std::int64_t lanes = lanes_of<Format>(i == 0 ? w.depth : w.value_depth);
-      float* rows = (i == 0 ? w.query : w.grad) + half.unit.group * kGroupRows * Format::kParts * lanes;
-      float* panel = (i == 0 ? w.keys : w.values) + half.unit.panel * kPanel * Format::kParts * lanes;
+      float* rows = (i == 0 ? w.query : w.grad) + strip.unit.group * kGroupRows * Format::kParts * lanes;
+      float* panel = (i == 0 ? w.keys : w.values) + strip.unit.panel * kPanel * Format::kParts * lanes;
       TileMatrix b = by_columns<Format::kParts>(panel, lanes);
-      b.data += 2 * half.half * b.next;
-      float* to = (i == 0 ? products_.scores() : products_.d())[2 * half.half][0];
+      b.data += 2 * strip.strip * b.next;
+      float* to = i == 0 ? products_.scores(1 - read_) : products_.d(1 - read_);
       multiply_tiles_once<Elements, 2, 2, false>(by_rows<Format::kParts>(rows, lanes), b, lanes / kLanes,
                                                  {to, kLanes, kGroupRows * kLanes, kMatrixRows * kLanes},
                                                  way);
@@ -227,16 +228,16 @@ class GradientFlow {
   }
 
   /// How often these products call `work`.
-  [[nodiscard]] std::int64_t calls_of(const Half& half, const Blocks& blocks) const {
+  [[nodiscard]] std::int64_t calls_of(const Strip& strip, const Blocks& blocks) const {
     const std::int64_t lanes = lanes_of<Format>(state_.w.depth) + lanes_of<Format>(state_.w.value_depth);
-    return larger(1, (half.half != kNoHalf ? calls_between<Elements>(lanes / kLanes) : 0) +
+    return larger(1, (strip.strip != kNoStrip ? calls_between<Elements>(lanes / kLanes) : 0) +
                          of_keys_.calls_of(blocks.of_keys) + of_queries_.calls_of(blocks.of_queries));
   }
 
   /// Turns a unit's products into weights and score gradients, while the products that come next are under
   /// way.
   template <class Rows>
-  bool recompute(const Unit& unit, const Half& next, bool ends_chunk, Rows& rows) {
+  bool recompute(const Unit& unit, const Strip& next, bool ends_chunk, Rows& rows) {
     const RowGroup& group = state_.w.group[unit.group];
     const GroupPanel panel = {unit.group * kGroupRows, key_of(unit.panel)};
     const GradientOperands to = operands_of(unit);
@@ -247,22 +248,24 @@ class GradientFlow {
     const bool whole = group.full_begin <= panel.key && group.full_end >= panel.key + kPanel;
     const std::int64_t units = units_left(unit);
     const std::int64_t panels = kChunkPanels - 1 - unit.panel % kChunkPanels;  // that follow in the chunk
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t shares = 2 * units - half;
-      const std::int64_t shares_of_chunk = ends_chunk ? 2 - half : shares + 2 * panels * groups();
+    for (int strip = 0; strip < kStrips; ++strip) {
+      const bool last = strip + 1 == kStrips;
+      const std::int64_t shares = kStrips * units - strip;
+      const std::int64_t shares_of_chunk =
+          ends_chunk ? kStrips - strip : shares + kStrips * panels * groups();
       const Blocks blocks = {(of_keys_.left() + shares - 1) / shares,
                              (of_queries_.left() + shares_of_chunk - 1) / shares_of_chunk};
-      const Half product = half == 0 ? Half{unit, 1} : next;
+      const Strip product = last ? next : Strip{unit, strip + 1};
       if (!generally && whole) {
-        rows.start(products_, query_row, panel.key, 2 * half, to, calls_of(product, blocks));
+        rows.start(products_, read_, query_row, panel.key, 2 * strip, to, calls_of(product, blocks));
         multiply(product, blocks, rows);
         rows.finish();
         continue;
       }
-      if (half == 1 && !recompute_cut(panel, generally, to)) return false;
+      if (last && !recompute_cut(panel, generally, to)) return false;
       NoWork none;
       multiply(product, blocks, none);
-      if (half == 0) store_deferred();
+      if (!last) store_deferred();
     }
     count_path(paths, generally        ? Path::backward_matrix_modified
                       : !whole         ? Path::backward_matrix_cut
@@ -273,10 +276,11 @@ class GradientFlow {
 
   /// The same without tile products beside it, for a panel that is cut or whose scores are modified.
   bool recompute_cut(const GroupPanel& panel, bool generally, const GradientOperands& to) {
-    if (generally) return recompute_generally<Format>(state_, block_, panel, bits_, products_, to);
+    const int first = kStrips == 1 ? read_ : 0;
+    if (generally) return recompute_generally<Format>(state_, block_, panel, bits_, products_, first, to);
     RecomputedRows<Format, true, true> cut(state_);
-    for (int half = 0; half < 2; ++half) {
-      cut.start(products_, state_.w.query_row + panel.row, panel.key, 2 * half, to, 1);
+    for (int strip = 0; strip < kStrips; ++strip) {
+      cut.start(products_, first + strip, state_.w.query_row + panel.row, panel.key, 2 * strip, to, 1);
       cut.finish();
     }
     return true;
@@ -359,6 +363,8 @@ class GradientFlow {
   WaitingProducts<ElementsByWeights> of_keys_;
   WaitingProducts<WeightsByElements> of_queries_;
   int panel_written_ = 0, chunk_written_ = 0;  // of kGradientBuffers
+  // The strip of products_ that vectors read, while tiles write the other. Two strips of a panel are 0 and 1.
+  int read_ = 1;
   GroupProducts products_;
   alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
   TileMatrix deferred_;

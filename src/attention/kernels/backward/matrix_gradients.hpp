@@ -17,17 +17,23 @@ struct GroupPanel {
   std::int64_t key;  // the panel's first key, counted within the segment
 };
 
-/// The products of a group's rows with a panel, scores (not scaled) and d = <g, v>, and what turns them into
-/// weights and score gradients.
+// A panel is handled in strips of two tiles.
+inline constexpr int kStrips = kPanelVectors / 2;
+
+/// Products of a group's rows with two strips of keys, tile after tile.
+using TwoStrips = float[4][kGroupRows][kLanes];
+
+/// The products of a group's rows with two strips, scores (not scaled) and d = <g, v>, and what turns them
+/// into weights and score gradients.
 struct GroupProducts {
-  alignas(64) MatrixScores of_queries_and_grads[2];
+  alignas(64) TwoStrips of_queries_and_grads[2];
   /// For each row kRound - shift, the least score whose weight is not 0, factor, and -delta.
   float terms[4][kGroupRows];
 
-  [[nodiscard]] MatrixScores& scores() { return of_queries_and_grads[0]; }
-  [[nodiscard]] MatrixScores& d() { return of_queries_and_grads[1]; }
-  [[nodiscard]] const MatrixScores& scores() const { return of_queries_and_grads[0]; }
-  [[nodiscard]] const MatrixScores& d() const { return of_queries_and_grads[1]; }
+  [[nodiscard]] float* scores(int strip) { return of_queries_and_grads[0][2 * strip][0]; }
+  [[nodiscard]] float* d(int strip) { return of_queries_and_grads[1][2 * strip][0]; }
+  [[nodiscard]] const float* scores(int strip) const { return of_queries_and_grads[0][2 * strip][0]; }
+  [[nodiscard]] const float* d(int strip) const { return of_queries_and_grads[1][2 * strip][0]; }
 };
 
 /// Where the operands begin that hold a group's weights and score gradients for a panel.
@@ -72,20 +78,20 @@ HEED_INLINE GradientOperands operands_at(const GradientOperands& to, std::int64_
           to.rows + v / 2 * (kMatrixRows * kLanes) + pair * kLanes};
 }
 
-/// Converts a half of a group's products with a panel to operands, if scores are scale times a product: two
-/// rows at a time, in equal shares of `calls` calls, between tile products. kFlushed: scores may be far below
-/// lse. kCut: the rows' positions do not allow all of the panel's keys.
+/// Converts a strip of a group's products to operands, if scores are scale times a product: two rows at a
+/// time, in equal shares of `calls` calls, between tile products. kFlushed: scores may be far below lse.
+/// kCut: the rows' positions do not allow all of the panel's keys.
 template <class Format, bool kFlushed, bool kCut>
 class RecomputedRows {
  public:
   explicit RecomputedRows(const BackwardTaskState& state)
       : scale_(in_register(splat(state.call.forward.log2_scale))) {}
 
-  /// Begins a half of a panel, of the vectors from `first` on. `query_row` has the group's rows, and `key` is
-  /// the panel's first key, counted within the segment.
-  void start(const GroupProducts& products, const QueryRow* query_row, std::int64_t key, int first,
+  /// Begins the strip of a panel whose vectors are those from `first` on, and whose products are in `from`.
+  /// `query_row` has the group's rows, and `key` is the panel's first key, counted within the segment.
+  void start(const GroupProducts& products, int from, const QueryRow* query_row, std::int64_t key, int first,
              const GradientOperands& to, std::int64_t calls) {
-    scores_ = products.scores()[first][0];
+    scores_ = products.scores(from);
     terms_ = products.terms[0];
     query_row_ = query_row;
     key_ = key;
@@ -111,7 +117,7 @@ class RecomputedRows {
 
   [[gnu::noinline]] void convert_out_of_line(std::int64_t pair) { convert(pair); }
   HEED_INLINE void convert(std::int64_t pair) {
-    constexpr std::int64_t kToD = sizeof(MatrixScores) / sizeof(float);
+    constexpr std::int64_t kToD = sizeof(TwoStrips) / sizeof(float);
     const float* scores = scores_ + pair * kLanes;
     const float* terms = terms_ + pair;
     Vf weights[2][2], score_grads[2][2];
@@ -144,10 +150,12 @@ class RecomputedRows {
   EqualShares shares_;  // of pairs of rows
 };
 
-/// The same for modified scores, by way of memory. Returns false if a score exceeds what f32 holds.
+/// The same for modified scores of a panel, by way of memory. Its first strip is in `from`. Returns false if
+/// a score exceeds what f32 holds.
 template <class Format>
 bool recompute_generally(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
-                         const HeadBits& bits, const GroupProducts& products, const GradientOperands& to) {
+                         const HeadBits& bits, const GroupProducts& products, int from,
+                         const GradientOperands& to) {
   const Vf scale = splat(state.call.forward.log2_scale);
   for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
     alignas(64) float scores[2][kPanel], d[2][kPanel], weights[2][kPanel];
@@ -156,8 +164,9 @@ bool recompute_generally(const BackwardTaskState& state, const Block& block, con
       const Vf factor = splat(state.w.factor[block.row + panel.row + r]);
 #pragma GCC unroll 4
       for (int v = 0; v < kPanelVectors; ++v) {
-        store(scores[i] + v * kLanes, mul(load(products.scores()[v][r]), scale));
-        store(d[i] + v * kLanes, mul(load(products.d()[v][r]), factor));
+        const std::int64_t at = (v * kGroupRows + r) * kLanes;
+        store(scores[i] + v * kLanes, mul(load(products.scores(from) + at), scale));
+        store(d[i] + v * kLanes, mul(load(products.d(from) + at), factor));
       }
       if (!general_row(state, block, panel.row + r, panel.key, bits, {scores[i], d[i], weights[i], d[i]}))
         return false;

@@ -1,5 +1,6 @@
 // Formats of bf16 pairs: the layouts of pack.hpp, with two elements in place of one float. Queries and keys
-// pair neighbours along the depth; values pair neighbouring keys. Elements are copied, so nothing is rounded.
+// pair neighbours along the depth; values pair keys that are kPairedKeys apart. Elements are copied, so
+// nothing is rounded.
 #pragma once
 
 #include "attention/kernels/shared/pack.hpp"
@@ -24,9 +25,9 @@ HEED_INLINE Vf add_squares(Vf pairs, Vf sum) {
 }
 
 /// Products take steps of `kStep` pairs; packed operands are padded with zeros to whole steps. Keys lie in
-/// columns of `kKeyVectors` vectors, values in columns of `kValueColumns`. Packing a row prefetches the row
-/// `kRowsAhead` further on; 0: no prefetch.
-template <int kStep, int kKeyVectors, int kValueColumns, int kRowsAhead>
+/// columns of `kKeyVectors` vectors, values in columns of `kValueColumns`. A row of values is paired with the
+/// row `kPairedKeys` further on. Packing a row prefetches the row `kRowsAhead` further on; 0: no prefetch.
+template <int kStep, int kKeyVectors, int kValueColumns, int kPairedKeys, int kRowsAhead>
 struct Bf16Pairs {
   static constexpr int kElements = 2;           // per lane
   static constexpr int kLaneStep = kStep;       // an operand's lanes are a multiple of it
@@ -35,24 +36,32 @@ struct Bf16Pairs {
   static constexpr bool kScalesScores = true;   // queries and keys are packed unscaled
   static constexpr bool kRoundsWeights = true;  // to bf16, for the product with values
 
+  /// Whether a row fills vectors, so that it needs no padding.
+  static bool is_whole(const Operand& query, std::int64_t depth, std::int64_t padded) {
+    return query.stride[3] == 1 && depth == 2 * padded;
+  }
+  /// Copies a whole row to vectors that are `spacing` floats apart. Returns the scaled row's sum of squares.
+  static float copy_query(const std::uint16_t* from, std::int64_t padded, float scale, float* to,
+                          std::int64_t spacing) {
+    Vf squares = zero();
+    for (std::int64_t d = 0; d < padded; d += kLanes, to += spacing) {
+      Vf pairs;
+      __builtin_memcpy(&pairs, from + 2 * d, sizeof pairs);
+      store(to, pairs);
+      squares = add_squares(pairs, squares);
+    }
+    return reduce_add(squares) * scale * scale;
+  }
   /// Packs one query row, unscaled. Returns the scaled row's sum of squares.
   static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
                           std::int64_t padded) {
     const auto* from = static_cast<const std::uint16_t*>(query.data) + at;
-    const bool is_whole = query.stride[3] == 1 && depth == 2 * padded;
-    if (!is_whole) copy_bf16(from, query.stride[3], depth, reinterpret_cast<std::uint16_t*>(to), 2 * padded);
-    Vf squares = zero();
-    for (std::int64_t d = 0; d < padded; d += kLanes) {
-      Vf pairs;
-      if (is_whole) {
-        __builtin_memcpy(&pairs, from + 2 * d, sizeof pairs);
-        store(to + d, pairs);
-      } else {
-        pairs = load(to + d);
-      }
-      squares = add_squares(pairs, squares);
+    if (!is_whole(query, depth, padded)) {
+      auto* row = reinterpret_cast<std::uint16_t*>(to);
+      copy_bf16(from, query.stride[3], depth, row, 2 * padded);
+      from = row;
     }
-    return reduce_add(squares) * scale * scale;
+    return copy_query(from, padded, scale, to, kLanes);
   }
 
   /// Packs keys to [column][pairs of depth][kKeyVectors * kLanes], in whole panels. `scratch` holds kLanes
@@ -104,7 +113,7 @@ struct Bf16Pairs {
   }
 
   /// Packs values to [column][pairs of keys][kValueColumns * kLanes]. The last column is only as wide as
-  /// needed. A last odd key is paired with zeros.
+  /// needed. A key without a partner is paired with zeros.
   static float pack_values(const RowBlock& values, float* to, const RowPrefetch& /*ahead*/) {
     const auto [value, first, count, width] = values;
     const std::int64_t vectors = (width + kLanes - 1) / kLanes;
@@ -112,25 +121,28 @@ struct Bf16Pairs {
     const std::int64_t stride = value.element_stride();
     const std::uint16_t* data = static_cast<const std::uint16_t*>(value.tensor.data);
     for (std::int64_t p = 0; p < pairs; ++p) {
+      const std::int64_t key = p / kPairedKeys * (2 * kPairedKeys) + p % kPairedKeys;
+      const std::int64_t partner = key + kPairedKeys;
       if constexpr (kRowsAhead > 0)
-        for (std::int64_t r = 2 * p; r < 2 * p + 2; ++r) fetch_row({value, first + kRowsAhead, width}, r);
+        for (std::int64_t r = key; r <= partner; r += kPairedKeys)
+          fetch_row({value, first + kRowsAhead, width}, r);
       for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
         const std::int64_t here = smaller(kValueColumns, vectors - vector);
         for (std::int64_t v = 0; v < here; ++v) {
           const std::int64_t column = (vector + v) * kLanes;
           const std::int64_t columns = smaller(kLanes, width - column);
           float* pair = to + (vector * pairs + p * here + v) * kLanes;
-          if (2 * p >= count) {
+          if (key >= count) {
             store(pair, zero());
             continue;
           }
-          const bool odd = 2 * p + 1 == count;
-          const std::uint16_t* low = data + value.at(first + 2 * p) + column * stride;
-          const std::uint16_t* high = odd ? low : data + value.at(first + 2 * p + 1) + column * stride;
+          const bool single = partner >= count;
+          const std::uint16_t* low = data + value.at(first + key) + column * stride;
+          const std::uint16_t* high = single ? low : data + value.at(first + partner) + column * stride;
           std::uint16_t rest[2][kLanes];
-          if (stride != 1 || columns < kLanes || odd) {
+          if (stride != 1 || columns < kLanes || single) {
             copy_bf16(low, stride, columns, rest[0], kLanes);
-            copy_bf16(high, stride, odd ? 0 : columns, rest[1], kLanes);
+            copy_bf16(high, stride, single ? 0 : columns, rest[1], kLanes);
             low = rest[0];
             high = rest[1];
           }
@@ -143,7 +155,7 @@ struct Bf16Pairs {
 };
 
 /// Format for dot products of pairs in the lanes of vectors.
-struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 0> {
+struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 1, 0> {
   static constexpr bool kMatrixTiles = false;
   // Products of pairs take 6 cycles. So 12 accumulators do not keep two units busy, but 18 do. Two such tiles
   // exceed the registers, so finished scores wait in memory.
@@ -155,7 +167,7 @@ struct Bf16DotFormat : Bf16Pairs<1, kPanelVectors, kValueVectors, 0> {
 
 /// Format for matrix tiles, which multiply 16 pairs at a time. The tiles of an operand are contiguous, 1 KiB
 /// each. From the second-level cache that is up to twice as fast as rows some hundred bytes apart.
-struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
+struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 16, 32> {
   static constexpr bool kMatrixTiles = true;
   struct Elements {
     static constexpr int kCount = 1;
@@ -168,9 +180,11 @@ struct Bf16TilesFormat : Bf16Pairs<16, 1, 1, 32> {
 
   static void pair_rows(const RowBlock& rows, float* to) { pack_values(rows, to, RowPrefetch{}); }
 
-  /// Converts a row's weights of 32 keys to an operand. Returns the sum of the stored values.
+  /// Converts a row's weights of 32 keys to an operand. Returns the sum of the stored values. Key k is paired
+  /// with key k + 16, so no element changes its lane.
   HEED_INLINE static Vf split_weights(Vf a, Vf b, std::uint16_t* to, std::int64_t /*part*/) {
-    const Vf pairs = store_bf16(to, a, b);
+    const Vf pairs = pair_rounded(a, b);
+    store(reinterpret_cast<float*>(to), pairs);
     return add(low_halves(pairs), high_halves(pairs));
   }
   /// Rounds both vectors; lane i of the pairs holds lane i of each.

@@ -45,21 +45,40 @@ class TileFlow {
   struct ScoreProduct {
     std::int64_t rows = 0;  // 0: no product
     float* query = nullptr;
-    const float* keys = nullptr;
+    float* keys = nullptr;
+  };
+  /// A product of weights and values that waits. It is computed in pieces: of a pair of columns,
+  /// `piece_steps` steps.
+  struct WaitingProduct : ValueProduct {
+    std::int64_t pieces = 0, piece_steps = 0;  // how many are left, and their length
+    std::int64_t column = 0, step = 0;         // where the next one begins
+  };
+  /// The state that products change. A copy stays in registers between tile products, which may write any
+  /// memory.
+  struct Progress {
+    WaitingProduct values;  // of the KV block or the group before
+    int read = 1;           // the buffer of scores that a softmax reads
+  };
+  /// The layout of the operands of scores.
+  struct ScoreLayout {
+    std::int64_t steps, query_stride;
   };
   using Elements = typename Format::Elements;
   using WeightsByElements = typename Format::WeightsByElements;
+  // Products of parts are summed separately, see add_product().
+  static constexpr bool kAdds = WeightsByElements::kCount == 1;
 
   [[nodiscard]] std::int64_t rows_of(const Block& block) const {
     return smaller(kGroupRows, state_.padded_rows - block.row);
   }
   [[nodiscard]] std::int64_t key_of(const Block& block) const { return key_ + block.kv_block * kKvBlock; }
-  [[nodiscard]] std::int64_t panel_lanes() const {
-    return kPanel * Format::kParts * lanes_of<Format>(state_.w.depth);
-  }
   [[nodiscard]] ScoreProduct product_of(const Block& block, std::int64_t panel) const {
     return {rows_of(block), query_vector(state_.w, block.row, 0),
-            kv_blocks_[block.kv_block].keys + panel * panel_lanes()};
+            const_cast<float*>(kv_blocks_[block.kv_block].keys) + panel * panel_floats_};
+  }
+  [[nodiscard]] PanelKeys panel_at(const Block& block, std::int64_t p) const {
+    const std::int64_t done = p * kPanel;
+    return {nullptr, key_of(block) + done, smaller(kPanel, kv_blocks_[block.kv_block].count - done), done};
   }
 
   /// Goes on to the next block of which a group may see panels. Returns false if there is none.
@@ -79,8 +98,7 @@ class TileFlow {
 
   template <class Rows>
   void run(Block next) {
-    NoWork none;
-    multiply(product_of(next, next.begin), 0, none);
+    multiply_alone(product_of(next, next.begin), 0);
     for (bool more = true; more;) {
       const Block block = next;
       more = advance(next);
@@ -90,130 +108,188 @@ class TileFlow {
   }
 
   /// Stores results that are still in tile registers.
-  void store_deferred() {
-    if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(deferred_);
-    deferred_ = result_rows(unused_, 2 * kLanes);
+  HEED_INLINE void store_deferred(TileMatrix& deferred) {
+    if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(deferred);
+    deferred = result_rows(unused_, 2 * kLanes);
   }
 
   /// Multiplies a panel with queries, into the buffer that no softmax reads.
-  template <class Work>
-  HEED_INLINE void multiply_scores(const ScoreProduct& product, Work& work) {
+  template <class Way>
+  HEED_INLINE void multiply_scores(const ScoreProduct& product, const ScoreLayout& layout, int to, Way& way) {
     static_assert(!kHasMatrixTiles || (kPanelVectors % 2 == 0 && kLanes == 16));
-    const std::int64_t lanes = lanes_of<Format>(state_.w.depth);
-    const TileMatrix a = {product.query, kLanes, kMatrixRows * state_.w.query_lanes, kMatrixRows * kLanes,
+    const std::int64_t lanes = 16 * layout.steps;
+    const TileMatrix a = {product.query, kLanes, layout.query_stride, kMatrixRows * kLanes,
                           kMatrixRows * lanes};
-    TileMatrix b = {const_cast<float*>(product.keys), 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
-    TileMatrix c = {scores_[1 - read_][0][0], kLanes, kGroupRows * kLanes, kMatrixRows * kLanes};
+    TileMatrix b = {product.keys, 16, Format::kParts * lanes * 16, 16 * 16, lanes * 16};
+    TileMatrix c = {scores_[to][0][0], kLanes, kGroupRows * kLanes, kMatrixRows * kLanes};
     if (product.rows <= kMatrixRows) {
-      store_deferred();
-      return multiply_group<Elements, false>({kMatrixRows, a, b, c, lanes / 16, kPanelVectors});
+      store_deferred(way.deferred);
+      return multiply_group<Elements, false>({kMatrixRows, a, b, c, layout.steps, kPanelVectors});
     }
-    Interleaved<Work> way = {deferred_, work};
     for (int column = 0; column < kPanelVectors; column += 2, b.data += 2 * b.next, c.data += 2 * c.next)
-      multiply_tiles_once<Elements, 2, 2, false>(a, b, lanes / 16, c, way);
-    work = way.work;
+      multiply_tiles_once<Elements, 2, 2, false>(a, b, layout.steps, c, way);
+  }
+
+  /// The next piece of a waiting product. `product` takes results that are summed separately.
+  [[nodiscard]] HEED_INLINE static GroupProduct next_piece(const WaitingProduct& p, float* product) {
+    const auto at = [&](const TileMatrix& m, std::int64_t step) __attribute__((always_inline)) {
+      return TileMatrix{m.data + p.column * m.next + step * m.step, m.stride, m.next, m.step, m.part};
+    };
+    TileMatrix c = p.c;
+    if (!kAdds) c.data = product;
+    return {p.rows,
+            p.a.from(p.step),
+            at(p.b, p.step),
+            at(c, 0),
+            smaller(p.piece_steps, p.steps - p.step),
+            smaller(2, p.columns - p.column)};
+  }
+  HEED_INLINE static void end_piece(WaitingProduct& p) {
+    --p.pieces;
+    if ((p.column += 2) < p.columns) return;
+    p.column = 0;
+    p.step += p.piece_steps;
+  }
+  /// Computes pieces of one row or one column of tiles. Nothing runs between their tile products.
+  [[gnu::noinline]] WaitingProduct multiply_rest(std::int64_t pieces, WaitingProduct p, TileMatrix deferred) {
+    store_deferred(deferred);
+    for (; pieces > 0; --pieces, end_piece(p))
+      multiply_group<WeightsByElements, kAdds>(next_piece(p, state_.w.product));
+    return p;
+  }
+
+  /// Computes the next `pieces` pieces of the waiting product.
+  template <class Way>
+  HEED_INLINE void multiply_values(std::int64_t pieces, WaitingProduct& p, Way& way) {
+    if (pieces == 0) return;
+    for (; pieces > 0 && p.rows > kMatrixRows && p.column + 2 <= p.columns; --pieces, end_piece(p)) {
+      const GroupProduct piece = next_piece(p, state_.w.product);
+      multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(piece.a, piece.b, piece.steps, piece.c, way);
+    }
+    if (pieces > 0) {
+      p = multiply_rest(pieces, p, way.deferred);
+      way.deferred = result_rows(unused_, 2 * kLanes);
+    }
+    if (kAdds || p.pieces > 0) return;
+    store_deferred(way.deferred);
+    add_scaled(p.rows, {state_.w.product, p.c.stride, p.c.next, p.c.step, p.c.part}, p.c, p.columns,
+               p.factor);
+  }
+
+  /// Multiplies the scores of the next panel, if there is one, and `pieces` of the waiting product.
+  template <class Way>
+  HEED_INLINE void multiply(const ScoreProduct& next, const ScoreLayout& layout, std::int64_t pieces,
+                            Progress& progress, Way& way) {
+    if (next.rows > 0) multiply_scores(next, layout, 1 - progress.read, way);
+    multiply_values(pieces, progress.values, way);
+    if (next.rows > 0 && pieces == 0) store_deferred(way.deferred);  // a softmax reads the scores next
+    progress.read = 1 - progress.read;
+  }
+  void multiply_alone(const ScoreProduct& next, std::int64_t pieces) {
+    Interleaved<NoWork> way = {deferred_, {}};
+    multiply(next, layout_, pieces, progress_, way);
     deferred_ = way.deferred;
   }
 
-  /// Computes the next `columns` columns of the waiting product.
-  template <class Work>
-  HEED_INLINE void multiply_values(std::int64_t columns, Work& work) {
-    ValueProduct& p = values_;
-    const std::int64_t end = smaller(p.columns, p.done + columns);
-    if (p.done == end) return;
-    constexpr bool kAdds = WeightsByElements::kCount == 1;  // see add_product()
-    TileMatrix b = p.b, c = p.c;
-    if (!kAdds) c.data = state_.w.product;
-    const auto at = [&](const TileMatrix& m) {
-      return TileMatrix{m.data + p.done * m.next, m.stride, m.next, m.step, m.part};
-    };
-    if (p.rows > kMatrixRows && p.done + 2 <= end) {
-      Interleaved<Work> way = {deferred_, work};
-      for (; p.done + 2 <= end; p.done += 2)
-        multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(p.a, at(b), p.steps, at(c), way);
-      work = way.work;
-      deferred_ = way.deferred;
-    }
-    if (p.done < end) {
-      store_deferred();
-      multiply_group<WeightsByElements, kAdds>({p.rows, p.a, at(b), at(c), p.steps, end - p.done});
-      p.done = end;
-    }
-    if (kAdds || p.done < p.columns) return;
-    store_deferred();
-    add_scaled(p.rows, c, p.c, p.columns, p.factor);
+  /// How often these products call between() at most. A product of one row of tiles does not.
+  [[nodiscard]] HEED_INLINE static std::int64_t calls_of(const ScoreProduct& next, const ScoreLayout& layout,
+                                                         std::int64_t pieces, const WaitingProduct& values) {
+    return larger(1, (next.rows > 0 ? kPanelVectors / 2 * calls_between<Elements>(layout.steps) : 0) +
+                         pieces * calls_between<WeightsByElements>(values.piece_steps));
   }
 
-  /// Multiplies the scores of the next panel, if there is one, and `columns` columns of the waiting product.
-  template <class Work>
-  void multiply(const ScoreProduct& next, std::int64_t columns, Work& work) {
-    if (next.rows > 0) multiply_scores(next, work);
-    const std::int64_t done = values_.done;
-    multiply_values(columns, work);
-    if (next.rows > 0 && values_.done == done) store_deferred();  // a softmax reads the scores next
-    read_ = 1 - read_;
+  /// How many pieces of the waiting product run beside one of `panels` panels, in equal shares. Divisions of
+  /// 32 bits are fast.
+  [[nodiscard]] HEED_INLINE static std::int64_t share_of(const WaitingProduct& values, std::int64_t panels) {
+    const auto pieces = static_cast<std::uint32_t>(values.pieces), units = static_cast<std::uint32_t>(panels);
+    return (pieces + units - 1) / units;
   }
 
-  /// How many columns of the waiting product run beside one of `units` panels: whole pairs, in equal shares.
-  [[nodiscard]] std::int64_t columns_due(std::int64_t units) const {
-    const std::int64_t pairs = (values_.columns - values_.done + 1) / 2;
-    return 2 * ((pairs + units - 1) / units);
+  /// Turns the scores of a block's panels from `p` on into weights, while the products that come next are
+  /// under way: of the block's next panel or `next`, and a share of the waiting product. It stops before a
+  /// panel that is not plain. It stops after one if statistics are taken of each, and after one with rows
+  /// whose scores outgrew their shift; it returns a bit for each. Inlined work calls nothing, so what it
+  /// needs stays in registers.
+  template <class Rows>
+  [[gnu::noinline]] std::uint32_t attend_plain(const Block& block, std::int64_t& p, const ScoreProduct& next,
+                                               const Rows& work) {
+    const std::int64_t end = block.end;
+    const RowGroup& group = state_.w.group[block.row / kGroupRows];
+    const bool one = has_panel_statistics(state_.call);
+    Interleaved<Rows> way = {deferred_, work};
+    Progress progress = progress_;
+    const ScoreLayout layout = layout_;
+    const std::int64_t panel_floats = panel_floats_;
+    ScoreProduct product = product_of(block, p);
+    PanelKeys panel = panel_at(block, p);
+    std::uint32_t outgrown = 0;
+    std::int64_t at = p;
+    do {
+      const std::int64_t pieces = share_of(progress.values, end - at);
+      product.keys += panel_floats;
+      if (++at == end) product = next;
+      MatrixScores& scores = scores_[progress.read];
+      way.work.start(scores, panel, calls_of(product, layout, pieces, progress.values));
+      multiply(product, layout, pieces, progress, way);
+      outgrown = way.work.finish();
+      way.work.keep_candidates();
+      if (at == end) break;
+      panel = panel_at(block, at);
+    } while (outgrown == 0 && !one && is_plain(state_, group, panel));
+    p = at;
+    progress_ = progress;
+    deferred_ = way.deferred;
+    return outgrown;
   }
 
-  /// How often these products call `work` at most. A product of one row of tiles does not.
-  [[nodiscard]] std::int64_t calls_of_work(const ScoreProduct& next, std::int64_t columns) const {
-    const std::int64_t score_steps = lanes_of<Format>(state_.w.depth) / 16;
-    return larger(1, (next.rows > 0 ? kPanelVectors / 2 * calls_between<Elements>(score_steps) : 0) +
-                         columns / 2 * calls_between<WeightsByElements>(values_.steps));
+  /// The same for one panel that is not plain. Its scores become weights after the products.
+  template <class Rows>
+  [[gnu::noinline]] std::uint32_t attend_cut(const Block& block, std::int64_t& p, const ScoreProduct& next) {
+    MatrixScores& scores = scores_[progress_.read];
+    const PanelKeys panel = panel_at(block, p);
+    const std::int64_t pieces = share_of(progress_.values, block.end - p);
+    multiply_alone(++p < block.end ? product_of(block, p) : next, pieces);
+    count_path(state_.call.paths, Path::masked);
+    if (panel.keys != kPanel) count_path(state_.call.paths, Path::tail);
+    if (!is_cut_to_ranges(state_, state_.w.group[block.row / kGroupRows])) return kAllRows;
+    typename Rows::OfRanges ranges(state_, block.row, rows_of(block));
+    ranges.start(scores, panel, 1);
+    const std::uint32_t outgrown = ranges.finish();
+    ranges.keep_candidates();
+    return outgrown;
   }
 
   /// Turns the scores of a block's panels into weights, while the products that come next are under way:
   /// `next` after the block's own.
   template <class Rows>
   void attend(const Block& block, const ScoreProduct& next) {
-    const std::int64_t rows = rows_of(block), count = kv_blocks_[block.kv_block].count;
+    const std::int64_t rows = rows_of(block);
     RowGroup& group = state_.w.group[block.row / kGroupRows];
-    Rows work(state_, block.row, rows);
-    ScoreProduct product = product_of(block, block.begin);
-    const std::int64_t step = panel_lanes();
-    for (std::int64_t p = block.begin; p < block.end; ++p) {
-      const std::int64_t done = p * kPanel, columns = columns_due(block.end - p);
-      const PanelKeys panel = {product.keys, key_of(block) + done, smaller(kPanel, count - done), done};
-      MatrixScores& scores = scores_[read_];
-      product.keys += step;
-      if (p + 1 == block.end) product = next;
-      std::uint32_t rest = kAllRows;
-      if (panel.keys != kPanel) count_path(state_.call.paths, Path::tail);
-      if (is_plain(state_, group, panel)) {
-        work.start(state_, scores, panel, calls_of_work(product, columns));
-        multiply(product, columns, work);
-        rest = work.finish();
+    const Rows work(state_, block.row, rows);
+    for (std::int64_t p = block.begin; p < block.end;) {
+      std::uint32_t rest;
+      if (is_plain(state_, group, panel_at(block, p))) {
+        rest = attend_plain<Rows>(block, p, next, work);
         count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
       } else {
-        NoWork none;
-        multiply(product, columns, none);
-        count_path(state_.call.paths, Path::masked);
-        if (is_cut_to_ranges(state_, group)) {
-          typename Rows::OfRanges ranges(state_, block.row, rows);
-          ranges.start(state_, scores, panel, 1);
-          rest = ranges.finish();
-        }
+        rest = attend_cut<Rows>(block, p, next);
       }
-      if (state_.call.top_k > 0 && rest != kAllRows) keep_candidates(state_, block.row, rows, panel, scores);
+      const PanelKeys panel = panel_at(block, p - 1);
       if (rest != 0) {
         if (row_of_values_ == block.row) complete_values();  // before a shift scales the output
-        softmax_by_memory<Format>(state_, block.row, rows, rest, panel, scores, false);
+        softmax_by_memory<Format>(state_, block.row, rows, rest, panel, scores_[1 - progress_.read], false);
       }
       group.started = true;
-      add_panel_statistics(state_, block.row, rows, panel.key, state_.weights + done, panel.keys);
+      add_panel_statistics(state_, block.row, rows, panel.key, state_.weights + panel.done, panel.keys);
     }
     if (ends_groups_) end_kv_block(block, rows);
   }
 
   void complete_values() {
-    NoWork none;
-    multiply_values(values_.columns, none);
-    store_deferred();
+    Interleaved<NoWork> way = {deferred_, {}};
+    multiply_values(progress_.values.pieces, progress_.values, way);
+    store_deferred(way.deferred);
+    deferred_ = way.deferred;
   }
 
   /// Called when a group's weights of a KV block are complete. Their product with values waits for what is
@@ -221,10 +297,17 @@ class TileFlow {
   void end_kv_block(const Block& block, std::int64_t rows) {
     const KvBlock& kv_block = kv_blocks_[block.kv_block];
     insert_candidates(state_, block.row, rows, state_.weights, key_of(block));
-    values_ = {};
     if (!state_.call.output.data) return;
     drop_block(state_, block.row, rows, key_of(block), kv_block.count);
-    values_ = value_product<Format>(state_, block.row, rows, key_of(block), kv_block);
+    WaitingProduct& p = progress_.values;
+    set_value_product<Format>(p, state_, block.row, rows, key_of(block), kv_block);
+    // Halves of the steps, if whole pairs of columns are fewer than panels: each panel needs a piece beside
+    // it.
+    const std::int64_t pairs = (p.columns + 1) / 2;
+    const bool halves = kAdds && p.columns % 2 == 0 && pairs < kKvBlock / kPanel && p.steps > 2;
+    p.pieces = p.rows > 0 ? pairs * (halves ? 2 : 1) : 0;
+    p.piece_steps = halves ? (p.steps + 1) / 2 : p.steps;
+    p.column = p.step = 0;
     row_of_values_ = block.row;
     float* first = state_.w.weight_parts;
     state_.weight_parts = state_.weight_parts == first ? first + Format::kWeightParts * kWeightPart : first;
@@ -235,9 +318,11 @@ class TileFlow {
   const KvBlock* const kv_blocks_;
   const std::int64_t count_;
   const bool ends_groups_;
-  ValueProduct values_;              // the waiting product, of the KV block or the group before
-  std::int64_t row_of_values_ = -1;  // its first row
-  int read_ = 1;                     // the buffer of scores that a softmax reads
+  const ScoreLayout layout_ = {.steps = lanes_of<Format>(state_.w.depth) / 16,
+                               .query_stride = state_.w.query_lanes * kMatrixRows};
+  const std::int64_t panel_floats_ = kPanel * Format::kParts * 16 * layout_.steps;
+  Progress progress_;
+  std::int64_t row_of_values_ = -1;  // the first row of the waiting product
   alignas(64) MatrixScores scores_[2];
   alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
   TileMatrix deferred_;

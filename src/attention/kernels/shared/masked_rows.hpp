@@ -16,7 +16,7 @@ HEED_INLINE bool has_masks(const Arguments& call) {
   return call.mask.data != nullptr || call.sparse_mask_count > 0;
 }
 
-/// Panels of the longest step, the decode kernel's (workspace.hpp).
+/// Panels of the longest step: the decode kernel's (workspace.hpp), or a KV block of gradients.
 inline constexpr std::int64_t kMaxStepPanels = 8 * 192 / kPanel;
 
 /// Bytes per row for a block of `keys` keys. Vectors of the last panel are read whole.

@@ -328,6 +328,21 @@ inline bool finish_row(const TaskContext& state, const SoftmaxState& s, std::int
   return true;
 }
 
+// Matrix tiles prefetch rows of the output that far ahead of the one they write. Others gain nothing from it.
+inline constexpr std::int64_t kOutputsAhead = 8;
+
+/// Prefetches a row of the output for writing, if it is contiguous.
+inline void fetch_output(const TaskState& state, std::int64_t row) {
+  const Output& output = state.call.output;
+  if (!output.data || output.stride[3] != 1) return;
+  const QueryRow& query_row = state.w.query_row[row];
+  const std::int64_t bytes = cpu::bits_of(output.dtype) / 8;
+  char* to = static_cast<char*>(output.data) +
+             bytes * offset_of(output.stride, state.task.batch, query_row.head, query_row.index);
+  for (std::int64_t byte = 0; byte < bytes * state.call.value_dim; byte += 64)
+    __builtin_prefetch(to + byte, 1);
+}
+
 /// Writes the results of all rows, from their states over all keys.
 inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
   if (has_masks(state.call)) {
@@ -335,8 +350,10 @@ inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
     rows.left_out = s.left_out;
     restore_rows(rows);
   }
-  for (std::int64_t row = 0; row < state.rows; ++row)
+  for (std::int64_t row = 0; row < state.rows; ++row) {
+    if (kHasMatrixTiles && row + kOutputsAhead < state.rows) fetch_output(state, row + kOutputsAhead);
     if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
+  }
   if (state.call.map_size.columns > 0) add_to_map(state);
 }
 

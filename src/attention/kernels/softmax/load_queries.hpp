@@ -6,7 +6,8 @@
 
 namespace heed::detail::HEED_ISA {
 
-inline constexpr float kMaxSquare = 0x1p120f;  // sums of squares from here on count as infinite
+inline constexpr std::int64_t kQueriesAhead = 32;  // rows that matrix tiles prefetch before they are packed
+inline constexpr float kMaxSquare = 0x1p120f;      // sums of squares from here on count as infinite
 
 /// Returns the address of vector `lane` / kLanes of a packed query. Packed queries are rows; for matrix
 /// tiles, rows of tiles.
@@ -29,6 +30,10 @@ inline void pad_rows(const TaskState& state) {
 template <class Format>
 float load_query(const TaskState& state, std::int64_t row, std::int64_t at) {
   const Workspace& w = state.w;
+  if constexpr (Format::kMatrixTiles && Format::kParts == 1)
+    if (Format::is_whole(state.call.query, w.depth, w.query_lanes))
+      return Format::copy_query(static_cast<const std::uint16_t*>(state.call.query.data) + at, w.query_lanes,
+                                state.call.log2_scale, query_vector(w, row, 0), kMatrixRows * kLanes);
   float* packed = Format::kMatrixTiles ? w.scratch : w.query + row * w.query_lanes;
   const float squares =
       Format::pack_query(state.call.query, at, w.depth, state.call.log2_scale, packed, w.query_lanes);
@@ -67,6 +72,17 @@ inline void leave_out(TaskState& state, std::int64_t row) {
   group.full_end = 0;
 }
 
+/// Prefetches a row's query, if it is contiguous.
+inline void fetch_query(const TaskState& state, std::int64_t row) {
+  const Operand& query = state.call.query;
+  if (query.stride[3] != 1) return;
+  const QueryRow& query_row = state.w.query_row[row];
+  const std::int64_t bytes = cpu::bits_of(query.dtype) / 8;
+  const char* from = static_cast<const char*>(query.data) +
+                     bytes * offset_of(query.stride, state.task.batch, query_row.head, query_row.index);
+  for (std::int64_t byte = 0; byte < bytes * state.w.depth; byte += 64) __builtin_prefetch(from + byte, 0, 2);
+}
+
 /// Points state.queries at the caller's memory if tiles can read it; otherwise packs the rows. Leaves out
 /// rows whose query is not finite, and finds the largest sum of squares of the others.
 template <class Format>
@@ -79,6 +95,7 @@ void find_queries(TaskState& state) {
                       query.is_dense(call.head_dim);
   float largest = 0;
   for (std::int64_t r = 0; r < state.rows; ++r) {
+    if (kHasMatrixTiles && r + kQueriesAhead < state.rows) fetch_query(state, r + kQueriesAhead);
     w.softmax.left_out[r] = 0;
     const std::int64_t at =
         offset_of(call.query.stride, task.batch, w.query_row[r].head, w.query_row[r].index);

@@ -75,6 +75,11 @@ class SoftmaxRows {
   SoftmaxRows(const TaskState& state, std::int64_t row, std::int64_t rows)
       : all_(tile_rows(state, 0)),
         scale_(in_register(splat(state.call.log2_scale))),
+        query_row_(state.w.query_row + row),
+        first_operand_(state.splits_weights ? state.weight_parts : nullptr),
+        first_weights_(state.stores_weights ? panel_weights(state.w, row, 0) : nullptr),
+        stores_all_(has_panel_statistics(state.call) || (state.call.output.data && !state.splits_weights)),
+        first_bits_(state.w.candidate_bits),
         row_(row),
         rows_(rows),
         rounded_(state.sums_rounded ? state.w.softmax.sum : state.w.softmax.rounded) {
@@ -82,16 +87,15 @@ class SoftmaxRows {
   }
 
   /// Begins a panel.
-  void start(const TaskState& state, MatrixScores& scores, const PanelKeys& panel, std::int64_t calls) {
+  HEED_INLINE void start(MatrixScores& scores, const PanelKeys& panel, std::int64_t calls) {
     const std::int64_t done = panel.done;
     scores_ = scores[0][0];
-    query_row_ = state.w.query_row + row_;
     key_ = panel.key;
-    operand_ = state.splits_weights ? state.weight_parts + done / kStepKeys * kWeightStep : nullptr;
-    weights_ = state.stores_weights ? panel_weights(state.w, row_, done) : nullptr;
-    all_.candidate_bits = state.w.candidate_bits + done / kLanes;
+    operand_ = first_operand_ == nullptr ? nullptr : first_operand_ + done * (kWeightStep / kStepKeys);
+    weights_ = first_weights_ == nullptr ? nullptr : first_weights_ + done;
+    if (kTraits.candidates) all_.candidate_bits = first_bits_ + done / kLanes;
     shares_ = {rows_, calls};
-    outgrown_ = 0;
+    outgrown_ = marked_ = 0;
   }
 
   HEED_INLINE void operator()() {
@@ -103,9 +107,30 @@ class SoftmaxRows {
     });
   }
   /// Converts the rows that are left. Returns a bit for each row whose scores outgrew its shift.
-  std::uint32_t finish() {
-    shares_.finish([&](std::int64_t r) { convert_out_of_line(r); });
+  HEED_INLINE std::uint32_t finish() {
+    shares_.finish([&](std::int64_t r) __attribute__((always_inline)) {
+      if constexpr (kInlined)
+        convert(r);
+      else
+        convert_out_of_line(r);
+    });
     return outgrown_;
+  }
+
+  /// Marks the candidates of the rows that have some, and stores these rows' weights. Few rows of a panel
+  /// have candidates, so the others' weights need no room in the first-level cache.
+  HEED_INLINE void keep_candidates() {
+    if constexpr (kTraits.candidates)
+      for (; marked_ != 0; marked_ &= marked_ - 1) {
+        const std::int64_t r = __builtin_ctz(marked_);
+        Vf weights[kPanelVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kPanelVectors; ++v) {
+          weights[v] = load(scores_ + (v * kGroupRows + r) * kLanes);
+          store(weights_ + r * kKvBlock + v * kLanes, weights[v]);
+        }
+        note_candidates(weights, all_, row_ + r);
+      }
   }
 
  private:
@@ -118,6 +143,8 @@ class SoftmaxRows {
   struct Scaled {
     static constexpr bool kScalesScores = Format::kScalesScores && !kTraits.tail;
   };
+  static constexpr ScoreTraits kUnmarked = {kTraits.tracks_maxima, kTraits.keeps_statistics, kTraits.tail,
+                                            false, kTraits.sums};
   // Sums of rounded weights alone belong to weights that become an operand.
   static constexpr bool kAlwaysSplits = !kTraits.sums;
 
@@ -138,7 +165,7 @@ class SoftmaxRows {
       outgrown_ |= std::uint32_t{1} << r;
       return;
     }
-    exp_row<kTraits>(
+    exp_row<kUnmarked>(
         score[0], all_, row_ + r,
         exp2_, [&](std::size_t v, Vf p) __attribute__((always_inline)) { weights[v] = p; });
     if (kAlwaysSplits || operand_ != nullptr) {
@@ -149,9 +176,12 @@ class SoftmaxRows {
       }
     }
     if constexpr (kTraits.candidates) {
+      const Mask above = greater(row_maximum(weights), splat(all_.entry_threshold[row_ + r]));
+      marked_ |= std::uint32_t{any(above)} << r;
 #pragma GCC unroll 4
       for (int v = 0; v < kPanelVectors; ++v) store(scores_ + (v * kGroupRows + r) * kLanes, weights[v]);
-    } else if (weights_ != nullptr) {
+    }
+    if (kTraits.candidates ? stores_all_ : weights_ != nullptr) {
 #pragma GCC unroll 4
       for (int v = 0; v < kPanelVectors; ++v) store(weights_ + r * kKvBlock + v * kLanes, weights[v]);
     }
@@ -160,15 +190,18 @@ class SoftmaxRows {
   TileRows all_;
   Vf scale_;
   Exp2InRegisters exp2_;
-  const QueryRow* query_row_ = nullptr;
+  const QueryRow* query_row_;
+  float *first_operand_, *first_weights_;  // of the KV block
+  bool stores_all_;                        // with candidates: whether the weights of all rows are stored
+  CandidateBits* first_bits_;
   std::int64_t key_ = 0;
   float* scores_ = nullptr;   // with kTraits.candidates, weights take their place: keep_candidates()
   float* operand_ = nullptr;  // null: weights do not become an operand
   float* weights_ = nullptr;  // null: they are not stored
   std::int64_t row_, rows_;
-  float* rounded_;      // sums of rounded weights; null: none
-  EqualShares shares_;  // of rows
-  std::uint32_t outgrown_ = 0;
+  float* rounded_;                           // sums of rounded weights; null: none
+  EqualShares shares_;                       // of rows
+  std::uint32_t outgrown_ = 0, marked_ = 0;  // a bit for each row
 };
 
 /// Calls f with a null pointer to the type of SoftmaxRows that a task needs.
@@ -222,29 +255,6 @@ inline bool is_cut_to_ranges(const TaskState& state, const RowGroup& group) {
   return !state.modifies_scores && group.started && !group.scattered;
 }
 
-/// Copies the weights of rows with candidates to the KV block's weights, or of all rows if statistics or
-/// dropout read them. Few rows of a panel have candidates, so the others' weights need no room in the
-/// first-level cache.
-inline void keep_candidates(const TaskState& state, std::int64_t row, std::int64_t rows,
-                            const PanelKeys& panel, const MatrixScores& weights) {
-  static_assert(kGroupRows <= 32 && kPanelVectors * sizeof(CandidateBits) <= sizeof(std::uint64_t));
-  const CandidateBits* bits = state.w.candidate_bits + row * kVectors + panel.done / kLanes;
-  std::uint64_t which = 0;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    std::uint64_t of_row = 0;
-    __builtin_memcpy(&of_row, bits + r * kVectors, kPanelVectors * sizeof(CandidateBits));
-    which |= static_cast<std::uint64_t>(of_row != 0) << r;
-  }
-  if (has_panel_statistics(state.call) || (state.call.output.data && !state.splits_weights))
-    which = (std::uint64_t{1} << rows) - 1;
-  for (; which != 0; which &= which - 1) {
-    const std::int64_t r = __builtin_ctzll(which);
-    float* to = panel_weights(state.w, row + r, panel.done);
-#pragma GCC unroll 4
-    for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, load(weights[v][r]));
-  }
-}
-
 /// Calls softmax_general() for some of a group's `rows` rows from `row` on. `which` has a bit for each.
 template <class Format>
 void softmax_by_memory(TaskState& state, std::int64_t row, std::int64_t rows, std::uint32_t which,
@@ -266,9 +276,9 @@ void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const 
   if (in_range && is_plain(state, group, panel)) {
     with_softmax_rows<Format>(state, [&]<class Rows>(Rows*) {
       Rows of_group(state, row, rows);
-      of_group.start(state, scores, panel, 1);
+      of_group.start(scores, panel, 1);
       rest = of_group.finish();
-      if (state.call.top_k > 0) keep_candidates(state, row, rows, panel, scores);
+      of_group.keep_candidates();
     });
     count_path(state.call.paths, Path::outgrown, __builtin_popcount(rest));
   } else {
@@ -296,42 +306,41 @@ void split_group(const TaskState& state, std::int64_t row, std::int64_t rows, co
   }
 }
 
-/// The product of a group's weights and the values of a KV block, whose first `done` columns of tiles are
-/// done.
+/// The product of a group's weights and the values of a KV block.
 struct ValueProduct : GroupProduct {
-  std::int64_t done = 0;
   float factor = 1;
 };
 
-/// The product of a group's weights of a KV block, which state.weight_parts or state.weights holds. It has no
-/// rows if the group sees none of the keys.
+/// Sets up the product of a group's weights of a KV block, which state.weight_parts or state.weights holds.
+/// It has no rows if the group sees none of the keys.
 template <class Format>
-ValueProduct value_product(const TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
-                           const KvBlock& kv_block) {
+HEED_INLINE void set_value_product(ValueProduct& p, const TaskState& state, std::int64_t row,
+                                   std::int64_t rows, std::int64_t key, const KvBlock& kv_block) {
   static_assert(kKvBlock % kStepKeys == 0);
   const Workspace& w = state.w;
   const KeyRange keys = written_keys(w.group[row / kGroupRows], key, kv_block.count);
-  if (keys.begin >= keys.end) return {};
+  p.rows = 0;
+  if (keys.begin >= keys.end) return;
   const KeyRange steps = {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
   if (!state.splits_weights) split_group<Format>(state, row, rows, keys, steps);
   const std::int64_t pairs = lanes_of<Format>(kv_block.count);
   const std::int64_t first = steps.begin / kStepKeys;
-  return {{rows,
-           {state.weight_parts + first * kWeightStep, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart},
-           {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
-            pairs * w.value_columns},
-           result_rows(w.softmax.output + row * w.value_columns, w.value_columns),
-           (steps.end - steps.begin) / kStepKeys,
-           w.value_columns / kLanes},
-          0,
-          kv_block.measured.value_factor};
+  p.rows = rows;
+  p.a = {state.weight_parts + first * kWeightStep, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
+  p.b = {const_cast<float*>(kv_block.values) + first * 16 * kLanes, 16, pairs * 16, 16 * 16,
+         pairs * w.value_columns};
+  p.c = result_rows(w.softmax.output + row * w.value_columns, w.value_columns);
+  p.steps = (steps.end - steps.begin) / kStepKeys;
+  p.columns = w.value_columns / kLanes;
+  p.factor = kv_block.measured.value_factor;
 }
 
 /// Adds weights x values of a group and one KV block to the output.
 template <class Format>
 void matrix_value_block(TaskState& state, std::int64_t row, std::int64_t rows, std::int64_t key,
                         const KvBlock& kv_block) {
-  const ValueProduct p = value_product<Format>(state, row, rows, key, kv_block);
+  ValueProduct p;
+  set_value_product<Format>(p, state, row, rows, key, kv_block);
   if (p.rows == 0) return;
   add_product<typename Format::WeightsByElements>(p, p.factor, state.w.product);
 }

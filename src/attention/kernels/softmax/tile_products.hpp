@@ -42,7 +42,7 @@ struct EqualShares {
     }
   }
   template <class Process>
-  void finish(Process process) {
+  HEED_INLINE void finish(Process process) {
     while (next < items) process(next++);
   }
 };

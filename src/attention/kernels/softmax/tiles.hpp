@@ -24,8 +24,9 @@ struct CandidateBitsOf<16> {
 };
 using CandidateBits = CandidateBitsOf<kLanes>::Type;
 
-/// The states of a task's rows, and the place where tiles mark the candidates of the current panel.
-struct TileRows : SoftmaxState {
+/// The part of the states of a task's rows that tiles use, and the place for candidates of the current panel.
+struct TileRows {
+  float *shift, *threshold, *sum, *moment, *max, *entry_threshold;
   CandidateBits* candidate_bits;  ///< [rows][candidate_ld], one per vector of keys, from the panel on
   std::int64_t candidate_ld;
 };

@@ -14,6 +14,10 @@ inline constexpr int kCandidateBits = 8 * sizeof(CandidateBits);
 inline constexpr int kRowWords = kVectors * kCandidateBits / 64;
 inline constexpr int kCandidateWords = kLanes * kRowWords;
 static_assert(kVectors * kCandidateBits % 64 == 0 && kCandidateWords % 8 == 0 && kCandidateWords < 64);
+// Lists with room are judged by so many maxima: tighten().
+inline constexpr int kMaximaVectors = kHasMatrixTiles ? 4 : kPanelVectors;
+inline constexpr int kMaxima = kMaximaVectors * kLanes;
+static_assert(kVectors % kMaximaVectors == 0);
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 inline void start_candidates(const TaskState& state) {
@@ -22,39 +26,39 @@ inline void start_candidates(const TaskState& state) {
   for (std::int64_t i = 0; i < w.list_rows * kVectors; ++i) w.candidate_bits[i] = 0;
 }
 
-/// largest [kPanelVectors]: lane-wise maxima of a row's candidates over all panels.
+/// largest [kMaximaVectors]: lane-wise maxima of a row's candidates over all panels.
 HEED_INLINE void largest_candidates(const CandidateBits* candidate_bits, const float* weights,
-                                    Vf (&largest)[kPanelVectors]) {
-#pragma GCC unroll 3
-  for (int v = 0; v < kPanelVectors; ++v) largest[v] = zero();
-  for (int first = 0; first < kVectors; first += kPanelVectors) {
-#pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v)  // a vector without candidates may be uninitialised
+                                    Vf (&largest)[kMaximaVectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kMaximaVectors; ++v) largest[v] = zero();
+  for (int first = 0; first < kVectors; first += kMaximaVectors) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kMaximaVectors; ++v)  // a vector without candidates may be uninitialised
       if (candidate_bits[first + v] != 0)
         largest[v] = maximum(largest[v], load(weights + (first + v) * kLanes));
   }
 }
 
 /// Removes candidates that cannot enter the lists of kLanes rows, for lists with room, which would take all.
-/// It needs a lower bound of the k-th largest weight: the k-th largest of kPanel maxima, each over some of
+/// It needs a lower bound of the k-th largest weight: the k-th largest of kMaxima maxima, each over some of
 /// the weights.
 inline void tighten(const TaskState& state, CandidateBits* candidate_bits, const float* weights) {
   const Workspace& w = state.w;
-  Vf largest[kPanelVectors][kLanes];
+  Vf largest[kMaximaVectors][kLanes];
   for (int r = 0; r < kLanes; ++r) {
-    Vf row[kPanelVectors];
+    Vf row[kMaximaVectors];
     largest_candidates(candidate_bits + r * kVectors, weights + r * kKvBlock, row);
-#pragma GCC unroll 3
-    for (int v = 0; v < kPanelVectors; ++v) largest[v][r] = row[v];
+#pragma GCC unroll 4
+    for (int v = 0; v < kMaximaVectors; ++v) largest[v][r] = row[v];
   }
-#pragma GCC unroll 3
-  for (int v = 0; v < kPanelVectors; ++v) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kMaximaVectors; ++v) {
     transpose(largest[v]);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) store(w.moved + (v * kLanes + i) * kLanes, largest[v][i]);
   }
-  alignas(64) float best[(kPanel + kLevelsAtOnce) * kLanes];
-  insert_weights(best, w.softmax.levels, w.moved, kPanel);
+  alignas(64) float best[(kMaxima + kLevelsAtOnce) * kLanes];
+  insert_weights(best, w.softmax.levels, w.moved, kMaxima);
   // For a normal number x, x * (1 - 2^-24) is the next smaller float.
   alignas(64) float bound[kLanes];
   store(bound, mul(load(best + (state.call.top_k - 1) * kLanes), splat(1 - 0x1p-24f)));
@@ -132,7 +136,7 @@ inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, 
   std::uint64_t some = words_with_candidates(candidate_bits);
   if (some == 0) return;
   float* entry = w.softmax.entry_threshold + row;
-  if (any(greater_equal(splat(kAnyWeight), load(entry))) && state.call.top_k <= kPanel) {
+  if (any(greater_equal(splat(kAnyWeight), load(entry))) && state.call.top_k <= kMaxima) {
     count_path(state.call.paths, Path::top_k_tightened);
     tighten(state, candidate_bits, weights);
     some = words_with_candidates(candidate_bits);

@@ -78,11 +78,12 @@ struct Workspace {
   SoftmaxState merged;   // of the spans before it, if keys exceed one span
   float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
   // Top-k:
-  std::int64_t list_rows;         // rows, rounded up to whole vectors
-  CandidateColumns candidates;    // [kKvBlock][kLanes], for a KV block and kLanes rows
-  float* moved;                   // same shape; carries entries between levels
-  CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that is read but not used
-  CandidateColumns list;          // [levels], for one row
+  std::int64_t list_rows;       // rows, rounded up to whole vectors
+  CandidateColumns candidates;  // [kKvBlock][kLanes], for a KV block and kLanes rows
+  float* moved;                 // same shape; carries entries between levels
+  CandidateBits*
+      candidate_bits;     // [list_rows][kKvBlock / kLanes], and a word that may be read but is not used
+  CandidateColumns list;  // [levels], for one row
   // The map:
   float* inverse;         // [rows, rounded up to whole vectors]: 1 / the final sums
   std::int64_t bin_rows;  // rows, rounded up to whole vectors
@@ -184,7 +185,7 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.padded_depth = round_up(call.head_dim, kLanes);
   w.value_columns = round_up(call.value_dim, kLanes);
   w.key_lanes = UnitFormat::kParts * lanes_of<UnitFormat>(call.head_dim);
-  w.query_lanes = UnitFormat::kMatrixTiles ? larger(w.padded_depth, w.key_lanes) : w.padded_depth;
+  w.query_lanes = UnitFormat::kMatrixTiles ? w.key_lanes : w.padded_depth;
   w.value_lanes = UnitFormat::kParts * w.value_columns / UnitFormat::kElements;
   w.step = tiling.step;
   w.packed_blocks = tiling.cached_keys / w.step;
@@ -279,7 +280,14 @@ inline RowBlock even_rows(const TaskContext& context, bool are_keys, std::int64_
 
 /// The states as tiles see them, for a panel that begins at key `done` of its KV block.
 HEED_INLINE TileRows tile_rows(const TaskContext& task, std::int64_t done) {
-  return {task.w.softmax, task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
+  const SoftmaxState& s = task.w.softmax;
+  return {s.shift,
+          s.threshold,
+          s.sum,
+          s.moment,
+          s.max,
+          s.entry_threshold,
+          task.call.top_k > 0 ? task.w.candidate_bits + done / kLanes : nullptr,
           kKvBlock / kLanes};
 }
 
