@@ -4,6 +4,8 @@
 //
 #include "attention/isa/tiles_amx.hpp"
 //
+#include "attention/isa/row_bits_avx512.hpp"
+//
 #include "attention/isa/target.hpp"
 #include "attention/isa/units.hpp"
 

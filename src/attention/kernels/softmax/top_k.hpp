@@ -77,6 +77,24 @@ inline std::uint64_t words_with_candidates(const CandidateBits* candidate_bits) 
   return some;
 }
 
+#if defined(HEED_ROW_BITS)
+
+/// Gathers the candidates of kLanes rows into columns, one of all rows at a time. Returns the number of
+/// entries of the longest column. `key` is the KV block's first key.
+inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bits, std::uint64_t /*some*/,
+                           const float* weights, std::int64_t key) {
+  RowBits<kRowWords> bits(reinterpret_cast<const std::uint64_t*>(candidate_bits));
+  const CandidateColumns& to = w.candidates;
+  std::int64_t at = 0;
+  for (; bits.take(); at += kLanes) {
+    store(to.weight + at, bits.gather(weights, kKvBlock, splat(kNoWeight)));
+    store(reinterpret_cast<float*>(to.key) + at, bits.places(static_cast<std::int32_t>(key)));
+  }
+  return at / kLanes;
+}
+
+#else
+
 HEED_INLINE std::uint64_t candidate_word(const CandidateBits* candidate_bits, std::int64_t i) {
   std::uint64_t word;
   __builtin_memcpy(&word, candidate_bits + i * (64 / kCandidateBits), sizeof word);
@@ -127,6 +145,8 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
   }
   return most / kLanes + 1;
 }
+
+#endif
 
 /// Called after a KV block: inserts the marked keys of kLanes rows, of which the first `real` have lists.
 inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, std::int64_t real,
