@@ -154,6 +154,55 @@ TEST(ScoreModGradients, AgreeWithOptionsThatMeanTheSame) {
     }
 }
 
+// Attention that a function calls, with enough rows for matrix tiles of each dtype.
+void attend_inside() {
+  static const Tensor f32 = heed::test::normal_tensor({130, 16}, 5, DType::f32);
+  static const Tensor bf16 = heed::test::normal_tensor({130, 16}, 5, DType::bf16);
+  for (const Tensor* tensor : {&f32, &bf16}) (void)heed::attention(*tensor, *tensor, *tensor);
+}
+// s - j / 64. Some keys of some rows call attention.
+ScoreMod function_that_attends(bool attends) {
+  using Index = std::int64_t;
+  return ScoreMod::function([attends](auto s, Index, Index, Index i, Index j) {
+    if (attends && i % 32 == 7 && j % 96 == 0) attend_inside();
+    return s - static_cast<float>(j) / 64;
+  });
+}
+
+// Matrix tiles are registers, which the call under way uses, too. It has a tail, rows for several tasks, and
+// no room for all keys in a KV block.
+TEST(ScoreModCalls, MayCallAttentionInside) {
+  const EachTarget targets;
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    const Tensor query = heed::test::normal_tensor({1, 1, 150, 64}, 1, dtype);
+    const Tensor key = heed::test::normal_tensor({1, 1, 330, 64}, 2, dtype);
+    const Tensor value = heed::test::normal_tensor({1, 1, 330, 64}, 3, dtype);
+    const Tensor grad_output = heed::test::normal_tensor({1, 1, 150, 64}, 4, dtype);
+    for (const std::string& target : targets.available()) {
+      heed::set_target(target);
+      std::vector<heed::AttentionResult> results;
+      std::vector<heed::AttentionGradients> gradients;
+      for (const bool attends : {false, true}) {
+        AttentionOptions options = {.score_mod = function_that_attends(attends), .kernel = Kernel::fused};
+        options.need = heed::Need::lse;
+        results.push_back(heed::attention(query, key, value, options));
+        const auto& [output, lse] = std::pair{results.back().output.view(), results.back().lse.view()};
+        gradients.push_back(heed::attention_backward({.query = query,
+                                                      .key = key,
+                                                      .value = value,
+                                                      .output = output,
+                                                      .lse = lse,
+                                                      .grad_output = grad_output},
+                                                     options));
+      }
+      EXPECT_TRUE(heed::test::same_bits(results[0].output, results[1].output)) << target;
+      EXPECT_TRUE(heed::test::same_bits(gradients[0].query, gradients[1].query)) << target;
+      EXPECT_TRUE(heed::test::same_bits(gradients[0].key, gradients[1].key)) << target;
+      EXPECT_TRUE(heed::test::same_bits(gradients[0].value, gradients[1].value)) << target;
+    }
+  }
+}
+
 // A key that the function forbids does not leak, whatever it contains.
 TEST(ScoreModCalls, ThatForbidAKeyDoNotReadIt) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

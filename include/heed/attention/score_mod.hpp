@@ -34,7 +34,8 @@ class HEED_API ScoreFunction {
   ScoreFunction& operator=(const ScoreFunction&) = delete;
 
   /// Replaces scores[k], the score of key key_begin + k, by f(scores[k], …), and writes the derivative df/ds
-  /// to slopes[k]. `slopes` may be null. If f forbids a key, its slope is 0. Must allow concurrent calls.
+  /// to slopes[k]. `slopes` may be null. If f forbids a key, its slope is 0. Must allow concurrent
+  /// calls. It may call heed itself.
   virtual void apply(const ScoreRow& where, float* scores, float* slopes) const = 0;
   virtual void apply(const ScoreRow& where, double* scores, double* slopes) const = 0;
   /// Throws Error (invalid_argument) if f cannot be applied to scores of these sizes. Runs once before a

@@ -34,16 +34,12 @@ using cpu::RowStatus;
 using cpu::Task;
 using cpu::Tiling;
 
-// A thread's working memory, and the pass that last prepared it.
+// A thread's working memory, and the pass that last prepared it. A ScoreMod may call attention again on this
+// thread, so a work item takes the memory and gives it back.
 struct ThreadMemory {
   AlignedMemory workspace;
   std::uint64_t owner = 0;
 };
-
-ThreadMemory& thread_memory() {
-  thread_local ThreadMemory mine;
-  return mine;
-}
 
 // Numbers the passes of all calls, so that a thread knows whether its memory holds another pass's keys.
 std::uint64_t next_pass() {
@@ -148,12 +144,12 @@ class ForwardRun {
     const int threads = static_cast<int>(std::min<std::int64_t>(plan_.threads, count));
     threads_used_ = std::max(threads_used_, threads);
     const auto body = [&](std::int64_t i, int worker) {
-      ThreadMemory& mine = thread_memory();
-      const bool moved = mine.workspace.reserve(tiling.bytes);
-      void* memory = mine.workspace.data();
-      if (moved || mine.owner != pass) {
+      Recycled<ThreadMemory> mine;
+      const bool moved = mine->workspace.reserve(tiling.bytes);
+      void* memory = mine->workspace.data();
+      if (moved || mine->owner != pass) {
         unit.reset(call, tiling, memory);
-        mine.owner = pass;
+        mine->owner = pass;
       }
       item(static_cast<std::size_t>(i), memory, worker);
       if (p_.progress && !work.name.empty())

@@ -28,6 +28,38 @@ class MatrixTiles {
     asm volatile("ldtilecfg %0" ::"m"(kAll));
   }
   ~MatrixTiles() { asm volatile("tilerelease" ::); }
+  /// While it exists, others may use the tiles of this thread, or reset them. Code of callers may do so.
+  class Lent {
+   public:
+    explicit Lent(bool lends) {
+      if (!lends) return;
+      asm volatile("sttilecfg %0" : "=m"(configuration_));
+      if (configuration_[0] == 0) return;  // no tiles are in use
+      lends_ = true;
+      for_each_tile([&](auto tile) { store<decltype(tile)::kTile>(tiles_[tile.kTile], 16); });
+    }
+    ~Lent() {
+      if (!lends_) return;
+      asm volatile("ldtilecfg %0" ::"m"(configuration_));
+      for_each_tile([&](auto tile) { load<decltype(tile)::kTile>(tiles_[tile.kTile], 16); });
+    }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+
+   private:
+    template <int kIndex>
+    struct Tile {
+      static constexpr int kTile = kIndex;
+    };
+    template <int kIndex = 0, class F>
+    static void for_each_tile(F f) {
+      f(Tile<kIndex>{});
+      if constexpr (kIndex < 7) for_each_tile<kIndex + 1>(f);
+    }
+    bool lends_ = false;
+    alignas(64) std::uint8_t configuration_[64];
+    alignas(64) float tiles_[8][256];
+  };
   MatrixTiles(const MatrixTiles&) = delete;
   MatrixTiles& operator=(const MatrixTiles&) = delete;
 

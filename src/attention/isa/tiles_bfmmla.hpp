@@ -18,6 +18,9 @@ struct MatrixTiles {
   static constexpr bool kHasRegisters = false;
 
   MatrixTiles() {}  // nothing to configure
+  struct Lent {     // nor to keep
+    explicit Lent(bool /*lends*/) {}
+  };
 
   /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs. Eight rows and eight
   /// columns at a time occupy 16 of the 32 registers.

@@ -17,6 +17,9 @@ struct MatrixTiles {
   static constexpr bool kHasRegisters = false;
 
   MatrixTiles() {}  // nothing to configure
+  struct Lent {     // nor to keep
+    explicit Lent(bool /*lends*/) {}
+  };
 
   /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs. Eight rows at a time
   /// with two columns are 16 accumulators; a product of pairs takes 6 cycles, and two run at a time.

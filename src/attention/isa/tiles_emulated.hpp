@@ -66,6 +66,22 @@ class MatrixTiles {
   static constexpr bool kHasRegisters = true;
 
   MatrixTiles() {}
+  /// See tiles_amx.hpp.
+  class Lent {
+   public:
+    explicit Lent(bool lends) : lends_(lends) {
+      if (lends_) tiles_ = tile_registers;
+    }
+    ~Lent() {
+      if (lends_) tile_registers = tiles_;
+    }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+
+   private:
+    bool lends_;
+    TileRegisters tiles_;
+  };
   MatrixTiles(const MatrixTiles&) = delete;
   MatrixTiles& operator=(const MatrixTiles&) = delete;
 

@@ -156,6 +156,7 @@ template <class Format>
 bool recompute_generally(const BackwardTaskState& state, const Block& block, const GroupPanel& panel,
                          const HeadBits& bits, const GroupProducts& products, int from,
                          const GradientOperands& to) {
+  const MatrixTiles::Lent lent(static_cast<bool>(state.call.forward.score_mod));
   const Vf scale = splat(state.call.forward.log2_scale);
   for (std::int64_t pair = 0; pair < kMatrixRows; ++pair) {
     alignas(64) float scores[2][kPanel], d[2][kPanel], weights[2][kPanel];

@@ -12,6 +12,9 @@ struct MatrixTiles {
   static constexpr bool kHasRegisters = false;
 
   MatrixTiles() {}
+  struct Lent {
+    explicit Lent(bool /*lends*/) {}
+  };
 };
 
 }  // namespace heed::detail::HEED_ISA

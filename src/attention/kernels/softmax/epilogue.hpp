@@ -99,6 +99,7 @@ inline float product_of(const TaskContext& state, const QueryRow& query_row, std
 
 /// Whether the ScoreMod turns a key's score into -inf.
 inline bool is_forbidden_by_score(const TaskContext& state, const QueryRow& query_row, std::int64_t key) {
+  const MatrixTiles::Lent lent(true);
   alignas(64) float scores[kPanel] = {product_of(state, query_row, key)};
   apply_score_mod(state.call, state.task.batch, query_row, state.task.key_begin + key, 1, scores, nullptr);
   return scores[0] == -__builtin_inff();

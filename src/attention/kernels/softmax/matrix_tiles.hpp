@@ -259,6 +259,7 @@ inline bool is_cut_to_ranges(const TaskState& state, const RowGroup& group) {
 template <class Format>
 void softmax_by_memory(TaskState& state, std::int64_t row, std::int64_t rows, std::uint32_t which,
                        const PanelKeys& panel, const MatrixScores& scores, bool checked) {
+  const MatrixTiles::Lent lent(static_cast<bool>(state.call.score_mod));
   for (std::int64_t r = 0; r < rows; ++r)
     if ((which >> r & 1) != 0) softmax_general<Format>(state, scores, r, row + r, panel, checked);
 }
