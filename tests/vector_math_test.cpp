@@ -191,6 +191,43 @@ TEST_F(VectorMathTest, BitsOfAComparisonAreItsLanesInOrder) {
   }
 }
 
+// Rows without bits, with all, with the first and the last of each word, and random ones.
+TEST_F(VectorMathTest, BitsOfRowsAreTakenInOrderWithTheNumbersAtTheirPlaces) {
+  if (math_.take_row_bits == nullptr) GTEST_SKIP() << "this unit gathers one candidate after the other";
+  constexpr std::size_t kRows = 16, kWords = 3, kStride = 200;
+  std::mt19937_64 random(7);
+  std::vector<float> numbers(kRows * kStride);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::uint64_t> words(kRows * kWords);
+    for (std::uint64_t& word : words) {
+      const std::uint64_t kind = random() % 6;
+      word = kind == 0   ? 0
+             : kind == 1 ? ~std::uint64_t{0}
+             : kind == 2 ? std::uint64_t{1} << 63
+             : kind == 3 ? 1
+                         : random() & random() & random();
+    }
+    const std::vector<heed::test::TakenBit> taken =
+        math_.take_row_bits(words.data(), numbers.data(), static_cast<std::int32_t>(kStride));
+    std::size_t steps = 0;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      std::size_t step = 0;
+      for (std::size_t bit = 0; bit < 64 * kWords; ++bit) {
+        if ((words[row * kWords + bit / 64] >> bit % 64 & 1) == 0) continue;
+        ASSERT_LT(step * kRows + row, taken.size());
+        const heed::test::TakenBit& got = taken[step++ * kRows + row];
+        ASSERT_EQ(got.place, static_cast<std::int32_t>(bit)) << "row " << row;
+        ASSERT_EQ(got.number, numbers[row * kStride + bit]) << "row " << row;
+      }
+      steps = std::max(steps, step);
+      for (; step * kRows < taken.size(); ++step)
+        ASSERT_EQ(taken[step * kRows + row].number, -1) << "row " << row;
+    }
+    ASSERT_EQ(taken.size(), steps * kRows);
+  }
+}
+
 TEST_F(VectorMathTest, BitsOfNonzeroWordsAreThoseOfEightInOrder) {
   for (std::uint64_t bits = 0; bits < 256; ++bits)
     for (const std::uint64_t word : {std::uint64_t{1}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {

@@ -11,6 +11,9 @@
 #ifdef HEED_TILES
 #include HEED_TILES
 #endif
+#ifdef HEED_BITS
+#include HEED_BITS
+#endif
 //
 #include "attention/kernels/softmax/score_modifiers.hpp"
 #include "attention/kernels/softmax/tiles.hpp"
@@ -38,6 +41,26 @@ void tanh_of_all(const float* x, std::size_t count, float* to) {
 std::uint64_t nonzero_words(const std::uint64_t* words) { return bits_of_nonzero(words); }
 
 std::uint32_t greater_lanes(const float* x, const float* y) { return bits_of(greater(load(x), load(y))); }
+
+#ifdef HEED_BITS
+std::vector<TakenBit> take_all_row_bits(const std::uint64_t* words, const float* rows, std::int32_t stride) {
+  RowBits<3> bits(words);
+  std::vector<TakenBit> taken;
+  while (bits.take()) {
+    alignas(64) float numbers[kLanes], places[kLanes];
+    store(numbers, bits.gather(rows, stride, splat(-1)));
+    store(places, bits.places(0));
+    for (int r = 0; r < kLanes; ++r) {
+      taken.push_back({0, numbers[r]});
+      std::memcpy(&taken.back().place, &places[r], sizeof places[r]);
+    }
+  }
+  return taken;
+}
+constexpr auto kTakeRowBits = take_all_row_bits;
+#else
+constexpr decltype(VectorMath::take_row_bits) kTakeRowBits = nullptr;
+#endif
 
 // The header of the tests' memory of states.
 struct StateHeader {
@@ -197,7 +220,8 @@ constexpr decltype(KernelUnit::multiply_tiles) product_of_tiles() {
 }  // namespace
 
 KernelUnit HEED_UNIT() {
-  return {{exp2_bounded_of, exp2_flushed_of, tanh_of_all, kGainExact, nonzero_words, greater_lanes, kLanes},
+  return {{exp2_bounded_of, exp2_flushed_of, tanh_of_all, kGainExact, nonzero_words, greater_lanes, kLanes,
+           kTakeRowBits},
           {empty_states, add_key, leave_out_state, rescale_state, merge_states, read_state},
           packed_keys,
           packed_values,

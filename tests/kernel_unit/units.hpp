@@ -10,6 +10,12 @@
 
 namespace heed::test {
 
+/// A bit that RowBits took: its number, and the float at its place in the row.
+struct TakenBit {
+  std::int32_t place;
+  float number;
+};
+
 /// Functions on arrays of `count` floats, a multiple of 16.
 struct VectorMath {
   /// gain * 2^(x - shift), for -125 <= x - shift <= 100
@@ -23,6 +29,9 @@ struct VectorMath {
   /// Bit i: whether x[i] > y[i], for the `lanes` of one vector.
   std::uint32_t (*bits_of_greater)(const float* x, const float* y);
   int lanes;
+  /// Takes all bits of 16 rows of three words, one of each row at a time: [steps][16]. The number is -1 where
+  /// a row has none left. nullptr: the unit does not have it.
+  std::vector<TakenBit> (*take_row_bits)(const std::uint64_t* words, const float* rows, std::int32_t stride);
 };
 
 /// One row of SoftmaxState, summed over its lanes.
