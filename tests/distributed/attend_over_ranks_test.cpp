@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -310,6 +311,8 @@ TEST_F(AttendOverRanks, ARankThatFailsAloneEndsTheOthers) {
 class KilledRank : public AttendOverRanks {
  protected:
   KilledRank() {
+    // mpiexec sends SIGKILL a second after SIGTERM. A rank whose fsync takes longer could not clean up.
+    ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "20", 1);
     for (const char* name : {"lq.npy", "lk.npy"})
       heed::io::write_npy(folder / name, random_tensor({2, 4096, 16}, 5));
   }
