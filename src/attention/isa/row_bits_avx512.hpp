@@ -1,9 +1,10 @@
-// Bits of kLanes rows, taken one by one from all rows at once, by AVX-512. Measured on Intel's processors;
-// gathers are slower on others.
+// Bits of kLanes rows, taken one by one from all rows at once, by AVX-512. It has been measured on
+// Intel's processors alone.
 #pragma once
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #define HEED_ROW_BITS

@@ -260,8 +260,8 @@ HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
                                              _mm512_castps_si512(high_halves(high))));
 }
 /// Rounds two vectors to bf16, to nearest and ties away from 0. Lane i of the result holds lane i of both.
-/// NaN stay NaN, except for bits from 0x7fff8000 on, which no operation makes. Integers need half the
-/// operations of VCVTNE2PS2BF16 and a permutation.
+/// NaN stay NaN, except for bits from 0x7fff8000 on, which no arithmetic makes. Integers need
+/// fewer operations than VCVTNE2PS2BF16 and a permutation.
 HEED_INLINE Vf pair_rounded(Vf low, Vf high) {
   const auto add_half = [](Vf a) {
     return _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));

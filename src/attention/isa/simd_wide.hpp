@@ -304,7 +304,7 @@ HEED_INLINE Vf pair_high_halves(Vf low, Vf high) {
   return low;
 }
 /// Rounds two vectors to bf16, to nearest and ties away from 0. Lane i of the result holds lane i of both.
-/// NaN stay NaN, except for bits from 0x7fff8000 on, which no operation makes.
+/// NaN stay NaN, except for bits from 0x7fff8000 on, which no arithmetic makes.
 HEED_INLINE Vf pair_rounded(Vf low, Vf high) {
   for (int i = 0; i < 4; ++i) {
     low.q[i] = four_floats(four_bits(low.q[i]) + 0x8000u);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "attention/kernels/shared/constant.hpp"
+
 #define HEED_MATRIX_TILES
 
 namespace heed::detail::HEED_ISA {
@@ -36,26 +38,17 @@ class MatrixTiles {
       asm volatile("sttilecfg %0" : "=m"(configuration_));
       if (configuration_[0] == 0) return;  // no tiles are in use
       lends_ = true;
-      for_each_tile([&](auto tile) { store<decltype(tile)::kTile>(tiles_[tile.kTile], 16); });
+      for_each_constant<8>([&](auto tile) { store<decltype(tile)::value>(tiles_[tile.value], 16); });
     }
     ~Lent() {
       if (!lends_) return;
       asm volatile("ldtilecfg %0" ::"m"(configuration_));
-      for_each_tile([&](auto tile) { load<decltype(tile)::kTile>(tiles_[tile.kTile], 16); });
+      for_each_constant<8>([&](auto tile) { load<decltype(tile)::value>(tiles_[tile.value], 16); });
     }
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
 
    private:
-    template <int kIndex>
-    struct Tile {
-      static constexpr int kTile = kIndex;
-    };
-    template <int kIndex = 0, class F>
-    static void for_each_tile(F f) {
-      f(Tile<kIndex>{});
-      if constexpr (kIndex < 7) for_each_tile<kIndex + 1>(f);
-    }
     bool lends_ = false;
     alignas(64) std::uint8_t configuration_[64];
     alignas(64) float tiles_[8][256];

@@ -99,21 +99,11 @@ class SoftmaxRows {
   }
 
   HEED_INLINE void operator()() {
-    shares_.take([&](std::int64_t r) __attribute__((always_inline)) {
-      if constexpr (kInlined)
-        convert(r);
-      else
-        convert_out_of_line(r);
-    });
+    shares_.take([&](std::int64_t r) __attribute__((always_inline)) { convert_row(r); });
   }
   /// Converts the rows that are left. Returns a bit for each row whose scores outgrew its shift.
   HEED_INLINE std::uint32_t finish() {
-    shares_.finish([&](std::int64_t r) __attribute__((always_inline)) {
-      if constexpr (kInlined)
-        convert(r);
-      else
-        convert_out_of_line(r);
-    });
+    shares_.finish([&](std::int64_t r) __attribute__((always_inline)) { convert_row(r); });
     return outgrown_;
   }
 
@@ -148,6 +138,12 @@ class SoftmaxRows {
   // Sums of rounded weights alone belong to weights that become an operand.
   static constexpr bool kAlwaysSplits = !kTraits.sums;
 
+  HEED_INLINE void convert_row(std::int64_t r) {
+    if constexpr (kInlined)
+      convert(r);
+    else
+      convert_out_of_line(r);
+  }
   [[gnu::noinline]] void convert_out_of_line(std::int64_t r) { convert(r); }
   HEED_INLINE void convert(std::int64_t r) {
     Tile<1, kPanelVectors> score;

@@ -2,22 +2,10 @@
 #pragma once
 
 #include "attention/kernels/formats/tile_format.hpp"
+#include "attention/kernels/shared/constant.hpp"
 #include "attention/kernels/shared/tile_matrix.hpp"
 
 namespace heed::detail::HEED_ISA {
-
-template <int kIndex>
-struct Constant {
-  static constexpr int value = kIndex;
-};
-/// Calls f(0), f(1), … with compile-time constants.
-template <int kCount, int kFrom = 0, class F>
-HEED_INLINE void for_each_constant(F f) {
-  if constexpr (kFrom < kCount) {
-    f(Constant<kFrom>{});
-    for_each_constant<kCount, kFrom + 1>(f);
-  }
-}
 
 /// A product on its own: nothing runs between its tile products, and its results are stored at its end.
 struct OnItsOwn {

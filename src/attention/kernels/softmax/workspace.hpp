@@ -78,12 +78,11 @@ struct Workspace {
   SoftmaxState merged;   // of the spans before it, if keys exceed one span
   float* partial;        // like softmax.output, for one KV block, if a step is less than a KV block
   // Top-k:
-  std::int64_t list_rows;       // rows, rounded up to whole vectors
-  CandidateColumns candidates;  // [kKvBlock][kLanes], for a KV block and kLanes rows
-  float* moved;                 // same shape; carries entries between levels
-  CandidateBits*
-      candidate_bits;     // [list_rows][kKvBlock / kLanes], and a word that may be read but is not used
-  CandidateColumns list;  // [levels], for one row
+  std::int64_t list_rows;         // rows, rounded up to whole vectors
+  CandidateColumns candidates;    // [kKvBlock][kLanes], for a KV block and kLanes rows
+  float* moved;                   // same shape; carries entries between levels
+  CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that gather() may read
+  CandidateColumns list;          // [levels], for one row
   // The map:
   float* inverse;         // [rows, rounded up to whole vectors]: 1 / the final sums
   std::int64_t bin_rows;  // rows, rounded up to whole vectors
