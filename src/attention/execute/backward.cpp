@@ -20,6 +20,7 @@
 #include "attention/problem/decay_sums.hpp"
 #include "attention/problem/elements.hpp"
 #include "attention/problem/score_rules.hpp"
+#include "core/recycled.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {
@@ -63,6 +64,20 @@ void write_bias_sums(const BackwardProblem& p, const std::vector<double>& sums) 
         for (std::int64_t j = 0; j < size[3]; ++j) write(p.grad_bias, sums[at++], b, h, i, j);
 }
 
+// The memory of a call. It is kept for the next call on this thread unless it is large: the kernel would have
+// to map and clear fresh pages, which took a tenth of a step of training.
+struct BackwardMemory {
+  static constexpr std::size_t kMostKept = std::size_t{64} << 20;
+  std::vector<AlignedMemory> of_worker;
+  AlignedMemory query_parts;
+
+  void release_if_large() {
+    std::size_t bytes = query_parts.bytes();
+    for (const AlignedMemory& memory : of_worker) bytes += memory.bytes();
+    if (bytes > kMostKept) *this = {};
+  }
+};
+
 class BackwardRun {
  public:
   BackwardRun(const BackwardProblem& problem, const BackwardPlan& plan)
@@ -73,6 +88,9 @@ class BackwardRun {
     // One more than there are rows, so that data() is not null even without rows.
     status_.assign(row_index(f_.batch, 0, 1), RowStatus::done);
   }
+  ~BackwardRun() { memory_->release_if_large(); }
+  BackwardRun(const BackwardRun&) = delete;
+  BackwardRun& operator=(const BackwardRun&) = delete;
 
   // The first try includes all rows. If f32 cannot hold some rows of a key head, a second try of that head
   // leaves them out, and uses the unit that computes everything; their share is added in f64. If that fails
@@ -179,9 +197,9 @@ class BackwardRun {
       return static_cast<std::size_t>(at);
     };
     const std::size_t floats = for_each_part([](const BackwardTask&, std::int64_t) {});
-    part_memory_.reserve(floats * sizeof(float));
+    memory_->query_parts.reserve(floats * sizeof(float));
     for_each_part([&](BackwardTask& task, std::int64_t at) {
-      task.query_part = static_cast<float*>(part_memory_.data()) + at;
+      task.query_part = static_cast<float*>(memory_->query_parts.data()) + at;
     });
   }
 
@@ -200,9 +218,10 @@ class BackwardRun {
   void in_parallel(std::size_t count, std::size_t bytes, Item item) {
     const int threads = static_cast<int>(std::min(static_cast<std::size_t>(plan_.threads), count));
     threads_used_ = std::max(threads_used_, threads);
-    if (memory_.size() < static_cast<std::size_t>(threads)) memory_.resize(static_cast<std::size_t>(threads));
+    std::vector<AlignedMemory>& memory = memory_->of_worker;
+    if (memory.size() < static_cast<std::size_t>(threads)) memory.resize(static_cast<std::size_t>(threads));
     const auto body = [&](std::int64_t i, int worker) {
-      AlignedMemory& mine = memory_[static_cast<std::size_t>(worker)];
+      AlignedMemory& mine = memory[static_cast<std::size_t>(worker)];
       mine.reserve(bytes);
       item(static_cast<std::size_t>(i), mine.data());
     };
@@ -374,8 +393,7 @@ class BackwardRun {
   const BackwardPlan& plan_;
   BackwardArguments call_;             // with the memory of this run
   std::vector<BackwardTask> tasks_;    // likewise
-  std::vector<AlignedMemory> memory_;  // per worker
-  AlignedMemory part_memory_;
+  Recycled<BackwardMemory> memory_;
   std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;
   std::vector<float> delta_;

@@ -20,6 +20,7 @@ class AlignedMemory {
     return true;
   }
   [[nodiscard]] void* data() const { return memory_.get(); }
+  [[nodiscard]] std::size_t bytes() const { return size_; }
 
  private:
   static constexpr std::align_val_t kAlignment{64};

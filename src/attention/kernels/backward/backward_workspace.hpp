@@ -159,12 +159,18 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;
   const std::int64_t padded = round_up(state.rows, kGroupRows);
+  const std::int64_t batch = state.task.rows.batch, first = state.task.rows.row_begin;
+  const HeadRows grads = rows_of(call.grad_output, batch, head, first);
+  const HeadRows outputs = rows_of(call.output, batch, head, first);
   float total = 0;
   for (std::int64_t r = 0; r < padded; ++r) {
     w.shift[r] = w.factor[r] = w.delta[r] = 0;
     if (r >= state.rows) continue;
-    const std::int64_t index = state.task.rows.row_begin + r;
-    const std::int64_t batch = state.task.rows.batch;
+    if (const std::int64_t ahead = r + kGroupRows; ahead < state.rows) {
+      fetch_row({grads, ahead, w.value_depth}, 0);
+      fetch_row({outputs, ahead, w.value_depth}, 0);
+    }
+    const std::int64_t index = first + r;
     if (is_left_out(call.forward, batch, head, index)) continue;
     const float lse =
         read_float(call.lse.data, call.lse.dtype, offset_of(call.lse.stride, batch, head, index));
@@ -185,8 +191,7 @@ inline bool start_head(const BackwardTaskState& state, std::int64_t head) {
       shift = __builtin_rint(bits);
       factor = __builtin_exp2(shift - bits) / kGainExact;
     }
-    float delta = dot_rows(call.grad_output, offset_of(call.grad_output.stride, batch, head, index),
-                           call.output, offset_of(call.output.stride, batch, head, index), w.value_depth,
+    float delta = dot_rows(call.grad_output, grads.at(r), call.output, outputs.at(r), w.value_depth,
                            w.value_columns, w.scratch);
     if (call.grad_lse.data)
       delta -= read_float(call.grad_lse.data, call.grad_lse.dtype,

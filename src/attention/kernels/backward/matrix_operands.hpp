@@ -29,9 +29,9 @@ inline constexpr std::int64_t kKeyPairs = kChunkPanels * kPanel / 2;
 /// Floats of an operand by columns with a block's rows and a panel's keys.
 inline constexpr std::int64_t kPanelOperand = kPanel * UnitFormat::kWeightParts * kRowPairs;
 
-/// The q or the g of a group's rows: the source tensor, and the places of its two packed forms.
+/// The q or the g of a group's rows: the rows of its head, and the places of its two packed forms.
 struct GroupOperand {
-  const Operand& tensor;
+  HeadRows source;
   std::int64_t depth, columns, lanes;
   float* rows;  // operand by rows
   float* transposed;
@@ -89,26 +89,25 @@ void transpose_group(const GroupOperand& operand, std::int64_t row) {
 
 /// Packs rows [row, row + kGroupRows) of a block twice; rows that are left out become 0.
 template <class Format>
-Squares load_group(const BackwardTaskState& state, std::int64_t head, std::int64_t block_row,
-                   std::int64_t row, const GroupOperand& operand) {
+Squares load_group(const BackwardTaskState& state, std::int64_t block_row, std::int64_t row,
+                   const GroupOperand& operand) {
   const BackwardWorkspace& w = state.w;
-  const Task& task = state.task.rows;
+  const auto& [source, depth, columns, of_part, rows, transposed] = operand;
   Squares squares;
-  const std::int64_t lanes = Format::kParts * operand.lanes;
-  float *packed = w.scratch, *floats = w.scratch + lanes;
-  for (std::int64_t r = 0; r < kGroupRows; ++r) {
-    const std::int64_t of_segment = block_row + row + r;
+  const std::int64_t lanes = Format::kParts * of_part;
+  for (std::int64_t r = row; r < row + kGroupRows; ++r) {
+    const std::int64_t of_segment = block_row + r;
+    if (of_segment + kGroupRows < state.rows) fetch_row({source, of_segment + kGroupRows, depth}, 0);
     if (of_segment >= state.rows || w.factor[of_segment] == 0) {
-      clear_floats(packed, lanes);
-    } else {
-      const std::int64_t at = offset_of(operand.tensor.stride, task.batch, head, task.row_begin + of_segment);
-      const float square = Format::pack_query(operand.tensor, at, operand.depth, 1.0f, packed, lanes);
-      const bool is_small = square < Format::kSmallestSquare;
-      if (is_small) pack_query(operand.tensor, at, operand.depth, 1.0f, floats, operand.columns);
-      squares.add({square, square, is_small && has_numbers(floats, operand.columns)});
+      for (std::int64_t d = 0; d < lanes; d += kLanes) store(row_vector(rows, lanes, r, d), zero());
+      continue;
     }
-    for (std::int64_t d = 0; d < lanes; d += kLanes)
-      store(row_vector(operand.rows, lanes, row + r, d), load(packed + d));
+    const std::int64_t at = source.at(of_segment);
+    const float square = Format::pack_query(source.tensor, at, depth, 1.0f, row_vector(rows, lanes, r, 0),
+                                            lanes, kMatrixRows * kLanes);
+    const bool is_small = square < Format::kSmallestSquare;
+    if (is_small) pack_query(source.tensor, at, depth, 1.0f, w.scratch, columns);
+    squares.add({square, square, is_small && has_numbers(w.scratch, columns)});
   }
   transpose_group<Format>(operand, row);
   return squares;
@@ -122,19 +121,27 @@ float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std
                           std::int64_t rows) {
   const BackwardArguments& call = state.call;
   const BackwardWorkspace& w = state.w;
-  const GroupOperand query = {call.forward.query,        w.depth, w.columns,
-                              lanes_of<Format>(w.depth), w.query, w.query_columns};
-  const GroupOperand grad = {call.grad_output, w.value_depth,
-                             w.value_columns,  lanes_of<Format>(w.value_depth),
-                             w.grad,           w.grad_columns};
+  const Task& task = state.task.rows;
+  const GroupOperand query = {rows_of(call.forward.query, task.batch, head, task.row_begin),
+                              w.depth,
+                              w.columns,
+                              lanes_of<Format>(w.depth),
+                              w.query,
+                              w.query_columns};
+  const GroupOperand grad = {rows_of(call.grad_output, task.batch, head, task.row_begin),
+                             w.value_depth,
+                             w.value_columns,
+                             lanes_of<Format>(w.value_depth),
+                             w.grad,
+                             w.grad_columns};
   Squares queries, grads;
   for (std::int64_t r = 0; r < rows; r += kGroupRows) {
     for (std::int64_t i = r; i < r + kGroupRows; ++i)
-      w.query_row[i] = query_row_of(call.forward, state.task.rows, head,
-                                    state.task.rows.row_begin + row + smaller(i, rows - 1));
+      w.query_row[i] =
+          query_row_of(call.forward, task, head, task.row_begin + row + smaller(i, rows - 1));
     w.group[r / kGroupRows] = group_of(w.query_row + r, kGroupRows, true);
-    queries.add(load_group<Format>(state, head, row, r, query));
-    grads.add(load_group<Format>(state, head, row, r, grad));
+    queries.add(load_group<Format>(state, row, r, query));
+    grads.add(load_group<Format>(state, row, r, grad));
   }
   if (!holds<Format>(queries) || !holds<Format>(grads)) return -1.0f;
   return queries.largest * call.forward.log2_scale * call.forward.log2_scale;

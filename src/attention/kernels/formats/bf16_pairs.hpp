@@ -36,32 +36,26 @@ struct Bf16Pairs {
   static constexpr bool kScalesScores = true;   // queries and keys are packed unscaled
   static constexpr bool kRoundsWeights = true;  // to bf16, for the product with values
 
-  /// Whether a row fills vectors, so that it needs no padding.
-  static bool is_whole(const Operand& query, std::int64_t depth, std::int64_t padded) {
-    return query.stride[3] == 1 && depth == 2 * padded;
-  }
-  /// Copies a whole row to vectors that are `spacing` floats apart. Returns the scaled row's sum of squares.
-  static float copy_query(const std::uint16_t* from, std::int64_t padded, float scale, float* to,
-                          std::int64_t spacing) {
+  /// Packs one query row, unscaled, to vectors that are `spacing` floats apart. Returns the scaled row's sum
+  /// of squares.
+  static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
+                          std::int64_t padded, std::int64_t spacing = kLanes) {
+    const auto* from = static_cast<const std::uint16_t*>(query.data) + at;
+    const std::int64_t stride = query.stride[3];
     Vf squares = zero();
-    for (std::int64_t d = 0; d < padded; d += kLanes, to += spacing) {
+    for (std::int64_t d = 0; d < 2 * padded; d += 2 * kLanes, to += spacing) {
       Vf pairs;
-      __builtin_memcpy(&pairs, from + 2 * d, sizeof pairs);
+      if (stride == 1 && d + 2 * kLanes <= depth) {
+        __builtin_memcpy(&pairs, from + d, sizeof pairs);
+      } else {
+        std::uint16_t some[2 * kLanes];
+        copy_bf16(from + d * stride, stride, larger(0, smaller(2 * kLanes, depth - d)), some, 2 * kLanes);
+        __builtin_memcpy(&pairs, some, sizeof pairs);
+      }
       store(to, pairs);
       squares = add_squares(pairs, squares);
     }
     return reduce_add(squares) * scale * scale;
-  }
-  /// Packs one query row, unscaled. Returns the scaled row's sum of squares.
-  static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
-                          std::int64_t padded) {
-    const auto* from = static_cast<const std::uint16_t*>(query.data) + at;
-    if (!is_whole(query, depth, padded)) {
-      auto* row = reinterpret_cast<std::uint16_t*>(to);
-      copy_bf16(from, query.stride[3], depth, row, 2 * padded);
-      from = row;
-    }
-    return copy_query(from, padded, scale, to, kLanes);
   }
 
   /// Packs keys to [column][pairs of depth][kKeyVectors * kLanes], in whole panels. `scratch` holds kLanes

@@ -94,19 +94,25 @@ struct PartsTilesFormat : PartProducts<kType> {
     return load_first(row, larger(0, count));
   }
 
-  /// Packs one query row, unscaled, as [part][pairs]. Returns the scaled row's sum of squares.
+  /// Packs one query row, unscaled, as [part][pairs], to vectors that are `spacing` floats apart. Returns the
+  /// scaled row's sum of squares.
   static float pack_query(const Operand& query, std::int64_t at, std::int64_t depth, float scale, float* to,
-                          std::int64_t /*padded*/) {
-    const std::int64_t elements = 2 * round_up((depth + 1) / 2, kLaneStep);
+                          std::int64_t /*padded*/, std::int64_t spacing = kLanes) {
+    const std::int64_t vectors = round_up((depth + 1) / 2, kLaneStep) / kLanes;
     const std::int64_t stride = query.stride[3];
-    auto* parts = reinterpret_cast<std::uint16_t*>(to);
     Vf squares = zero();
-    for (std::int64_t d = 0; d < elements; d += kLanes) {
-      Vf x = load_elements(query, at + d * stride, stride, smaller(kLanes, depth - d));
-      squares = mul_add(x, x, squares);
+    for (std::int64_t vector = 0; vector < vectors; ++vector)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t d = (2 * vector + half) * kLanes;
+        Vf x = load_elements(query, at + d * stride, stride, smaller(kLanes, depth - d));
+        squares = mul_add(x, x, squares);
 #pragma GCC unroll 3
-      for (int part = 0; part < kParts; ++part) x = sub(x, store_bf16(parts + part * elements + d, x));
-    }
+        for (int part = 0; part < kParts; ++part) {
+          auto* halves = reinterpret_cast<std::uint16_t*>(to + (part * vectors + vector) * spacing);
+          x = sub(x, store_bf16(halves + half * kLanes, x));
+        }
+      }
     return reduce_add(squares) * scale * scale;
   }
 

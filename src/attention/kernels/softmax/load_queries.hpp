@@ -30,16 +30,14 @@ inline void pad_rows(const TaskState& state) {
 template <class Format>
 float load_query(const TaskState& state, std::int64_t row, std::int64_t at) {
   const Workspace& w = state.w;
-  if constexpr (Format::kMatrixTiles && Format::kParts == 1)
-    if (Format::is_whole(state.call.query, w.depth, w.query_lanes))
-      return Format::copy_query(static_cast<const std::uint16_t*>(state.call.query.data) + at, w.query_lanes,
-                                state.call.log2_scale, query_vector(w, row, 0), kMatrixRows * kLanes);
-  float* packed = Format::kMatrixTiles ? w.scratch : w.query + row * w.query_lanes;
-  const float squares =
-      Format::pack_query(state.call.query, at, w.depth, state.call.log2_scale, packed, w.query_lanes);
+  const auto pack = [&](auto... spacing) {
+    return Format::pack_query(state.call.query, at, w.depth, state.call.log2_scale, query_vector(w, row, 0),
+                              w.query_lanes, spacing...);
+  };
   if constexpr (Format::kMatrixTiles)
-    for (std::int64_t d = 0; d < w.query_lanes; d += kLanes) store(query_vector(w, row, d), load(packed + d));
-  return squares;
+    return pack(kMatrixRows * kLanes);
+  else
+    return pack();
 }
 
 inline void find_groups(const TaskState& state, bool started) {
