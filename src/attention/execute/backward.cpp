@@ -391,8 +391,8 @@ class BackwardRun {
   const BackwardProblem& p_;
   const Problem& f_;
   const BackwardPlan& plan_;
-  BackwardArguments call_;             // with the memory of this run
-  std::vector<BackwardTask> tasks_;    // likewise
+  BackwardArguments call_;           // with the memory of this run
+  std::vector<BackwardTask> tasks_;  // likewise
   Recycled<BackwardMemory> memory_;
   std::vector<char> recomputes_lse_;
   std::vector<float> row_memory_;

@@ -15,7 +15,7 @@ using cpu::BackwardTiling;
 static_assert(kHasParts == (UnitFormat::kParts > 1));
 // Tuning. A block of weights and a block of score gradients, 72 KiB each, are read three times. With matrix
 // tiles, a KV block is so long that repacking the rows for each one costs little.
-inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock : kHasParts ? 384 : 768;
+inline constexpr std::int64_t kGradientKeys = !kHasMatrixTiles ? kKvBlock : kHasParts ? 512 : 768;
 inline constexpr std::int64_t kGradientRows = !kHasMatrixTiles ? 96 : kHasParts ? 96 : 256;
 static_assert(kGradientKeys <= kMaxStepPanels * kPanel);
 static_assert(kGradientRows % kGroupRows == 0 && kGradientKeys % kPanel == 0);

@@ -36,20 +36,66 @@ struct TileProduct {
   std::int64_t steps = 0, rows = 0, columns = 0;
 };
 
-/// Products that wait for vector work to run beside them, 2 x 2 tiles at a time.
+/// Adds 2 x 2 tiles to a sum, a vector per call. The tiles are contiguous.
+class AddedTiles {
+ public:
+  HEED_INLINE void start(const float* from, const TileMatrix& to) {
+    from_ = from;
+    to_ = to;
+    next_ = 0;
+  }
+  HEED_INLINE void operator()() {
+    if (next_ == kVectors) return;
+    float* to = tile_at<2>(to_, next_ / kMatrixRows) + next_ % kMatrixRows * to_.stride;
+    store(to, add(load(to), load(from_ + next_++ * kLanes)));
+  }
+  HEED_INLINE void finish() {
+    while (next_ < kVectors) operator()();
+  }
+
+ private:
+  static constexpr int kVectors = 4 * kMatrixRows;
+  const float* from_ = nullptr;
+  TileMatrix to_ = {};
+  int next_ = kVectors;
+};
+
+/// c += a x b, where every sum of 2 x 2 tiles begins at 0. It is added while the next one is computed.
+/// `scratch` has room for two.
 template <class Products>
+void add_sums(const TileProduct& p, float* scratch) {
+  constexpr std::int64_t kTile = kMatrixRows * kLanes;
+  const auto sums = [&](bool odd) { return TileMatrix{scratch + 4 * kTile * odd, kLanes, kTile, 2 * kTile}; };
+  bool odd = false;
+  Interleaved<AddedTiles> way = {sums(true), {}};
+  for (std::int64_t row = 0; row < p.rows; row += 2)
+    for (std::int64_t column = 0; column < p.columns; column += 2, odd = !odd) {
+      TileMatrix a = p.a, b = p.b, c = p.c;
+      a.data += row * a.next;
+      b.data += column * b.next;
+      c.data += row * c.step + column * c.next;
+      multiply_tiles_once<Products, 2, 2, false, Streams::a>(a, b, p.steps, sums(odd), way);
+      way.work.finish();
+      way.work.start(sums(odd).data, c);
+    }
+  store_tiles<MatrixTiles>(way.deferred);
+  way.work.finish();
+}
+
+/// Products that wait for vector work to run beside them, 2 x 2 tiles at a time.
+template <class Products, Streams kStreams>
 class WaitingProducts {
  public:
   /// Adds a product. Its tiles in an odd row or column are computed at once. So are products of parts, whose
-  /// results are summed separately first, in `scratch` (add_product()). No results may be left in tile
-  /// registers.
+  /// results are summed separately first, in `scratch` (add_product(), add_sums()). No results may be left in
+  /// tile registers.
   void add(const TileProduct& product, float* scratch) {
     TileProduct even = product;
-    if (Products::kCount == 1) {
-      even.rows -= product.rows % 2;
-      even.columns -= product.columns % 2;
-    } else {
-      even.rows = 0;
+    even.rows -= product.rows % 2;
+    even.columns -= product.columns % 2;
+    if constexpr (Products::kCount > 1) {
+      if (product.steps > kStepsInCache || even.columns != product.columns) even.rows = 0;
+      if (even.rows > 0) add_sums<Products>(even, scratch);
     }
     TileMatrix a = product.a, c = product.c;
     const auto skip = [](TileMatrix m, std::int64_t tiles) {
@@ -63,7 +109,7 @@ class WaitingProducts {
                              skip(c, done), product.steps, product.columns - done},
                             1.0f, scratch);
     }
-    if (even.rows == 0 || even.columns == 0) return;
+    if (Products::kCount > 1 || even.rows == 0 || even.columns == 0) return;
     products_[count_++] = even;
     left_ += even.rows / 2 * (even.columns / 2);
   }
@@ -91,7 +137,7 @@ class WaitingProducts {
       a.data += row_ * a.next;
       b.data += column_ * b.next;
       c.data += row_ * c.step + column_ * c.next;
-      multiply_tiles_once<Products, 2, 2, true>(a, b, p.steps, c, way);
+      multiply_tiles_once<Products, 2, 2, true, kStreams>(a, b, p.steps, c, way);
       if ((column_ += 2) < p.columns) continue;
       column_ = 0;
       if ((row_ += 2) < p.rows) continue;
@@ -112,7 +158,7 @@ template <class Format>
 class GradientFlow {
  public:
   GradientFlow(const BackwardTaskState& state, const Block& block, const HeadBits& bits)
-      : state_(state), block_(block), bits_(bits), deferred_(result_rows(unused_, 2 * kLanes)) {}
+      : state_(state), block_(block), bits_(bits) {}
 
   /// Adds the block's gradients. Returns false if a score exceeds what f32 holds.
   bool run() {
@@ -164,20 +210,24 @@ class GradientFlow {
   }
 
   template <class Rows>
-  bool add_units() {
+  [[gnu::noinline]] bool add_units() {
     Unit unit = {0, -1};
     if (!advance(unit)) return true;
-    Rows rows(state_);
-    NoWork none;
-    multiply({unit, 0}, {}, none);
+    // Nothing takes its address, so that what vectors need stays in registers.
+    Interleaved<Rows> way = {unused_tiles(), Rows(state_)};
+    way.deferred = multiply_alone({unit, 0}, {}, way.deferred);
     for (bool more = true; more;) {
-      Unit next = unit;
-      more = advance(next);
-      const bool ends_panel = !more || next.panel != unit.panel;
-      const bool ends_chunk = !more || chunk_of(next) != chunk_of(unit);
-      if (!recompute(unit, {next, more ? 0 : kNoStrip}, ends_chunk, rows)) return false;
+      Unit following = unit;
+      more = advance(following);
+      const bool ends_panel = !more || following.panel != unit.panel;
+      const bool ends_chunk = !more || chunk_of(following) != chunk_of(unit);
+      const Strip next = {following, more ? 0 : kNoStrip};
+      if (is_whole(unit))
+        recompute(unit, next, ends_chunk, way);
+      else if (!recompute_cut(unit, next, ends_chunk, way.deferred))
+        return false;
       if (ends_panel) {
-        store_deferred();
+        store_deferred(way.deferred);
         add_key_grads(unit.panel);
         panel_written_ = (panel_written_ + 1) % kGradientBuffers;
       }
@@ -185,30 +235,35 @@ class GradientFlow {
         add_query_grads(chunk_of(unit));
         chunk_written_ = (chunk_written_ + 1) % kGradientBuffers;
       }
-      unit = next;
+      unit = following;
     }
-    multiply({unit, kNoStrip}, {of_keys_.left(), of_queries_.left()}, none);
-    store_deferred();
+    way.deferred = multiply_alone({unit, kNoStrip}, {of_keys_.left(), of_queries_.left()}, way.deferred);
+    store_deferred(way.deferred);
     return true;
   }
 
+  /// Takes stores when nothing is deferred.
+  [[nodiscard]] HEED_INLINE TileMatrix unused_tiles() { return result_rows(unused_, 2 * kLanes); }
   /// Stores results that are still in tile registers.
-  void store_deferred() {
-    if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(deferred_);
-    deferred_ = result_rows(unused_, 2 * kLanes);
+  HEED_INLINE void store_deferred(TileMatrix& deferred) {
+    if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(deferred);
+    deferred = unused_tiles();
   }
 
   /// Multiplies s and d of a strip, and so many blocks of the waiting products.
-  template <class Work>
-  void multiply(const Strip& strip, const Blocks& blocks, Work& work) {
-    Interleaved<Work> way = {deferred_, work};
+  template <class Way>
+  HEED_INLINE void multiply(const Strip& strip, const Blocks& blocks, Way& way) {
     if (strip.strip != kNoStrip) multiply_strip(strip, way);
     of_keys_.multiply(blocks.of_keys, way);
     of_queries_.multiply(blocks.of_queries, way);
-    work = way.work;
-    deferred_ = way.deferred;
-    if (blocks.of_keys + blocks.of_queries == 0) store_deferred();  // the vectors read s and d next
+    if (blocks.of_keys + blocks.of_queries == 0) store_deferred(way.deferred);  // vectors read s and d next
     read_ = 1 - read_;
+  }
+  /// The same without vector work. Returns what is left in tile registers.
+  [[gnu::noinline]] TileMatrix multiply_alone(const Strip& strip, const Blocks& blocks, TileMatrix deferred) {
+    Interleaved<NoWork> way = {deferred, {}};
+    multiply(strip, blocks, way);
+    return way.deferred;
   }
   template <class Way>
   HEED_INLINE void multiply_strip(const Strip& strip, Way& way) {
@@ -221,9 +276,9 @@ class GradientFlow {
       TileMatrix b = by_columns<Format::kParts>(panel, lanes);
       b.data += 2 * strip.strip * b.next;
       float* to = i == 0 ? products_.scores(1 - read_) : products_.d(1 - read_);
-      multiply_tiles_once<Elements, 2, 2, false>(by_rows<Format::kParts>(rows, lanes), b, lanes / kLanes,
-                                                 {to, kLanes, kGroupRows * kLanes, kMatrixRows * kLanes},
-                                                 way);
+      multiply_tiles_once<Elements, 2, 2, false, Streams::a>(
+          by_rows<Format::kParts>(rows, lanes), b, lanes / kLanes,
+          {to, kLanes, kGroupRows * kLanes, kMatrixRows * kLanes}, way);
     }
   }
 
@@ -234,50 +289,71 @@ class GradientFlow {
                          of_keys_.calls_of(blocks.of_keys) + of_queries_.calls_of(blocks.of_queries));
   }
 
-  /// Turns a unit's products into weights and score gradients, while the products that come next are under
-  /// way.
-  template <class Rows>
-  bool recompute(const Unit& unit, const Strip& next, bool ends_chunk, Rows& rows) {
+  /// Whether a unit's scores are scale times a product, and its rows may see all of the panel's keys.
+  [[nodiscard]] bool is_whole(const Unit& unit) const {
     const RowGroup& group = state_.w.group[unit.group];
-    const GroupPanel panel = {unit.group * kGroupRows, key_of(unit.panel)};
-    const GradientOperands to = operands_of(unit);
-    const QueryRow* query_row = state_.w.query_row + panel.row;
-    set_terms(block_.row + panel.row);
-    std::int64_t* paths = state_.call.forward.paths;
-    const bool generally = state_.modifies_scores || group.scattered;
-    const bool whole = group.full_begin <= panel.key && group.full_end >= panel.key + kPanel;
-    const std::int64_t units = units_left(unit);
+    const std::int64_t key = key_of(unit.panel);
+    return !modifies(group) && group.full_begin <= key && group.full_end >= key + kPanel;
+  }
+  [[nodiscard]] bool modifies(const RowGroup& group) const {
+    return state_.modifies_scores || group.scattered;
+  }
+  /// The share of the waiting products that runs beside a strip of a unit.
+  [[nodiscard]] Blocks share_of(const Unit& unit, int strip, bool ends_chunk) const {
+    const std::int64_t shares = kStrips * units_left(unit) - strip;
     const std::int64_t panels = kChunkPanels - 1 - unit.panel % kChunkPanels;  // that follow in the chunk
-    for (int strip = 0; strip < kStrips; ++strip) {
-      const bool last = strip + 1 == kStrips;
-      const std::int64_t shares = kStrips * units - strip;
-      const std::int64_t shares_of_chunk =
-          ends_chunk ? kStrips - strip : shares + kStrips * panels * groups();
-      const Blocks blocks = {(of_keys_.left() + shares - 1) / shares,
-                             (of_queries_.left() + shares_of_chunk - 1) / shares_of_chunk};
-      const Strip product = last ? next : Strip{unit, strip + 1};
-      if (!generally && whole) {
-        rows.start(products_, read_, query_row, panel.key, 2 * strip, to, calls_of(product, blocks));
-        multiply(product, blocks, rows);
-        rows.finish();
-        continue;
-      }
-      if (last && !recompute_cut(panel, generally, to)) return false;
-      NoWork none;
-      multiply(product, blocks, none);
-      if (!last) store_deferred();
-    }
-    count_path(paths, generally        ? Path::backward_matrix_modified
-                      : !whole         ? Path::backward_matrix_cut
-                      : block_.flushed ? Path::backward_matrix_flushed
-                                       : Path::backward_matrix_tiles);
-    return true;
+    const std::int64_t shares_of_chunk = ends_chunk ? kStrips - strip : shares + kStrips * panels * groups();
+    return {(of_keys_.left() + shares - 1) / shares,
+            (of_queries_.left() + shares_of_chunk - 1) / shares_of_chunk};
+  }
+  [[nodiscard]] HEED_INLINE static Strip strip_after(const Unit& unit, int strip, const Strip& next) {
+    return strip + 1 == kStrips ? next : Strip{unit, strip + 1};
   }
 
-  /// The same without tile products beside it, for a panel that is cut or whose scores are modified.
-  bool recompute_cut(const GroupPanel& panel, bool generally, const GradientOperands& to) {
+  /// Turns a whole unit's products into weights and score gradients, while the products that come next are
+  /// under way.
+  template <class Rows>
+  HEED_INLINE void recompute(const Unit& unit, const Strip& next, bool ends_chunk, Interleaved<Rows>& way) {
+    const std::int64_t row = unit.group * kGroupRows;
+    const GradientOperands to = operands_of(unit);
+    set_terms(block_.row + row);
+#pragma GCC unroll 1
+    for (int strip = 0; strip < kStrips; ++strip) {
+      const Blocks blocks = share_of(unit, strip, ends_chunk);
+      const Strip product = strip_after(unit, strip, next);
+      way.work.start(products_, read_, state_.w.query_row + row, key_of(unit.panel), 2 * strip, to,
+                     calls_of(product, blocks));
+      multiply(product, blocks, way);
+      way.work.finish();
+    }
+    count_path(state_.call.forward.paths,
+               block_.flushed ? Path::backward_matrix_flushed : Path::backward_matrix_tiles);
+  }
+
+  /// The same, without tile products beside it, for a panel that is cut or whose scores are modified. Returns
+  /// false if a score exceeds what f32 holds.
+  [[gnu::noinline]] bool recompute_cut(const Unit& unit, const Strip& next, bool ends_chunk,
+                                       TileMatrix& deferred) {
+    TileMatrix left = deferred;
+    for (int strip = 0; strip < kStrips; ++strip) {
+      const bool last = strip + 1 == kStrips;
+      if (last && !recompute_alone(unit)) return false;
+      left = multiply_alone(strip_after(unit, strip, next), share_of(unit, strip, ends_chunk), left);
+      if (!last) store_deferred(left);
+    }
+    deferred = left;
+    count_path(state_.call.forward.paths, modifies(state_.w.group[unit.group])
+                                              ? Path::backward_matrix_modified
+                                              : Path::backward_matrix_cut);
+    return true;
+  }
+  bool recompute_alone(const Unit& unit) {
+    const GroupPanel panel = {unit.group * kGroupRows, key_of(unit.panel)};
+    const GradientOperands to = operands_of(unit);
     const int first = kStrips == 1 ? read_ : 0;
-    if (generally) return recompute_generally<Format>(state_, block_, panel, bits_, products_, first, to);
+    if (modifies(state_.w.group[unit.group]))
+      return recompute_generally<Format>(state_, block_, panel, bits_, products_, first, to);
+    set_terms(block_.row + panel.row);
     RecomputedRows<Format, true, true> cut(state_);
     for (int strip = 0; strip < kStrips; ++strip) {
       cut.start(products_, first + strip, state_.w.query_row + panel.row, panel.key, 2 * strip, to, 1);
@@ -360,14 +436,15 @@ class GradientFlow {
   const BackwardTaskState& state_;
   const Block& block_;
   const HeadBits& bits_;
-  WaitingProducts<ElementsByWeights> of_keys_;
-  WaitingProducts<WeightsByElements> of_queries_;
+  // A panel's keys, and its weights and score gradients, serve all rows; a group's score gradients serve all
+  // columns of a chunk's keys.
+  WaitingProducts<ElementsByWeights, Streams::a> of_keys_;
+  WaitingProducts<WeightsByElements, Streams::b> of_queries_;
   int panel_written_ = 0, chunk_written_ = 0;  // of kGradientBuffers
   // The strip of products_ that vectors read, while tiles write the other. Two strips of a panel are 0 and 1.
   int read_ = 1;
   GroupProducts products_;
-  alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
-  TileMatrix deferred_;
+  alignas(64) float unused_[4 * kLanes * kLanes];
 };
 
 }  // namespace heed::detail::HEED_ISA

@@ -89,8 +89,8 @@ class RecomputedRows {
 
   /// Begins the strip of a panel whose vectors are those from `first` on, and whose products are in `from`.
   /// `query_row` has the group's rows, and `key` is the panel's first key, counted within the segment.
-  void start(const GroupProducts& products, int from, const QueryRow* query_row, std::int64_t key, int first,
-             const GradientOperands& to, std::int64_t calls) {
+  HEED_INLINE void start(const GroupProducts& products, int from, const QueryRow* query_row, std::int64_t key,
+                         int first, const GradientOperands& to, std::int64_t calls) {
     scores_ = products.scores(from);
     terms_ = products.terms[0];
     query_row_ = query_row;
@@ -100,21 +100,22 @@ class RecomputedRows {
     shares_ = {kMatrixRows, calls};
   }
   HEED_INLINE void operator()() {
-    shares_.take([&](std::int64_t pair) __attribute__((always_inline)) {
-      if constexpr (kInlined)
-        convert(pair);
-      else
-        convert_out_of_line(pair);
-    });
+    shares_.take([&](std::int64_t pair) __attribute__((always_inline)) { convert_pair(pair); });
   }
   /// Converts what is left.
-  void finish() {
-    shares_.finish([&](std::int64_t pair) { convert_out_of_line(pair); });
+  HEED_INLINE void finish() {
+    shares_.finish([&](std::int64_t pair) __attribute__((always_inline)) { convert_pair(pair); });
   }
 
  private:
   static constexpr bool kInlined = Format::kParts == 1 && !kEmulatesMatrixTiles;  // see SoftmaxRows
 
+  HEED_INLINE void convert_pair(std::int64_t pair) {
+    if constexpr (kInlined)
+      convert(pair);
+    else
+      convert_out_of_line(pair);
+  }
   [[gnu::noinline]] void convert_out_of_line(std::int64_t pair) { convert(pair); }
   HEED_INLINE void convert(std::int64_t pair) {
     constexpr std::int64_t kToD = sizeof(TwoStrips) / sizeof(float);

@@ -137,8 +137,7 @@ float load_matrix_queries(const BackwardTaskState& state, std::int64_t head, std
   Squares queries, grads;
   for (std::int64_t r = 0; r < rows; r += kGroupRows) {
     for (std::int64_t i = r; i < r + kGroupRows; ++i)
-      w.query_row[i] =
-          query_row_of(call.forward, task, head, task.row_begin + row + smaller(i, rows - 1));
+      w.query_row[i] = query_row_of(call.forward, task, head, task.row_begin + row + smaller(i, rows - 1));
     w.group[r / kGroupRows] = group_of(w.query_row + r, kGroupRows, true);
     queries.add(load_group<Format>(state, row, r, query));
     grads.add(load_group<Format>(state, row, r, grad));

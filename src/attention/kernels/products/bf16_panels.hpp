@@ -17,14 +17,14 @@ inline void add_bf16_panel(const cpu::Bf16Panel& p) {
   const auto a_at = [&](std::int64_t row) { return TileMatrix{p.a + row / 16 * p.a_row, 16, p.a_row, 256}; };
   const auto c_at = [&](std::int64_t row) { return result_rows(p.c + row * p.c_stride, p.c_stride); };
   alignas(64) float unused[2 * kMatrixRows * 32];  // takes stores when nothing is deferred
-  Interleaved<NoWork, false> way = {result_rows(unused, 32), {}};
+  Interleaved<NoWork> way = {result_rows(unused, 32), {}};
   std::int64_t row = 0;
   for (; row + 32 <= p.rows; row += 32) {
     for (std::int64_t r = row + 32; r < smaller(row + 64, p.rows); ++r) {
       __builtin_prefetch(p.c + r * p.c_stride, 1);
       __builtin_prefetch(p.c + r * p.c_stride + 16, 1);
     }
-    multiply_tiles_once<Elements, 2, 2, true>(a_at(row), b, p.steps, c_at(row), way);
+    multiply_tiles_once<Elements, 2, 2, true, Streams::none>(a_at(row), b, p.steps, c_at(row), way);
   }
   if constexpr (MatrixTiles::kHasRegisters) store_tiles<MatrixTiles>(way.deferred);
   OnItsOwn last;

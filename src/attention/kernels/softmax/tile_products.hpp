@@ -7,10 +7,13 @@
 
 namespace heed::detail::HEED_ISA {
 
+/// Which operand's tiles bypass the first-level cache, so that it keeps the other: the one whose tiles the
+/// next products read again.
+enum class Streams { none, a, b };
+
 /// A product on its own: nothing runs between its tile products, and its results are stored at its end.
 struct OnItsOwn {
   static constexpr bool kDefersStores = false;
-  static constexpr bool kStreams = true;
   HEED_INLINE void between() {}
 };
 
@@ -43,11 +46,9 @@ struct NoWork {
 /// processor, so both run at once. `Work` is called after every tile product; what it reads must be in
 /// memory. The results of a product of 2 x 2 tiles stay in tile registers until the next product starts on
 /// them, or until store_deferred(): a store right after the last tile product would wait for it.
-/// kStreamsB: tiles of b bypass the first-level cache.
-template <class Work, bool kStreamsB = true>
+template <class Work>
 struct Interleaved {
   static constexpr bool kDefersStores = true;
-  static constexpr bool kStreams = kStreamsB;
   TileMatrix deferred;  ///< where the results in the tile registers belong
   Work work;            ///< a copy, whose members can stay in registers
   HEED_INLINE void between() { work(); }
@@ -68,9 +69,8 @@ HEED_INLINE void store_tiles(const TileMatrix& c) {
 }
 
 /// c [16 kRows][16 kColumns] = a x b, or c + a x b, over `steps` steps of 16 pairs of bf16, in tile
-/// registers. Products lists the products of parts that form a product of elements (formats/). Tiles of b
-/// bypass the first-level cache if `Way` streams them; it then keeps a and c.
-template <class Products, class Tiles, int kRows, int kColumns, bool kAdds, class Way>
+/// registers. Products lists the products of parts that form a product of elements (formats/).
+template <class Products, class Tiles, int kRows, int kColumns, bool kAdds, Streams kStreams, class Way>
 HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                        const TileMatrix& c, Way& way) {
   constexpr int kA = kRows * kColumns;
@@ -85,6 +85,13 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
     else
       Tiles::template clear<kTile>();
   };
+  const auto load = [&](auto tile, auto streams, const TileMatrix& m, const float* from)
+      __attribute__((always_inline)) {
+    if constexpr (decltype(streams)::value != 0)
+      Tiles::template load_streamed<decltype(tile)::value>(from, m.stride);
+    else
+      Tiles::template load<decltype(tile)::value>(from, m.stride);
+  };
   const auto multiply_step = [&](std::int64_t step, auto first) __attribute__((always_inline)) {
     constexpr bool kFirst = decltype(first)::value == 1;
     for_each_constant<Products::kCount>([&](auto product) __attribute__((always_inline)) {
@@ -98,14 +105,13 @@ HEED_INLINE void multiply_in_registers(const TileMatrix& a, const TileMatrix& b,
       const float* of_b = b.data + Products::kPartOfB[kProduct] * b.part + step * b.step;
       for_each_constant<kRows>([&](auto row) __attribute__((always_inline)) {
         constexpr int kRow = decltype(row)::value;
-        if constexpr (kLoadsA) Tiles::template load<kA + kRow>(of_a + kRow * a.next, a.stride);
+        if constexpr (kLoadsA)
+          load(Constant<kA + kRow>{}, Constant<kStreams == Streams::a>{}, a, of_a + kRow * a.next);
         for_each_constant<kColumns>([&](auto column) __attribute__((always_inline)) {
           constexpr int kColumn = decltype(column)::value;
           constexpr int kTile = kRow * kColumns + kColumn;
-          if constexpr (kLoadsB && kRow == 0 && Way::kStreams)
-            Tiles::template load_streamed<kB + kColumn>(of_b + kColumn * b.next, b.stride);
-          if constexpr (kLoadsB && kRow == 0 && !Way::kStreams)
-            Tiles::template load<kB + kColumn>(of_b + kColumn * b.next, b.stride);
+          if constexpr (kLoadsB && kRow == 0)
+            load(Constant<kB + kColumn>{}, Constant<kStreams == Streams::b>{}, b, of_b + kColumn * b.next);
           if constexpr (kFirst && kProduct == 0) start(Constant<kTile>{});
           Tiles::template multiply_add<kTile, kA + kRow, kB + kColumn>();
           way.between();
@@ -133,11 +139,12 @@ constexpr std::int64_t calls_between(std::int64_t steps) {
 }
 
 /// The same with the unit's tiles, which are tile registers or vectors. Vectors leave nothing to interleave.
-template <class Products, int kRows, int kColumns, bool kAdds, class Tiles = MatrixTiles, class Way>
+template <class Products, int kRows, int kColumns, bool kAdds, Streams kStreams = Streams::b,
+          class Tiles = MatrixTiles, class Way>
 HEED_INLINE void multiply_tiles_once(const TileMatrix& a, const TileMatrix& b, std::int64_t steps,
                                      const TileMatrix& c, Way& way) {
   if constexpr (Tiles::kHasRegisters) {
-    multiply_in_registers<Products, Tiles, kRows, kColumns, kAdds>(a, b, steps, c, way);
+    multiply_in_registers<Products, Tiles, kRows, kColumns, kAdds, kStreams>(a, b, steps, c, way);
   } else {
     static_assert(Products::kCount == 1);
     Tiles::template multiply<kRows, kColumns, kAdds>(a, b, steps, c);
