@@ -1,6 +1,9 @@
 """Differential attention (Ye et al. 2024, arXiv:2410.05258), made of two calls of attention()."""
 
+import secrets
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ._counted import counted
 from ._heed import AttentionResult, KvCache, attention, attention_backward
@@ -35,10 +38,39 @@ def _like(values: Any, array: Any) -> Any:
     return values.astype(array.dtype, copy=False) if hasattr(values, "astype") else values.to(array.dtype)
 
 
-def _factors(q: Any, lam: Any) -> tuple[Any, Any]:
-    """The factors as [H or B, H, Lq, 1], and as [H, 1] where there is one for each head."""
+def _wide(array: Any) -> Any:
+    """An array in f64, for sums over many rows."""
+    return array.double() if hasattr(array, "double") else array.astype(np.float64)
+
+
+def _array(value: Any) -> Any:
+    """An array as it is; nested lists as an array of f32, as attention() takes them."""
+    return np.asarray(value, np.float32) if isinstance(value, (list, tuple)) else value
+
+
+def _factors_like(q: Any, lam: Any) -> Any:
+    """lam as an array of floats of q's library: a number stands for all heads."""
     if q.ndim != 4 or q.shape[1] < 2 or q.shape[1] % 2:
         raise ValueError(f"q has shape {tuple(q.shape)}; [B, 2 H, Lq, D] with two halves of each head is expected")
+    if isinstance(lam, (int, float)):
+        lam = np.full(q.shape[1] // 2, lam, np.float32)
+    lam = _array(lam)
+    if isinstance(lam, np.ndarray) and hasattr(q, "new_tensor"):
+        lam = q.new_empty(0).float().new_tensor(lam.tolist())
+    if hasattr(lam, "is_floating_point"):
+        return lam if lam.is_floating_point() else lam.float()
+    return lam.astype(np.float32) if lam.dtype.kind in "biu" else lam
+
+
+def _refuse(options: dict[str, Any], names: tuple[str, ...], instead: str) -> None:
+    """Refuses options that would mean another thing for each half."""
+    for name in names:
+        if options.get(name) is not None:
+            raise ValueError(f"{name} is given for differential attention; {instead}")
+
+
+def _factors(q: Any, lam: Any) -> tuple[Any, Any]:
+    """The factors as [H or B, H, Lq, 1], and as [H, 1] where there is one for each head."""
     batch, heads, rows = q.shape[0], q.shape[1] // 2, q.shape[2]
     if tuple(lam.shape) not in ((heads,), (batch, heads, rows)):
         raise ValueError(f"lam has shape {tuple(lam.shape)}; {(heads,)} or {(batch, heads, rows)} is expected")
@@ -47,6 +79,8 @@ def _factors(q: Any, lam: Any) -> tuple[Any, Any]:
 
 def _keys(k: Any, v: Any, half: int) -> Any:
     """The keys of a half, which may have its own."""
+    if v is None:
+        return k  # attention() says what is missing
     if k.shape[1] not in (v.shape[1], 2 * v.shape[1]):
         raise ValueError(f"k has {counted(k.shape[1], 'head')}; {v.shape[1]} as v, or {2 * v.shape[1]}, are expected")
     return k if k.shape[1] == v.shape[1] else k[:, half::2]
@@ -66,9 +100,15 @@ def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any
 
     q [B, 2 H, Lq, D]: heads 2h and 2h + 1 are the halves of head h. k [B, 2 Hkv, Lk, D] has halves likewise, or both read the same
     [B, Hkv, Lk, D]; v [B, Hkv, Lk, Dv]. Or k is a KvCache with keys of D channels for both, or of 2 D: the first half's, then the
-    second's. lam: [H], or [B, H, Lq]; then received, received_last and map are refused, because they sum over rows.
+    second's. lam: a number, [H], or [B, H, Lq]; then received, received_last and map are refused, because they sum over rows.
 
-    The options are attention()'s and hold for both halves; sinks and alibi have an entry for each of the H heads."""
+    The options are attention()'s but for `out`, and hold for both halves: dropout drops the same pairs in both. Sinks and alibi
+    have an entry for each of the H heads."""
+    _refuse(options, ("out",), "its output is a new array")
+    q, k, v = _array(q), _array(k), _array(v)
+    lam = _factors_like(q, lam)
+    if options.get("dropout") and options.get("seed") is None:
+        options["seed"] = secrets.randbits(63)
     factors, of_heads = _factors(q, lam)
     names: Any = [need] if isinstance(need, str) else list(need or ())
     sums = [name for name in ("received", "received_last", "map") if name in names or options.get(name)]
@@ -101,6 +141,9 @@ def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any
 def differential_attention_backward(q: Any, k: Any, v: Any, lam: Any, result: DifferentialResult, grad_output: Any,
                                     **options: Any) -> DifferentialGradients:
     """The gradients of differential_attention by q, k, v and lam. `result` and the options are those of the forward call."""
+    _refuse(options, ("gradients", "grad_lse", "grad_weights"), "dq, dk, dv and dlam by grad_output are expected")
+    q, k, v, grad_output = _array(q), _array(k), _array(v), _array(grad_output)
+    lam = _factors_like(q, lam)
     factors, of_heads = _factors(q, lam)
     dq, dk = (one.copy() if hasattr(one, "copy") else one.clone() for one in (q, k))
     by_second = _like(-factors * grad_output, grad_output)
@@ -112,5 +155,5 @@ def differential_attention_backward(q: Any, k: Any, v: Any, lam: Any, result: Di
             dk[:, half::2] = part.dk
     if k.shape[1] == v.shape[1]:
         dk = parts[0].dk + parts[1].dk
-    dlam = -(grad_output * result.second.output).sum(-1)
+    dlam = -(_wide(grad_output) * _wide(result.second.output)).sum(-1)
     return DifferentialGradients(dq, dk, parts[0].dv + parts[1].dv, _like(dlam if of_heads is None else dlam.sum(-1).sum(0), lam))

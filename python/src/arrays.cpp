@@ -108,22 +108,42 @@ nb::object bits_of_bfloat16(nb::handle object) {
   return object.attr("view")("uint16");
 }
 
-// Nested lists of numbers as an array: bool where all are True or False, else f32.
-nb::object array_of_lists(std::string_view name, nb::handle lists) {
-  const nb::module_ numpy = nb::module_::import_("numpy");
-  nb::object array;
+// NumPy gives arrays without elements strides of 0, which would look like an axis that is shared.
+MutableTensorView view_of(void* data, DType dtype, const Dims& shape, const Dims& strides) {
+  return element_count(shape) == 0 ? MutableTensorView(data, dtype, shape)
+                                   : MutableTensorView(data, dtype, shape, strides);
+}
+
+// Nested lists as an array of the dtype that NumPy finds for them.
+nb::object numpy_of_lists(std::string_view name, nb::handle lists) {
   try {
-    array = numpy.attr("asarray")(lists);
+    return nb::module_::import_("numpy").attr("asarray")(lists);
   } catch (const nb::python_error&) {
     fail(name, " has lists of different lengths; nested lists with the shape of an array are expected");
   }
-  const std::string kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+}
+
+std::string kind_of(const nb::object& array) {
+  return nb::cast<std::string>(array.attr("dtype").attr("kind"));
+}
+
+// Nested lists of numbers as an array: bool where all are True or False, else f32.
+nb::object array_of_lists(std::string_view name, nb::handle lists) {
+  const nb::object array = numpy_of_lists(name, lists);
+  const std::string kind = kind_of(array);
   if (std::string_view("bfiu").find(kind) == std::string_view::npos)
     fail_type(name, " has lists of other things than numbers; nested lists of numbers are expected");
   return kind == "b" ? array : array.attr("astype")("float32");
 }
 
 }  // namespace
+
+nb::object array_of_whole_numbers(std::string_view name, nb::handle lists) {
+  const nb::object array = numpy_of_lists(name, lists);
+  if (nb::cast<std::int64_t>(array.attr("size")) > 0 && kind_of(array) != "i")
+    fail(name, " has numbers that are not whole, or too large; whole numbers are expected");
+  return array.attr("astype")("int64");
+}
 
 const dlpack::Exchange* exchange_of(nb::handle type) {
   const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
@@ -210,7 +230,7 @@ void Borrowed::read_buffer(std::string_view name, nb::handle object, bool writab
       shape.push_back(size);
       strides.push_back(stride / width);
     }
-    view_ = MutableTensorView(buffer_.buf, *dtype, shape, strides);
+    view_ = view_of(buffer_.buf, *dtype, shape, strides);
   } catch (...) {
     PyBuffer_Release(&buffer_);
     holds_buffer_ = false;
@@ -232,10 +252,9 @@ void Borrowed::read_dlpack(std::string_view name, const dlpack::Tensor& tensor) 
          " has no memory, because its storage was cut or its numbers are computed on reading; an array in "
          "memory is expected");
   void* data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
-  view_ =
-      tensor.strides == nullptr
-          ? MutableTensorView(data, *dtype, shape)
-          : MutableTensorView(data, *dtype, shape, Dims(std::span<const std::int64_t>(tensor.strides, rank)));
+  view_ = tensor.strides == nullptr
+              ? MutableTensorView(data, *dtype, shape)
+              : view_of(data, *dtype, shape, Dims(std::span<const std::int64_t>(tensor.strides, rank)));
 }
 
 void Borrowed::read_exchange(std::string_view name, const dlpack::Exchange& exchange) {

@@ -37,6 +37,9 @@ const TypeInfo& array_type(nb::handle object);
 /// Whether an object supports the buffer protocol or DLPack.
 bool is_array(nb::handle object);
 
+/// Nested lists of whole numbers as an array of int64. Throws Error for other numbers.
+nb::object array_of_whole_numbers(std::string_view name, nb::handle lists);
+
 /// Use of borrowed memory: reading during this call, a view for as long as its owner lives, or writing.
 enum class Purpose : std::uint8_t { read, keep, write };
 

@@ -25,7 +25,7 @@ using Numbers = std::vector<std::int64_t>;
 // An array, or nested sequences of numbers converted to one.
 Borrowed whole_numbers(std::string_view name, nb::handle value) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return Borrowed(name, value);
-  return Borrowed(name, nb::module_::import_("numpy").attr("asarray")(value, "int64"));
+  return Borrowed(name, array_of_whole_numbers(name, value));
 }
 
 SparseMask rows(nb::handle intervals, std::int64_t keys) {

@@ -26,11 +26,20 @@ PyObject* exception_for(heed::ErrorCode code) {
   return PyExc_RuntimeError;
 }
 
+// An error's sentence, which begins with the name of an argument, with its name in Python.
+std::string in_python(std::string sentence) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"query_segments ", "cu_seqlens "}, {"key_segments ", "cu_seqlens "}, {"outputs.output ", "out "}};
+  for (const auto& [name, of_python] : kNames)
+    if (sentence.starts_with(name)) return sentence.replace(0, name.size(), of_python);
+  return sentence;
+}
+
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const heed::Error& error) {
-    PyErr_SetString(exception_for(error.code()), error.what());
+    PyErr_SetString(exception_for(error.code()), in_python(error.what()).c_str());
   }
 }
 

@@ -44,20 +44,24 @@ TensorView array(Arguments& arguments, std::string_view name, nb::handle value) 
 }
 
 // An array, or a sequence of numbers converted to one.
-TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value, const char* type) {
+TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);
-  const nb::object made = nb::module_::import_("numpy").attr("asarray")(value, type);
+  const nb::object made = nb::module_::import_("numpy").attr("asarray")(value, "float64");
   return keep_view(arguments, Borrowed(name, made));
+}
+TensorView whole_numbers(Arguments& arguments, std::string_view name, nb::handle value) {
+  if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);
+  return keep_view(arguments, Borrowed(name, array_of_whole_numbers(name, value)));
 }
 
 void set_segments(Arguments& arguments, nb::handle value) {
   AttentionOptions& options = arguments.options;
   if ((nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::list>(value)) && nb::len(value) == 2 &&
       !nb::isinstance<nb::int_>(value[0])) {
-    options.query_segments = numbers(arguments, "cu_seqlens", value[0], "int64");
-    options.key_segments = numbers(arguments, "cu_seqlens", value[1], "int64");
+    options.query_segments = whole_numbers(arguments, "cu_seqlens", value[0]);
+    options.key_segments = whole_numbers(arguments, "cu_seqlens", value[1]);
   } else {
-    options.query_segments = options.key_segments = numbers(arguments, "cu_seqlens", value, "int64");
+    options.query_segments = options.key_segments = whole_numbers(arguments, "cu_seqlens", value);
   }
 }
 
@@ -160,7 +164,7 @@ struct Setter {
 
 // All options by name.
 constexpr auto kSetters = std::to_array<Setter>({
-    {"alibi", [](Arguments& a, nb::handle v) { a.options.alibi_slopes = numbers(a, "alibi", v, "float64"); }},
+    {"alibi", [](Arguments& a, nb::handle v) { a.options.alibi_slopes = numbers(a, "alibi", v); }},
     {"align", set_align},
     {"bias", [](Arguments& a, nb::handle v) { a.options.bias = array(a, "bias", v); }},
     {"causal", [](Arguments& a, nb::handle v) { a.options.causal = truth("causal", v); }},
@@ -169,7 +173,7 @@ constexpr auto kSetters = std::to_array<Setter>({
     {"dropout", [](Arguments& a, nb::handle v) { a.options.dropout.probability = number("dropout", v); }},
     {"dropout_offset", [](Arguments& a, nb::handle v) { a.options.dropout.offset = unsigned_integer("dropout_offset", v); }},
     {"kernel", set_kernel},
-    {"kv_lengths", [](Arguments& a, nb::handle v) { a.options.kv_lengths = numbers(a, "kv_lengths", v, "int64"); }},
+    {"kv_lengths", [](Arguments& a, nb::handle v) { a.options.kv_lengths = whole_numbers(a, "kv_lengths", v); }},
     {"map", set_map},
     {"mask", set_mask},
     {"need", set_need},
@@ -185,7 +189,7 @@ constexpr auto kSetters = std::to_array<Setter>({
     {"score_mod", set_score_mod},
     {"scores_stage", set_scores},
     {"seed", [](Arguments& a, nb::handle v) { a.options.dropout.seed = unsigned_integer("seed", v); }},
-    {"sinks", [](Arguments& a, nb::handle v) { a.options.sinks = numbers(a, "sinks", v, "float64"); }},
+    {"sinks", [](Arguments& a, nb::handle v) { a.options.sinks = numbers(a, "sinks", v); }},
     {"softcap", [](Arguments& a, nb::handle v) { a.options.softcap = number("softcap", v); }},
     {"sparse_mask", set_sparse_mask},
     {"threads", set_threads},

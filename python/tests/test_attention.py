@@ -118,6 +118,10 @@ def test_sizes_of_zero_are_sizes():
     assert heed.attention(shape(0), shape(3), shape(3)).shape == (1, 2, 0, 4)
     result = heed.attention(shape(3), shape(0), shape(0), need="lse")
     assert (result.output == 0).all() and np.isneginf(result.lse).all()
+    bias = np.zeros((1, 2, 0, 3), np.float32)
+    forward = heed.attention(shape(0), shape(3), shape(3), bias=bias, need="lse")
+    assert heed.attention_backward(shape(0), shape(3), shape(3), forward.output, forward.lse, forward.output, bias=bias,
+                                   gradients="dbias").dbias.shape == bias.shape
 
 
 def test_results_are_written_into_an_array_of_the_callers(rng):
@@ -227,6 +231,14 @@ MISTAKES = {
     "align is 'left'; 'top-left' or": (ValueError, lambda q, k, v: heed.attention(q, k, v, align="left")),
     "threads is -1; 0": (ValueError, lambda q, k, v: heed.attention(q, k, v, threads=-1)),
     "output_dtype is 'f8'; a dtype": (ValueError, lambda q, k, v: heed.attention(q, k, v, output_dtype="f8")),
+    "kv_lengths has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[3.7, 9])),
+    "kv_lengths has numbers that are not whole, or too large": (
+        ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[2**64, 9])),
+    "kv_lengths has lists of different lengths": (ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[[1], [1, 2]])),
+    "cu_seqlens has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, cu_seqlens=[0, 3.9, 9])),
+    "cu_seqlens runs from 0 to 5": (ValueError, lambda q, k, v: heed.attention(q[:1], k[:1, :, :9], v[:1, :, :9], cu_seqlens=[0, 5])),
+    "indices has numbers that are not whole": (ValueError, lambda q, k, v: heed.SparseMask.key_lists([[0.5], [1.2]], 6)),
+    "out has shape [2, 4, 9, 13]": (ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.zeros((2, 4, 9, 13), np.float32))),
     "key has head dimension 3": (ValueError, lambda q, k, v: heed.attention(q, k[..., :3], v)),
     "mask has dtype f64; bool": (ValueError, lambda q, k, v: heed.attention(q, k, v, mask=np.ones((9, 13)))),
     "q has dtype >f4": (ValueError, lambda q, k, v: heed.attention(q.astype(">f4"), k, v)),

@@ -83,3 +83,46 @@ def test_what_is_wrong_is_said(call):
                             ({"lam": np.zeros(3)}, r"lam has shape \(3,\); \(4,\) or \(2, 4, 5\) is expected")):
         with pytest.raises(ValueError, match=message):
             heed.differential_attention(**{"lam": lam_of("heads"), **call, **change})
+
+
+def test_lists_and_a_number_are_taken(call):
+    given = {name: one.astype(np.float32) for name, one in call.items()}
+    expected = heed.differential_attention(**given, lam=np.full(4, 0.5, np.float32))
+    for lam in (0.5, [0.5] * 4, torch.full((4,), 0.5)):
+        q = torch.from_numpy(given["q"]) if isinstance(lam, torch.Tensor) else given["q"]
+        got = heed.differential_attention(q, given["k"].tolist(), given["v"].tolist(), lam=lam)
+        np.testing.assert_array_equal(np.asarray(got.output), expected.output)
+    got = heed.differential_attention(torch.from_numpy(given["q"]), given["k"], given["v"], lam=[0.5] * 4)
+    np.testing.assert_array_equal(got.output.numpy(), expected.output)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, "bfloat16"])
+def test_the_factors_gradient_is_summed_in_f64(dtype):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal(shape).astype(dtype) for shape in ((1, 2, 1000, 8), (1, 1, 16, 8), (1, 1, 16, 8)))
+    v = abs(v)  # no term cancels another
+    lam = np.ones(1, np.float32)
+    result = heed.differential_attention(q, k, v, lam=lam)
+    dlam = heed.differential_attention_backward(q, k, v, lam, result, np.ones_like(result.output)).dlam
+    np.testing.assert_allclose(dlam, -result.second.output.astype(np.float64).sum(keepdims=True)[0, 0, 0], rtol=1e-6)
+    by_whole = heed.differential_attention_backward(q, k, v, np.ones(1, int), result, np.ones_like(result.output)).dlam
+    np.testing.assert_array_equal(by_whole, dlam)
+
+
+def test_dropout_drops_the_same_pairs_in_both_halves(call):
+    """Of identity values the output is the weights."""
+    v = np.broadcast_to(np.eye(9), (2, 2, 9, 9))
+    result = heed.differential_attention(call["q"], call["k"], v, lam=0.5, dropout=0.5)
+    np.testing.assert_array_equal(result.first.output == 0, result.second.output == 0)
+
+
+def test_what_would_mean_two_things_is_refused(call):
+    result = heed.differential_attention(**call, lam=0.5)
+    with pytest.raises(ValueError, match="out is given for differential attention; its output is a new array"):
+        heed.differential_attention(**call, lam=0.5, out=np.empty_like(result.output))
+    for name, value in (("gradients", "dq"), ("grad_lse", result.first.lse), ("grad_weights", result.first.lse)):
+        with pytest.raises(ValueError, match=f"{name} is given for differential attention; dq, dk, dv and dlam"):
+            heed.differential_attention_backward(**call, lam=0.5, result=result, grad_output=result.output, **{name: value})
+    with pytest.raises(TypeError, match="v is a NoneType"):
+        heed.differential_attention(call["q"], call["k"], lam=0.5)
