@@ -84,6 +84,14 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
 }
 
 // Old names of options, which still work, and the new ones.
+// Only flags are converted by CLI11, which says "Could not convert: --causal = banana".
+[[noreturn]] void refuse_flag_value(const CLI::ConversionError& error) {
+  const std::string text = error.what();
+  const std::size_t name = text.find('-'), equals = text.find(" = ");
+  if (name >= equals || equals == text.npos) refuse_usage(text);
+  refuse_value(text.substr(name, equals - name), text.substr(equals + 3), "true, false or no value");
+}
+
 struct Renamed {
   std::string_view old_name, name;
 };
@@ -163,6 +171,8 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
   } catch (const CLI::Success&) {  // print_alone() printed
   } catch (const CLI::ArgumentMismatch& error) {
     refuse_usage(reworded(error));
+  } catch (const CLI::ConversionError& error) {
+    refuse_flag_value(error);
   } catch (const CLI::ParseError& error) {
     refuse_usage(error.what());
   }

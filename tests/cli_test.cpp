@@ -21,6 +21,7 @@ namespace {
 using heed::test::CommandInput;
 using heed::test::CommandResult;
 using heed::test::run_heed;
+using Words = std::vector<std::string>;
 
 TEST(Heed, AlonePrintsItsHelp) {
   const CommandResult result = run_heed({});
@@ -83,7 +84,12 @@ TEST(Heed, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(run_heed({"info", "more"}).errors,
             "heed: 'more' is one argument too many (see heed info --help)\n");
   EXPECT_EQ(run_heed({"info", "more"}).exit_code, 2);
-  EXPECT_EQ(run_heed({"info", "--json=maybe"}).errors, "heed: Could not convert: --json = maybe\n");
+  for (const Words& words : {Words{"info", "--json=a = b"}, {"attend", "--causal", "--json=a = b"}}) {
+    EXPECT_EQ(run_heed(words).errors, "heed: --json is 'a = b'; true, false or no value is expected\n");
+    EXPECT_EQ(run_heed(words).exit_code, 2);
+  }
+  EXPECT_EQ(run_heed({"--version=banana"}).errors,
+            "heed: --version is 'banana'; true, false or no value is expected\n");
 }
 
 TEST(Heed, SpellsOutControlCharactersInItsErrors) {
