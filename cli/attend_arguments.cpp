@@ -71,8 +71,9 @@ void add_scores(CLI::App& app, Arguments& arguments) {
   add_real(app, "--dropout", options.dropout.probability,
            "probability of dropping a weight from the output, at least 0 and below 1 (default 0)")
       ->type_name("P");
-  add_integer(app, "--dropout-seed", {0}, options.dropout.seed,
-              "seed that chooses the dropped weights (default 0)");
+  add_seed(
+      app, "--dropout-seed", [&](std::uint64_t n) { options.dropout.seed = n; },
+      "seed that chooses the dropped weights (default 0)");
 }
 
 void add_masks(CLI::App& app, Arguments& arguments) {

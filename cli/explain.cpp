@@ -317,8 +317,9 @@ void add_layer_options(CLI::App& app, ExplainArguments& arguments) {
   add_size("--dim", sizes.dim, "numbers in a word's vector (default 16)");
   add_size("--key-dim", sizes.key_dim, "numbers in a head's query or key (default 24)");
   add_size("--value-dim", sizes.value_dim, "numbers in a head's value (default 28)");
-  add_integer(app, "--seed", {0}, arguments.seed,
-              "seed of the random numbers, which are the same as PyTorch's (default 123)");
+  add_seed(
+      app, "--seed", [&](std::uint64_t n) { arguments.seed = n; },
+      "seed of the random numbers, which are the same as PyTorch's (default 123)");
   const auto set_init = [&](std::size_t i) { arguments.init = static_cast<Init>(i); };
   add_choice(
       app, "--init", {"uniform", "normal", "torch", "lecun"}, set_init,

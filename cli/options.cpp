@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "command.hpp"
@@ -12,23 +15,34 @@
 namespace heed::cli {
 namespace {
 
-std::string expectation(const IntegerRange& range) {
-  const bool least = range.least != IntegerRange{}.least;
-  const bool most = range.most != IntegerRange{}.most;
-  if (least && most) {
-    return "a whole number from " + std::to_string(range.least) + " to " + std::to_string(range.most);
-  }
-  return least ? "a whole number of at least " + std::to_string(range.least) : "a whole number";
-}
-
 // std::from_chars rejects a leading plus sign, but users write one.
 template <class Number>
-std::optional<Number> number_in(std::string_view text) {
+std::errc read_number(std::string_view text, Number& number) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  return end == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  return read_number(text, number) == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+// Names both limits if the range has them, or if the number does not fit in the type.
+template <class Integer>
+Integer integer_in(const std::string& option, const std::string& text, Integer least, Integer most) {
+  Integer number{};
+  const std::errc error = read_number(text, number);
+  if (error == std::errc() && number >= least && number <= most) return number;
+  const bool bounded_below = std::is_unsigned_v<Integer> || least != std::numeric_limits<Integer>::min();
+  const bool bounded_above = most != std::numeric_limits<Integer>::max();
+  std::string expected = "a whole number";
+  if ((bounded_below && bounded_above) || error == std::errc::result_out_of_range)
+    expected += " from " + std::to_string(least) + " to " + std::to_string(most);
+  else if (bounded_below)
+    expected += " of at least " + std::to_string(least);
+  refuse_value(option, text, expected);
 }
 
 // The exact word. Otherwise the only word that begins with the text, then the only one with a hyphen before
@@ -95,10 +109,15 @@ std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, co
 AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange range,
                         std::function<void(std::int64_t)> store, const std::string& help) {
   const auto parse = [name, range, store = std::move(store)](const std::string& text) {
-    const std::optional<std::int64_t> number = whole_number(text);
-    if (!number || *number < range.least || *number > range.most)
-      refuse_value(name, text, expectation(range));
-    store(*number);
+    store(integer_in(name, text, range.least, range.most));
+  };
+  return add_text_option(app, name, "N", parse, help);
+}
+
+AddedOption add_seed(CLI::App& app, const std::string& name, std::function<void(std::uint64_t)> store,
+                     const std::string& help) {
+  const auto parse = [name, store = std::move(store)](const std::string& text) {
+    store(integer_in<std::uint64_t>(name, text, 0, std::numeric_limits<std::uint64_t>::max()));
   };
   return add_text_option(app, name, "N", parse, help);
 }

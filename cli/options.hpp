@@ -71,6 +71,10 @@ requires std::assignable_from<Target&, std::int64_t> AddedOption add_integer(
       app, name, range, [&target](std::int64_t n) { target = static_cast<Target>(n); }, help);
 }
 
+/// Adds `name N`: any whole number of 64 bits without a sign.
+AddedOption add_seed(CLI::App& app, const std::string& name, std::function<void(std::uint64_t)> store,
+                     const std::string& help);
+
 /// Adds `name X`: a finite number.
 AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(double)> store,
                      const std::string& help);

@@ -78,6 +78,11 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
        "expected"},
       {{"--mask", "-", "--bias", "-"},
        "--mask and --bias are both '-'; standard input holds only one tensor"},
+      {{"--query-offset", "9223372036854775808"},
+       "--query-offset is '9223372036854775808'; a whole number from -9223372036854775808 to "
+       "9223372036854775807 is expected"},
+      {{"--repeat", "9223372036854775808"},
+       "--repeat is '9223372036854775808'; a whole number from 1 to 9223372036854775807 is expected"},
       {{"--mask", "q.npy"},
        "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)"},
       {{"--lse", "a.npy", "--lse", "b.npy"}, "--lse is given more than once"},
@@ -85,6 +90,9 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"o2.npy"}, "'o2.npy' is one argument too many (see heed attend --help)"},
   };
   for (const auto& [words, message] : cases) {
+      {{"--dropout-seed", "18446744073709551616"},
+       "--dropout-seed is '18446744073709551616'; a whole number from 0 to 18446744073709551615 is "
+       "expected"},
     Words all = words;
     all.insert(all.end(), out.begin(), out.end());
     expect_error(2, all, message);

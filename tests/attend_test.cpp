@@ -97,6 +97,8 @@ TEST_F(Attend, EveryOptionReachesTheCallAndMatters) {
       {{"--sinks", "sinks.npy"}, [&](auto& o) { o.sinks = sinks; }},
       {{"--kv-lengths", "n.npy"}, [&](auto& o) { o.kv_lengths = lengths; }},
       {{"--dropout", "0.3"}, [](auto& o) { o.dropout.probability = 0.3; }},
+      {{"--dropout", "0.3", "--dropout-seed", "18446744073709551615"},
+       [](auto& o) { o.dropout.probability = 0.3, o.dropout.seed = ~std::uint64_t{0}; }},
       {{"--dropout", "0.3", "--dropout-seed", "5"},
        [](auto& o) { o.dropout.probability = 0.3, o.dropout.seed = 5; }},
   };
