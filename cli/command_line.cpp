@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "completion.hpp"
@@ -83,7 +84,6 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
   return text.ends_with("missing") ? name + " needs a value" : name + " is given more than once";
 }
 
-// Old names of options, which still work, and the new ones.
 // Only flags are converted by CLI11, which says "Could not convert: --causal = banana".
 [[noreturn]] void refuse_flag_value(const CLI::ConversionError& error) {
   const std::string text = error.what();
@@ -92,6 +92,7 @@ std::string reworded(const CLI::ArgumentMismatch& error) {
   refuse_value(text.substr(name, equals - name), text.substr(equals + 3), "true, false or no value");
 }
 
+// Old names of options, which still work, and the new ones.
 struct Renamed {
   std::string_view old_name, name;
 };
@@ -142,6 +143,27 @@ void add_options_of_heed(CLI::App& app) {
       "-v,--version", [] { throw CLI::CallForVersion(); }, "print the version and exit");
 }
 
+// Parses the arguments and runs the chosen command.
+void parse_and_run(CLI::App& app, const std::vector<Command>& commands, std::vector<std::string> arguments) {
+  try {
+    app.parse(std::move(arguments));
+    run_chosen(app, commands);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+  } catch (const CLI::CallForAllHelp&) {
+    std::cout << app.help("", CLI::AppFormatMode::All);
+  } catch (const CLI::CallForVersion&) {
+    std::cout << "heed " << version() << '\n';
+  } catch (const CLI::Success&) {  // print_alone() printed
+  } catch (const CLI::ArgumentMismatch& error) {
+    refuse_usage(reworded(error));
+  } catch (const CLI::ConversionError& error) {
+    refuse_flag_value(error);
+  } catch (const CLI::ParseError& error) {
+    refuse_usage(error.what());
+  }
+}
+
 }  // namespace
 
 void tell_renamed_options(int argc, const char* const* argv) {
@@ -159,24 +181,7 @@ void run_command_line(int argc, const char* const* argv, const std::vector<AddCo
   app.require_subcommand(0, 1);
   app.allow_extras();
   for (const Command& command : commands) command.app->allow_extras();
-  try {
-    app.parse(arguments_of(argc, argv));
-    run_chosen(app, commands);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-  } catch (const CLI::CallForAllHelp&) {
-    std::cout << app.help("", CLI::AppFormatMode::All);
-  } catch (const CLI::CallForVersion&) {
-    std::cout << "heed " << version() << '\n';
-  } catch (const CLI::Success&) {  // print_alone() printed
-  } catch (const CLI::ArgumentMismatch& error) {
-    refuse_usage(reworded(error));
-  } catch (const CLI::ConversionError& error) {
-    refuse_flag_value(error);
-  } catch (const CLI::ParseError& error) {
-    refuse_usage(error.what());
-  }
-  flush_standard_output();
+  with_standard_output([&] { parse_and_run(app, commands, arguments_of(argc, argv)); });
 }
 
 }  // namespace heed::cli

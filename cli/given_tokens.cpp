@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -58,6 +59,10 @@ bool chat_names_file(const std::string& chat) { return chat.ends_with(".json"); 
 ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
   const std::string& ids = tokens.ids;
   const bool in_file = names_file(tokens);
+  std::error_code fault;
+  if (in_file && !std::filesystem::exists(ids, fault) && fault != std::errc::permission_denied)
+    refuse_usage("--ids is '", ids, "', and no file has this name; ids such as 5,9,5, or a file with them, ",
+                 "are expected");
   const std::string source = in_file ? ids : "--ids";
   const std::vector<std::int64_t> numbers = ids_in(in_file ? file_text(ids) : ids, source);
   try {

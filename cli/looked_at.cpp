@@ -56,6 +56,16 @@ Document read_with_model(const heed::Model& model, const ModelTokens& tokens) {
   return document;
 }
 
+namespace {
+
+// Says why, if the operating system did.
+[[noreturn]] void refuse_unread(const std::string& path) {
+  const std::string reason = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
+  detail::refuse(ErrorCode::io, path, " could not be read", reason);
+}
+
+}  // namespace
+
 std::string all_of_standard_input() {
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
@@ -68,9 +78,11 @@ std::string file_text(const std::string& path) {
   if (path == "-") return all_of_standard_input();
   if (std::filesystem::is_directory(path))
     detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  if (!file) refuse_unread(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) detail::refuse(ErrorCode::io, path, " could not be read");
+  if (file.bad()) refuse_unread(path);
   return text;
 }
 
@@ -87,7 +99,7 @@ std::vector<std::string> read_tokens(const std::string& option, const std::strin
     if (!is_utf8(line)) detail::refuse(ErrorCode::io, path, " is not UTF-8 text (line ", lines + 1, ")");
     tokens.push_back(std::move(line));
   }
-  if (file.bad() || !file.eof()) detail::refuse(ErrorCode::io, path, " could not be read");
+  if (file.bad() || !file.eof()) refuse_unread(path);
   if (lines != expected)
     refuse_usage(option, " has ", counted(lines, "line"), "; ", expected, ", one for each of the ", of,
                  ", is expected");

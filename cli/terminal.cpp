@@ -70,8 +70,8 @@ TextOutput standard_output() {
 namespace {
 
 [[noreturn]] void fail(int error_number) {
-  const std::string reason = error_number == 0 ? "" : ": " + std::generic_category().message(error_number);
-  detail::refuse(ErrorCode::io, "standard output could not be written", reason);
+  detail::refuse(ErrorCode::io,
+                 "standard output could not be written: ", std::generic_category().message(error_number));
 }
 
 }  // namespace
@@ -90,9 +90,18 @@ void require_standard_output() {
   if (flags == -1 || (flags & O_ACCMODE) == O_RDONLY) fail(EBADF);
 }
 
-void flush_standard_output() {
-  errno = 0;
-  if (!std::cout.flush()) fail(errno);
+void with_standard_output(const std::function<void()>& work) {
+  std::cout.exceptions(std::ios::badbit);  // a check at the end would not find the reason in errno
+  try {
+    work();
+    std::cout.flush();
+  } catch (...) {
+    const int reason = errno;
+    const bool is_written = !std::cout.bad();
+    std::cout.exceptions(std::ios::goodbit);  // the message flushes std::cout
+    if (is_written) throw;
+    fail(reason);
+  }
 }
 
 }  // namespace heed::cli

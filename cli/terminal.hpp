@@ -1,6 +1,7 @@
 // Capabilities of the terminal behind a file descriptor.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 
 namespace heed::cli {
@@ -40,7 +41,7 @@ void hold_standard_streams();
 /// Throws Error (io) if standard output is closed. Long commands call it before their work.
 void require_standard_output();
 
-/// Throws Error (io) if printed text could not be written. Call it last.
-void flush_standard_output();
+/// Runs work that prints, and flushes. Throws Error (io) with the reason if the text could not be written.
+void with_standard_output(const std::function<void()>& work);
 
 }  // namespace heed::cli

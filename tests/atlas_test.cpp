@@ -89,7 +89,7 @@ TEST_F(Atlas, SeveralTextsAreReadTogether) {
             "t.svg"),
       drawn({"atlas", "--model", "induction", "--text", "one.txt", "--out", "o.svg"}, "o.svg"));
   expect_refusal({"atlas", "--model", "induction", "--text", "none.txt", "--out", "n.svg"},
-                 "none.txt could not be read", 1);
+                 "none.txt could not be read: No such file or directory", 1);
 }
 
 TEST_F(Atlas, TwoModelsStandBesideOneAnotherTheLargestChangeFirst) {

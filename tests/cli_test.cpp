@@ -100,9 +100,19 @@ TEST(Heed, SpellsOutControlCharactersInItsErrors) {
 TEST(Heed, SaysWhenItsOutputCannotBeWritten) {
   CommandInput full;
   full.output_path = "/dev/full";
-  const CommandResult to_full = run_heed({"info"}, full);
-  EXPECT_EQ(to_full.exit_code, 1);
-  EXPECT_EQ(to_full.errors, "heed: standard output could not be written: No space left on device\n");
+  // Long output fails before its end.
+  for (const Words& words : {Words{"info"},
+                             {"info", "--json"},
+                             {"attend", "--help"},
+                             {"look", "--help-all"},
+                             {"--man", "attend"},
+                             {"--completion", "bash"},
+                             {"look", "--model", "induction", "to be or not to be", "--json"}}) {
+    const CommandResult to_full = run_heed(words, full);
+    EXPECT_EQ(to_full.exit_code, 1) << words[0];
+    EXPECT_EQ(to_full.errors, "heed: standard output could not be written: No space left on device\n")
+        << words[0];
+  }
   CommandInput closed;
   closed.close_output = true;
   const CommandResult to_closed = run_heed({"info"}, closed);

@@ -90,7 +90,10 @@ TEST(TokenIds, AreRefusedInOneSentence) {
     words.insert(words.end(), more.begin(), more.end());
     return refusal(words, exit_code);
   };
-  EXPECT_EQ(look({"--ids", "5,x"}, 1), "heed: 5,x could not be read\n");
+  for (const std::string ids : {"5,x", "1e3"})
+    EXPECT_EQ(look({"--ids", ids}, 2), "heed: --ids is '" + ids +
+                                           "', and no file has this name; ids such as 5,9,5, or a file with "
+                                           "them, are expected\n");
   EXPECT_EQ(look({"--ids", ","}, 2), "heed: --ids has no ids; at least one is expected\n");
   EXPECT_EQ(look({"--ids", "5 -1"}, 2),
             "heed: --ids has '-1'; whole numbers of at least 0, separated by spaces or "
@@ -163,7 +166,8 @@ TEST(Chat, IsRefusedInOneSentence) {
   EXPECT_EQ(look({"--chat", R"([{"content": "x"}])"}, 2), "heed: --chat has a message without a role\n");
   EXPECT_EQ(look({"--chat", R"([{"role": "user", "tool_calls": []}])"}, 2),
             "heed: --chat has a message with 'tool_calls'; role and content are expected\n");
-  EXPECT_EQ(look({"--chat", "none.json"}, 1), "heed: none.json could not be read\n");
+  EXPECT_EQ(look({"--chat", "none.json"}, 1),
+            "heed: none.json could not be read: No such file or directory\n");
   EXPECT_EQ(look({"--chat", "x", "--ids", "5"}, 2),
             "heed: --ids and --chat are both given; one of the two is expected\n");
   EXPECT_EQ(look({"--chat", "x", kText}, 2),

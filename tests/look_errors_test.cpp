@@ -170,6 +170,7 @@ TEST_F(LookErrors, SaysWhatIsMissing) {
   EXPECT_EQ(look({"doc.safetensors"}).exit_code, 1);
   EXPECT_EQ(look(call({"--tokens", "none.txt"})).errors,
             "heed: none.txt could not be opened: No such file or directory\n");
+  EXPECT_EQ(look(call({"--tokens", "."})).errors, "heed: . could not be read: Is a directory\n");
 }
 
 TEST_F(LookErrors, SaysWhatIsWrongWithTheTensorsAsTheyWereGiven) {

@@ -297,6 +297,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
                  path("text.txt") + " has 73 characters; more than the 73 of --context are expected");
   expect_refusal(1, {"train", path("none.txt"), "--out", out},
                  path("none.txt") + " could not be opened: No such file or directory");
+  expect_refusal(1, {"train", folder.path(), "--out", out},
+                 folder.path() + " is a folder; a text file is expected");
   std::ofstream(path("bytes.txt")) << "\xff\xfe";
   expect_refusal(1, {"train", path("bytes.txt"), "--out", out}, path("bytes.txt") + " is not UTF-8 text");
   expect_refusal(1, {"train", path("text.txt"), "--out", path("text.txt") + "/in"},

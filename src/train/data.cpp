@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -26,6 +27,8 @@ std::string fingerprint_of(const std::string& text) {
 }
 
 std::string text_in(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
