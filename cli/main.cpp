@@ -4,6 +4,7 @@
 
 #include "command_line.hpp"
 #include "failure.hpp"
+#include "io/held_temporary.hpp"
 #include "rank_options.hpp"
 #include "terminal.hpp"
 
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   const std::optional<Failure> failure = failure_of([&] {
     hold_standard_streams();
     tell_bus_errors();
+    heed::io::detail::remove_temporaries_at_signals();
     if (!started || started->rank == 0) tell_renamed_options(argc, argv);
     if (started && started->ranks > 1) become_heed_mpi(argv, *started);
     std::vector<AddCommand> commands;

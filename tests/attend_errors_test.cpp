@@ -1,5 +1,8 @@
 // Errors of heed attend: each is one line, and no file is written.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -26,6 +29,41 @@ using heed::test::Words;
 
 class AttendErrors : public Attend {};
 
+// The pipe has no reader, so the command waits with a temporary file beside it.
+TEST_F(AttendErrors, ASignalLeavesNoTemporaryFile) {
+  ASSERT_EQ(mkfifo((folder / "pipe.npy").c_str(), 0600), 0);
+  heed::test::write_file(folder / "o.npy", "old");
+  const Words before = folder.names();
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGXFSZ}) {
+    CommandInput input;
+    input.meanwhile = [&](pid_t command) {
+      for (int tries = 0; tries < 3000 && folder.names() == before; ++tries) usleep(10'000);
+      EXPECT_EQ(folder.names().size(), before.size() + 1);
+      kill(command, signal);
+    };
+    EXPECT_EQ(run({"--out", "o.npy", "--weights", "pipe.npy"}, input).exit_code, 128 + signal);
+    EXPECT_EQ(folder.names(), before) << signal;
+    EXPECT_EQ(heed::test::read_file(folder / "o.npy"), "old");
+  }
+}
+
+TEST_F(AttendErrors, AnIgnoredSignalIsStillIgnored) {
+  ASSERT_EQ(mkfifo((folder / "pipe.npy").c_str(), 0600), 0);
+  const Words before = folder.names();
+  CommandInput input;
+  input.program = "nohup";
+  input.directory = folder.path();
+  input.meanwhile = [&](pid_t command) {
+    for (int tries = 0; tries < 3000 && folder.names() == before; ++tries) usleep(10'000);
+    kill(command, SIGHUP);
+    EXPECT_FALSE(heed::test::read_file(folder / "pipe.npy").empty());
+  };
+  const CommandResult result = run_heed({HEED_COMMAND, "attend", "--query", "q.npy", "--key", "k.npy",
+                                         "--value", "v.npy", "--out", "o.npy", "--weights", "pipe.npy"},
+                                        input);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+}
+
 TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
   const Words out = {"--out", "o.npy"};
   const std::vector<std::pair<Words, std::string>> cases = {
@@ -40,6 +78,11 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"--scores", "s.npy", "--scores-stage", "last"},
        "--scores-stage is 'last'; raw, softcap or bias is expected"},
       {{"--query-offset", "1.5"}, "--query-offset is '1.5'; a whole number is expected"},
+      {{"--query-offset", "9223372036854775808"},
+       "--query-offset is '9223372036854775808'; a whole number from -9223372036854775808 to "
+       "9223372036854775807 is expected"},
+      {{"--repeat", "9223372036854775808"},
+       "--repeat is '9223372036854775808'; a whole number from 1 to 9223372036854775807 is expected"},
       {{"--window", "3"}, "--window is '3'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
       {{"--window", "3,-2"}, "--window is '3,-2'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
       {{"--window", "1,2,3"}, "--window is '1,2,3'; LEFT,RIGHT (whole numbers; -1 is unbounded) is expected"},
@@ -47,6 +90,9 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"--repeat", "0"}, "--repeat is '0'; a whole number of at least 1 is expected"},
       {{"--dropout", "1"}, "dropout.probability is 1; a number of 0 or more and below 1 is expected"},
       {{"--dropout-seed", "-4"}, "--dropout-seed is '-4'; a whole number of at least 0 is expected"},
+      {{"--dropout-seed", "18446744073709551616"},
+       "--dropout-seed is '18446744073709551616'; a whole number from 0 to 18446744073709551615 is "
+       "expected"},
       {{"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected"},
       {{"--top-k", "3"}, "--top-k is given without --top-k-out INDEX.npy,WEIGHT.npy"},
       {{"--top-k-out", "i.npy,w.npy"}, "--top-k-out is given without --top-k K"},
@@ -78,11 +124,6 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
        "expected"},
       {{"--mask", "-", "--bias", "-"},
        "--mask and --bias are both '-'; standard input holds only one tensor"},
-      {{"--query-offset", "9223372036854775808"},
-       "--query-offset is '9223372036854775808'; a whole number from -9223372036854775808 to "
-       "9223372036854775807 is expected"},
-      {{"--repeat", "9223372036854775808"},
-       "--repeat is '9223372036854775808'; a whole number from 1 to 9223372036854775807 is expected"},
       {{"--mask", "q.npy"},
        "--mask has dtype f32; bool is expected (numbers to add to the scores are a --bias)"},
       {{"--lse", "a.npy", "--lse", "b.npy"}, "--lse is given more than once"},
@@ -90,9 +131,6 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"o2.npy"}, "'o2.npy' is one argument too many (see heed attend --help)"},
   };
   for (const auto& [words, message] : cases) {
-      {{"--dropout-seed", "18446744073709551616"},
-       "--dropout-seed is '18446744073709551616'; a whole number from 0 to 18446744073709551615 is "
-       "expected"},
     Words all = words;
     all.insert(all.end(), out.begin(), out.end());
     expect_error(2, all, message);

@@ -172,7 +172,7 @@ CommandResult run_heed(const std::vector<std::string>& arguments, const CommandI
   std::thread writer([&] {
     write_all(to_child.ours.get(), input.text);
     to_child.ours.close();
-    if (input.meanwhile) input.meanwhile();
+    if (input.meanwhile) input.meanwhile(child);
   });
   if (!read_all(output.ours.get(), errors.ours.get(), result)) kill(child, SIGKILL);
   int status = 0;

@@ -1,6 +1,8 @@
 // Runs the command `heed` as a person or a script would, and captures its output.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <string>
@@ -17,10 +19,10 @@ struct CommandInput {
   std::string directory;                           ///< its working directory; by default that of the test
   int terminal_columns =
       0;  ///< more than 0: standard output is a terminal this wide (lines then end in \\r\\n)
-  bool errors_on_terminal = false;  ///< standard error is the same terminal, so it is in `output` too
-  std::string output_path;          ///< a file for standard output instead of `output`: "/dev/full"
-  bool close_output = false;        ///< starts without a standard output
-  std::function<void()> meanwhile;  ///< runs while the command runs
+  bool errors_on_terminal = false;       ///< standard error is the same terminal, so it is in `output` too
+  std::string output_path;               ///< a file for standard output instead of `output`: "/dev/full"
+  bool close_output = false;             ///< starts without a standard output
+  std::function<void(pid_t)> meanwhile;  ///< runs while the command, this process, runs
 };
 
 struct CommandResult {

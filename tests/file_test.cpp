@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
+#include "io/held_temporary.hpp"
 #include "io_support.hpp"
 #include "support.hpp"
 
@@ -88,6 +90,38 @@ TEST(AtomicFile, WithoutACommitNothingIsLeft) {
   }
   EXPECT_EQ(folder.names(), Names{"x"});
   EXPECT_EQ(read_file(folder / "x"), "old");
+}
+
+TEST(AtomicFile, InstallsNoSignalHandler) {
+  const TemporaryFolder folder;
+  const AtomicFile file(folder / "x");
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction action {};
+    ASSERT_EQ(sigaction(signal, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL);
+  }
+}
+
+TEST(HeldTemporary, SignalsWaitWhileFilesChangePlaces) {
+  const TemporaryFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    heed::io::detail::remove_temporaries_at_signals();
+    std::vector<std::unique_ptr<AtomicFile>> many;  // more than the list holds
+    for (int i = 0; i < 100; ++i) many.push_back(std::make_unique<AtomicFile>(folder / std::to_string(i)));
+    many.clear();
+    const AtomicFile held(folder / "never");
+    {
+      const heed::io::detail::SignalsWait wait;
+      raise(SIGTERM);
+      write_file(folder / "after", "the signal waits");
+    }
+    _exit(1);  // not reached
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+  EXPECT_EQ(folder.names(), Names{"after"});
 }
 
 TEST(AtomicFile, ANewFileHasThePermissionsOfTheUmaskAndAnOldOneKeepsItsOwn) {

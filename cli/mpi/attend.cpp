@@ -137,7 +137,6 @@ class OverRanks : public AttendBackend {
       if (session_.comm().rank() != 0) return;
       for (std::size_t i = 0; i < files.size(); ++i)
         paths[i] = shared.add(files[i].path, files[i].view.dtype(), whole_shape(files[i]));
-      hold_temporaries(paths);
     });
     for (std::string& path : paths) path = session_.shared(path);
     hold_temporaries(paths);

@@ -5,6 +5,7 @@
 
 #include "command_line.hpp"
 #include "failure.hpp"
+#include "io/held_temporary.hpp"
 #include "mpi/commands.hpp"
 #include "mpi/session.hpp"
 #include "terminal.hpp"
@@ -46,5 +47,6 @@ int main(int argc, char** argv) {
   hold_standard_streams();
   tell_bus_errors();
   Session session(argc, argv);
+  heed::io::detail::remove_temporaries_at_signals();
   return session.end(failure_of([&] { run_command_line(argc, argv, commands(session)); }));
 }

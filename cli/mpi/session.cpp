@@ -4,10 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <list>
 #include <thread>
 
@@ -15,6 +14,8 @@
 #include "distributed/mpi/agreement.hpp"
 #include "heed/error.hpp"
 #include "heed/parallel.hpp"
+#include "io/file_descriptor.hpp"
+#include "io/held_temporary.hpp"
 
 namespace heed::cli {
 namespace {
@@ -39,6 +40,15 @@ void silence_standard_output() {
   if (nowhere < 0 || dup2(nowhere, STDOUT_FILENO) < 0) std::_Exit(EXIT_FAILURE);
   close(nowhere);
 }
+
+struct Held {
+  explicit Held(const std::filesystem::path& path)
+      : folder(open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)),
+        file(folder.get(), path.filename().string()) {}
+  io::detail::FileDescriptor folder;
+  io::detail::HeldTemporary file;
+};
+std::list<Held> held;
 
 }  // namespace
 
@@ -82,7 +92,7 @@ int Session::end(const std::optional<Failure>& failure) {
     const bool is_common = all_fail();
     if (!is_common || comm_->rank() == 0) print_failure(*failure);
     if (!is_common) {
-      remove_temporaries();
+      io::detail::remove_temporaries();
       MPI_Abort(MPI_COMM_WORLD, 1);
     }
   }
@@ -101,29 +111,9 @@ void together(const Session& session, const std::function<void()>& work) {
   });
 }
 
-namespace {
-
-std::list<std::vector<std::string>> all;  // old lists are kept, because a handler may still read one
-std::atomic<const std::vector<std::string>*> held = nullptr;
-static_assert(std::atomic<const std::vector<std::string>*>::is_always_lock_free);
-
-void end_by(int signal) {
-  remove_temporaries();
-  std::signal(signal, SIG_DFL);
-  (void)std::raise(signal);
-}
-
-}  // namespace
-
-void hold_temporaries(std::vector<std::string> paths) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, paths.empty() ? SIG_DFL : end_by);
-  held = paths.empty() ? nullptr : &all.emplace_back(std::move(paths));
-}
-
-void remove_temporaries() {
-  const std::vector<std::string>* paths = held.exchange(nullptr);
-  if (paths == nullptr) return;
-  for (const std::string& path : *paths) (void)unlink(path.c_str());
+void hold_temporaries(const std::vector<std::string>& paths) {
+  held.clear();
+  for (const std::string& path : paths) held.emplace_back(path);
 }
 
 }  // namespace heed::cli

@@ -40,10 +40,8 @@ class Session {
 /// Runs `work` on all ranks. If it throws on one rank, it throws on all.
 void together(const Session& session, const std::function<void()>& work);
 
-/// Registers files to remove when a signal ends this process: SIGTERM (which mpirun sends to ranks), SIGINT
-/// or SIGHUP. An empty list clears the registration.
-void hold_temporaries(std::vector<std::string> paths);
-/// Removes the registered files.
-void remove_temporaries();
+/// Lists temporary files of rank 0, so that a signal to any rank (mpirun sends SIGTERM) removes them. An
+/// empty list clears the last one.
+void hold_temporaries(const std::vector<std::string>& paths);
 
 }  // namespace heed::cli

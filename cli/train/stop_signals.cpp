@@ -2,32 +2,30 @@
 
 #include <csignal>
 
+#include "io/held_temporary.hpp"
+
 namespace heed::cli {
 namespace {
 
 // A signal handler can only reach globals.
 volatile std::sig_atomic_t stop_asked = 0;
 
-extern "C" void note_stop(int) { stop_asked = 1; }
-
-void handle(int signal, void (*handler)(int)) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  (void)sigaction(signal, &action, nullptr);
+extern "C" void note_stop(int signal) {
+  stop_asked = 1;
+  std::signal(signal, io::detail::end_by_signal);
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
   stop_asked = 0;
-  handle(SIGINT, note_stop);
-  handle(SIGTERM, note_stop);
+  std::signal(SIGINT, note_stop);
+  std::signal(SIGTERM, note_stop);
 }
 
 StopSignals::~StopSignals() {
-  handle(SIGINT, SIG_DFL);
-  handle(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, io::detail::end_by_signal);
+  std::signal(SIGTERM, io::detail::end_by_signal);
 }
 
 bool StopSignals::asked() noexcept { return stop_asked != 0; }

@@ -87,6 +87,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::create_temporary(unsigned mode) {
   do {
     temporary_ = temporary_name();
+    held_.emplace(folder_.get(), temporary_);
     file_ = FileDescriptor(
         ::openat(folder_.get(), temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   } while (!file_ && errno == EEXIST);
@@ -164,6 +165,7 @@ void AtomicFile::fail_write(int error_number) const { fail_system("write", subje
 
 void commit_together(const std::vector<std::unique_ptr<AtomicFile>>& files) {
   for (const auto& file : files) file->flush();
+  const SignalsWait wait;  // until all files are in place
   try {
     for (const auto& file : files) file->publish();
     for (const auto& file : files) file->confirm();

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "heed/export.hpp"
 #include "io/file_descriptor.hpp"
+#include "io/held_temporary.hpp"
 
 namespace heed::io::detail {
 
@@ -56,6 +58,7 @@ class HEED_API AtomicFile {
   Published published_ = Published::no;
   std::filesystem::path folder_path_;
   FileDescriptor folder_;
+  std::optional<HeldTemporary> held_;  // lists temporary_
   FileDescriptor file_;
 };
 

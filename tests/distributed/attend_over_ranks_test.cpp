@@ -323,7 +323,7 @@ class KilledRank : public AttendOverRanks {
     const Words before = folder.names();
     bool killed = false;
     CommandInput killing = input();
-    killing.meanwhile = [&] {
+    killing.meanwhile = [&](pid_t) {
       for (int tries = 0; tries < 30000 && !moment(); ++tries)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const auto ranks = ranks_in(folder.path());

@@ -98,7 +98,7 @@ TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
     std::uint64_t killed = 0;
     for (int tries = 0; killed < heed::test::share_of(3) && tries < 50; ++tries) {
       CommandInput input = this->input();
-      input.meanwhile = [&] {
+      input.meanwhile = [&](pid_t) {
         std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
         const std::vector<pid_t> found = ranks();
         // Kills any rank, possibly the one that writes.
@@ -125,7 +125,7 @@ TEST_F(TrainOverRanks, GoesOnBitForBitAfterARankWasKilled) {
 
 TEST_F(TrainOverRanks, SavesWhereOneRankIsToldToStopAndSaysHowToGoOn) {
   CommandInput input = this->input();
-  input.meanwhile = [&] {
+  input.meanwhile = [&](pid_t) {
     wait_for_checkpoint("out");
     const std::vector<pid_t> found = ranks();
     ASSERT_EQ(found.size(), 3u);
