@@ -46,6 +46,12 @@ def is_plain(*tensors: Tensor | None) -> bool:
     return True
 
 
+def count_change(tensor: Tensor) -> None:
+    """Raises a tensor's version, as PyTorch's own functions do that write into it."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def _has_tangent(tensor: Tensor) -> bool:
     if forward_ad._current_level < 0:
         return False

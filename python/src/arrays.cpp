@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <optional>
@@ -190,12 +191,33 @@ Borrowed::Borrowed(std::string_view name, nb::handle object, Purpose purpose) {
     read_exchange(name, *info.exchange);
   else
     read_capsule(name, writable);
-  if (info.is_torch) check_storage(name, array, view_);
+  if (!info.is_torch) return;
+  check_storage(name, array, view_);
+  if (purpose == Purpose::read) return;
+  tensor_ = nb::borrow(object);
+  name_ = name;
+  if (writable) count_change();
+}
+
+void Borrowed::check_memory() const {
+  if (!tensor_.is_valid()) return;
+  const Borrowed now(name_, tensor_, Purpose::keep);
+  const TensorView &before = view_, &after = now.view_;
+  if (after.data() != before.data() || after.shape() != before.shape() || after.strides() != before.strides())
+    fail(name_,
+         " has other memory than when it was given; a tensor that is not resized, moved or replaced is "
+         "expected");
+}
+
+void Borrowed::count_change() const {
+  if (tensor_.is_valid()) count_change_of(tensor_);
 }
 
 Borrowed::Borrowed(Borrowed&& other) noexcept
     : view_(other.view_),
       owner_(std::move(other.owner_)),
+      tensor_(std::move(other.tensor_)),
+      name_(std::move(other.name_)),
       buffer_(other.buffer_),
       holds_buffer_(std::exchange(other.holds_buffer_, false)) {}
 
@@ -221,9 +243,11 @@ void Borrowed::read_buffer(std::string_view name, nb::handle object, bool writab
     check_rank(name, buffer_.ndim);
     Dims shape;
     Dims strides;
+    Py_ssize_t contiguous = buffer_.len;  // the stride of arrays that give none, as those of ctypes
     for (int axis = 0; axis < buffer_.ndim; ++axis) {
       const Py_ssize_t size = buffer_.shape[axis];
-      const Py_ssize_t stride = buffer_.strides[axis];
+      contiguous /= std::max<Py_ssize_t>(1, size);
+      const Py_ssize_t stride = buffer_.strides == nullptr ? contiguous : buffer_.strides[axis];
       if (stride % width != 0 && size > 1)
         fail(name, " has a stride of ", stride, " bytes; a multiple of its elements' ", width,
              " is expected");

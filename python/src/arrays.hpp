@@ -55,6 +55,12 @@ class Borrowed {
   Borrowed& operator=(Borrowed&&) = delete;
   ~Borrowed();
 
+  /// Throws if a PyTorch tensor has other memory by now, as after resize_() or an assignment to its data.
+  void check_memory() const;
+  /// Tells PyTorch that the tensor's numbers change, as its own functions do, so that autograd uses no
+  /// others.
+  void count_change() const;
+
   [[nodiscard]] TensorView view() const { return view_; }
   [[nodiscard]] MutableTensorView mutable_view() const { return view_; }
 
@@ -66,6 +72,8 @@ class Borrowed {
 
   MutableTensorView view_;
   nb::object owner_;
+  nb::object tensor_;  // of PyTorch, if it is kept or written
+  std::string name_;   // likewise
   Py_buffer buffer_{};
   bool holds_buffer_ = false;
 };

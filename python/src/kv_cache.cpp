@@ -28,7 +28,24 @@ struct Cache {
   std::vector<Borrowed> memory;
   KvCache cache;
 };
-using HeldCache = Held<Cache>;
+
+// Each use checks the arrays' memory while the GIL is held.
+struct HeldCache : Held<Cache> {
+  using Held<Cache>::Held;
+  template <class Work>
+  auto read(Work work) const {
+    for (const Borrowed& array : module.memory) array.check_memory();
+    return Held::read(work);
+  }
+  template <class Work>
+  auto write(Work work) {
+    for (const Borrowed& array : module.memory) {
+      array.check_memory();
+      array.count_change();
+    }
+    return Held::write(work);
+  }
+};
 
 std::span<const std::int64_t> span_of(const Numbers& numbers) { return numbers; }
 

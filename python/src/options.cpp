@@ -360,6 +360,8 @@ Arguments read_arguments(std::string_view function, const nb::kwargs& keywords) 
     set_argument(function, arguments, known, value);
   }
   if (arguments.options.dropout.probability > 0 && !seeded) {
+    if (function == "attention_backward")
+      fail("dropout is given without a seed; the seed of the forward call is expected");
     std::random_device entropy;
     arguments.options.dropout.seed = (std::uint64_t{entropy()} << 32) | entropy();
   }

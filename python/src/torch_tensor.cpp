@@ -20,6 +20,7 @@ struct Questions {
   nb::object modes = core.attr("_len_torch_dispatch_stack");
   nb::object readable = ours.attr("readable");
   nb::object number = ours.attr("number");
+  nb::object count_change = ours.attr("count_change");
   nb::object forward_level = nb::str("_current_level");
   nb::object requires_grad = nb::str("requires_grad");
   nb::object is_negated = nb::str("is_neg");
@@ -68,6 +69,8 @@ void check_storage(std::string_view name, nb::handle tensor, const TensorView& v
     fail(name, " needs ", detail::counted(needed, "byte"), " of its storage, which was cut to ", held,
          "; a tensor within its storage is expected");
 }
+
+void count_change_of(nb::handle tensor) { questions().count_change(tensor); }
 
 nb::object number_of_tensor(std::string_view name, nb::handle tensor) {
   return questions().number(text(name), tensor);

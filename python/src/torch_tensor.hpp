@@ -18,6 +18,9 @@ nanobind::object readable_tensor(std::string_view name, nanobind::handle tensor,
 /// Throws if the tensor's view extends beyond its storage, which may have been shrunk.
 void check_storage(std::string_view name, nanobind::handle tensor, const TensorView& view);
 
+/// Raises the version of a tensor whose numbers change.
+void count_change_of(nanobind::handle tensor);
+
 /// The number in a tensor. Throws if a gradient or a graph would lose track of it.
 nanobind::object number_of_tensor(std::string_view name, nanobind::handle tensor);
 

@@ -365,6 +365,7 @@ BACKWARD_MISTAKES = {
     "grad_lse has shape": (ValueError, {"grad_lse": np.zeros((2, 4, 8), np.float32)}),
     "grad_weights is a set; an array": (TypeError, {"grad_weights": {1.0}}),
     "window is 3; (left, right)": (TypeError, {"window": 3}),
+    "dropout is given without a seed; the seed of the forward call is expected": (ValueError, {"dropout": 0.5}),
 }
 
 

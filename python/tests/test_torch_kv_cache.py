@@ -80,3 +80,39 @@ def test_tensors_that_require_gradients_are_refused():
     with pytest.raises(ValueError, match=r"key requires a gradient.*key.detach\(\) is expected"):
         cache.append(rows.clone().requires_grad_(), rows)
     assert cache.lengths[0] == 0
+
+
+REPLACED = {
+    "an assignment to data": lambda rows: setattr(rows, "data", torch.zeros(1)),
+    "set_": lambda rows: rows.set_(torch.zeros(1).untyped_storage(), 0, (1,)),
+    "resize_": lambda rows: rows.resize_(4 * rows.numel()),
+    "share_memory_": lambda rows: rows.share_memory_(),
+    "a storage that is cut": lambda rows: rows.untyped_storage().resize_(0),
+}
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_a_cache_over_tensors_refuses_other_memory(how):
+    key, value, query = torch.ones(1, 1, 64, 8), torch.ones(1, 1, 64, 8), torch.ones(1, 1, 1, 8)
+    cache = heed.KvCache.over(key, value, [64])
+    assert heed.attention(query, cache).eq(1).all()
+    REPLACED[how](value)
+    with pytest.raises(ValueError, match=r"value (has other memory|needs 2048 bytes of its storage|has)"):
+        heed.attention(query, cache)
+
+
+def test_what_heed_writes_has_another_version():
+    """So PyTorch does not compute gradients with numbers that were overwritten."""
+    query, factor = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8, requires_grad=True)
+    out = torch.randn(1, 2, 5, 8)
+    product = (factor * out).sum()
+    heed.attention(query, query, query, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    key, value = torch.zeros(1, 2, 7, 8), torch.zeros(1, 2, 7, 8)
+    cache = heed.KvCache.over(key, value, [2], writable=True)
+    before = key._version, value._version
+    cache.append(query, query)
+    assert key._version > before[0] and value._version > before[1]
+    with torch.inference_mode():  # such tensors have no version
+        assert heed.attention(query, query, query, out=torch.empty(1, 2, 5, 8)).shape == query.shape
