@@ -1,5 +1,8 @@
 """heed.Model.generate compared with transformers' generate: the same tokens and the same text."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 import tokenizers
@@ -25,6 +28,61 @@ def test_greedy_tokens_are_transformers(name, tmp_path):
     ids = tiny_models.ids_of(7).tolist()
     written = [token["id"] for token in ours.watch(ids, 50, temperature=0, pairs=0)]
     assert written == greedy(theirs, ids, 50)
+
+
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize("penalty", [1.3, 0.7])
+def test_a_penalty_of_repetition_counts_as_in_transformers(file, penalty, tmp_path):
+    tiny_models.save(tiny_models.make("llama"), tmp_path)
+    ids = tiny_models.ids_of(7).tolist()
+    plain = heed.load_model(tmp_path).watch(ids, 50, temperature=0, pairs=0)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text()) if file == "config.json" else {}
+    (tmp_path / file).write_text(json.dumps(config | {"repetition_penalty": penalty}))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ours = heed.load_model(tmp_path)
+    written = ours.watch(ids, 50, temperature=0, pairs=0)
+    assert [token["id"] for token in written] == greedy(theirs, ids, 50) != [token["id"] for token in plain]
+    # The probability is the model's own.
+    scores = ours.logits([*ids, written[0]["id"]])[-1].astype(np.float64)
+    chances = np.exp(scores - scores.max())
+    assert written[1]["probability"] == pytest.approx((chances / chances.sum())[written[1]["id"]], rel=1e-4)
+
+
+# Another value, and the one that changes nothing.
+SETTINGS = {
+    "no_repeat_ngram_size": (2, 0), "encoder_repetition_penalty": (1.5, 1.0), "encoder_no_repeat_ngram_size": (2, 0),
+    "bad_words_ids": ([[55]], []), "suppress_tokens": ([55], []), "begin_suppress_tokens": ([55], []), "min_length": (9, 0),
+    "min_new_tokens": (9, 0), "forced_bos_token_id": (3, None), "forced_eos_token_id": (3, None), "forced_decoder_ids": ([[1, 3]], []),
+    "exponential_decay_length_penalty": ([5, 1.1], None), "sequence_bias": ([[[5], 2.0]], None), "guidance_scale": (1.5, 1.0),
+    "num_beams": (4, 1), "constraints": ([1], None), "force_words_ids": ([[5]], None), "penalty_alpha": (0.6, 0.0),
+    "dola_layers": ("low", None), "stop_strings": (["a"], []), "token_healing": (True, False), "watermarking_config": ({"bias": 2.5}, None)}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+def test_settings_that_would_change_the_text_are_refused_by_their_names(file, tmp_path):
+    tiny_models.save(tiny_models.make("llama"), tmp_path)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text()) if file == "config.json" else {}
+
+    def ours(settings):
+        (tmp_path / file).write_text(json.dumps(config | settings))
+        return heed.load_model(tmp_path)
+
+    for key, (value, neutral) in SETTINGS.items():
+        shown = json.dumps(value, separators=(",", ":"))
+        message = rf"{file}' has {key} {re.escape(shown)}, which heed cannot apply; .* is expected$"
+        with pytest.raises(ValueError, match=message):
+            ours({key: value}).watch([5, 6], 2)
+        assert ours({key: value}).logits([5, 6]).shape[0] == 2
+        for same in (neutral, None):
+            assert len(ours({key: same}).watch([5, 6], 2, temperature=0)) == 2
+    for wrong in (0, -1.5, "high"):
+        with pytest.raises(ValueError, match=f"has repetition_penalty {re.escape(json.dumps(wrong))}; a number above 0 is expected"):
+            ours({"repetition_penalty": wrong}).watch([5, 6], 2)
+    options = {"temperature": 0.1, "top_k": 1, "top_p": 0.5, "do_sample": True}
+    assert len(ours(options).watch([5, 6], 2)) == 2
 
 
 def test_what_was_attended_to_are_the_heaviest_weights(tmp_path):

@@ -74,6 +74,7 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
     refuse("head is ", options.head->head, "; 0 to ", info.heads - 1, " is expected");
   if (!info.causal || !info.predicts)
     refuse("a model of family '", info.family, "' reads whole texts and cannot generate text");
+  if (const std::string& lack = model.parts().no_generation; !lack.empty()) refuse(lack);
 }
 
 // The keys that the last row of each head attended to most.
@@ -124,10 +125,11 @@ class Writer {
       token.id = first();
       token.probability = 1;
     } else {
-      const Tensor logits = next_logits();
+      Tensor logits = next_logits();
+      const std::vector<double> chances = detail::probabilities_of(logits.values<float>());
+      detail::penalise(logits.values<float>(), ids_, model_.parts().repetition_penalty);
       token.id = detail::sample(logits.values<float>(), options_, generator_);
-      token.probability =
-          detail::probabilities_of(logits.values<float>())[static_cast<std::size_t>(token.id)];
+      token.probability = chances[static_cast<std::size_t>(token.id)];
       token.watched = told();
     }
     token.text = text_of_next(token.id, last || ends(token.id));

@@ -63,8 +63,36 @@ std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const cha
   return all;
 }
 
+// Settings that change the generated text, with the values that do not. Samplers are options of heed.
+constexpr const char* kNeutral = R"({"no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1,
+    "encoder_no_repeat_ngram_size": 0, "bad_words_ids": [], "suppress_tokens": [], "begin_suppress_tokens": [],
+    "min_length": 0, "min_new_tokens": 0, "forced_bos_token_id": null, "forced_eos_token_id": null,
+    "forced_decoder_ids": [], "exponential_decay_length_penalty": null, "sequence_bias": null,
+    "guidance_scale": 1, "num_beams": 1, "constraints": null, "force_words_ids": null, "penalty_alpha": 0,
+    "dola_layers": null, "stop_strings": [], "token_healing": false, "watermarking_config": null})";
+
+void read_generation(const detail::ModelConfig& settings, detail::ModelParts& parts) {
+  const std::string file = io::detail::subject_of(settings.path());
+  const nlohmann::ordered_json& values = settings.json();
+  if (settings.has("repetition_penalty")) {
+    const auto& penalty = values["repetition_penalty"];
+    if (penalty.is_number() && penalty.get<double>() > 0)
+      parts.repetition_penalty = penalty.get<double>();
+    else
+      parts.no_generation =
+          file + " has repetition_penalty " + detail::shown(penalty) + "; a number above 0 is expected";
+  }
+  const auto neutral = nlohmann::ordered_json::parse(kNeutral);
+  for (const auto& [name, value] : neutral.items())
+    if (settings.has(name.c_str()) && values[name] != value)
+      parts.no_generation = file + " has " + name + " " + detail::shown(values[name]) +
+                            ", which heed cannot apply; " + value.dump() + " is expected";
+}
+
 // generation_config.json takes precedence over config.json.
-void read_text_ends(const std::string& folder, const detail::ModelConfig& config, ModelInfo& info) {
+void read_generation_config(const std::string& folder, const detail::ModelConfig& config,
+                            detail::ModelParts& parts) {
+  ModelInfo& info = parts.info;
   const std::string path = folder + "/generation_config.json";
   std::error_code error;
   std::optional<detail::ModelConfig> own;
@@ -74,6 +102,7 @@ void read_text_ends(const std::string& folder, const detail::ModelConfig& config
   };
   info.end_tokens = tokens("eos_token_id");
   if (const auto begin = tokens("bos_token_id"); !begin.empty()) info.begin_token = begin.front();
+  read_generation(own ? *own : config, parts);
 }
 
 void note_unknown(const std::string& path, const std::vector<std::string>& names, ModelInfo& info) {
@@ -172,7 +201,7 @@ Model load_model(const std::string& name, const ModelOptions& options) {
     config.fail(
         "was written by an earlier heed; heed train --resume rewrites the folder from its checkpoint");
   auto parts = parts_of(config, options, [&] { return detail::Weights::open(folder); });
-  read_text_ends(folder, config, parts->info);
+  read_generation_config(folder, config, *parts);
   if (config.has("heed") && fs::exists(folder + "/vocabulary.json", error)) {
     set_own_tokenizer(own_tokenizer_in(folder, parts->info), *parts);
     return Model(std::move(parts));

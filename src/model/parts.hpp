@@ -20,6 +20,8 @@ struct ModelParts {
   std::optional<Tokenizer> tokenizer;
   std::string lack = {};  ///< the reason if there is no tokenizer: "has no tokenizer.json"
   ChatSettings chat = {};
+  double repetition_penalty = 1;   ///< from generation_config.json
+  std::string no_generation = {};  ///< a setting of generation that heed does not have; empty if none
   std::optional<TrainedTokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
 };
 

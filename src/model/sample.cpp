@@ -44,6 +44,17 @@ class Order {
 
 }  // namespace
 
+void penalise(std::span<float> logits, std::vector<std::int64_t> ids, double penalty) {
+  if (penalty == 1) return;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  const auto factor = static_cast<float>(penalty);
+  for (const std::int64_t id : ids) {
+    float& logit = logits[static_cast<std::size_t>(id)];
+    logit = logit < 0 ? logit * factor : logit / factor;
+  }
+}
+
 std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
   for (const float logit : logits)
     if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");

@@ -15,7 +15,8 @@
 namespace heed {
 
 /// Sampling options. Tokens are drawn from softmax(logits / temperature), restricted first by top_k, then by
-/// top_p.
+/// top_p. Before that, the repetition_penalty of generation_config.json lowers the logits of all tokens of
+/// the prompt and the text.
 struct GenerateOptions {
   std::int64_t tokens = 200;  ///< most tokens to generate, 1 or more
   double temperature = 1;     ///< 0 or more; 0 takes the largest logit
@@ -58,7 +59,8 @@ using AddToken = std::function<void(const GeneratedToken& token)>;
 /// context, because positions shift. Passes each token to `add` at once.
 ///
 /// Throws Error. invalid_argument: an invalid option, a model that is not causal or does not predict, a cache
-/// format that does not fit the heads, or no token to start with. internal: a logit is not finite.
+/// format that does not fit the heads, no token to start with, or a setting in generation_config.json that
+/// changes the text and that heed does not have. internal: a logit is not finite.
 HEED_API std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
                                               const GenerateOptions& options = {}, const AddToken& add = {});
 /// The same for a text; returns the generated text. Also throws as Model::tokenize(); messages start with

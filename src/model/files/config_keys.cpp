@@ -42,15 +42,16 @@ constexpr std::array<const char*, 7> kUnused = {
        _attn_implementation_autoset)",
     // Keys that other code reads.
     "heed format tokenizer_class quantization_config bos_token_id eos_token_id",
-    // Tokens with a meaning, and settings of generation, which heed has as options.
-    R"(pad_token_id unk_token_id cls_token_id mask_token_id sep_token_id decoder_start_token_id prefix max_length min_length early_stopping do_sample
+    // Tokens with a meaning, and settings of generation: options of heed, or read in model.cpp.
+    R"(pad_token_id unk_token_id cls_token_id mask_token_id sep_token_id decoder_start_token_id prefix max_length min_length min_new_tokens early_stopping do_sample
        num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p epsilon_cutoff eta_cutoff
        repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size
        encoder_no_repeat_ngram_size bad_words_ids forced_bos_token_id forced_eos_token_id
        remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
        num_return_sequences output_scores return_dict_in_generate cache_implementation num_assistant_tokens
        num_assistant_tokens_schedule assistant_confidence_threshold assistant_lookbehind
-       target_lookbehind)"};
+       target_lookbehind forced_decoder_ids sequence_bias guidance_scale constraints force_words_ids
+       penalty_alpha dola_layers stop_strings token_healing watermarking_config)"};
 
 // Keys of rope_parameters. The last two lines belong to rules that heed refuses, and to types of layers.
 constexpr const char* kRope =
@@ -58,13 +59,6 @@ constexpr const char* kRope =
        original_max_position_embeddings
        attention_factor beta_fast beta_slow mscale mscale_all_dim truncate short_factor long_factor
        full_attention sliding_attention)";
-
-// A value as shown in messages.
-std::string shown(const Json& value) {
-  constexpr std::size_t kLongest = 64;
-  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
-}
 
 // Whether the names, separated by spaces and line ends, contain `name`.
 bool lists(std::string_view names, std::string_view name) {
@@ -101,6 +95,12 @@ void add_unknown_of_rope(const std::string& at, const Json& rope, std::vector<st
 }
 
 }  // namespace
+
+std::string shown(const Json& value) {
+  constexpr std::size_t kLongest = 64;
+  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
+}
 
 ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
                           std::vector<std::string>& unknown) {

@@ -8,6 +8,9 @@
 
 namespace heed::detail {
 
+/// A value as shown in messages.
+[[nodiscard]] std::string shown(const nlohmann::ordered_json& value);
+
 /// Keys that related families share, as in ConfigKeys. The family's own keys take precedence.
 struct SharedKeys {
   const char *read = "{}", *only = "{}";
