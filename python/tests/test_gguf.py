@@ -539,23 +539,27 @@ def test_texts_begin_and_end_with_the_tokens_of_the_metadata(tmp_path):
     letters = sorted(tk.pre_tokenizers.ByteLevel.alphabet())[:100]
     tokens = [*letters, letters[0] + letters[1]]
 
-    def file(begin, end):
+    def file(begin, end, of="eos"):
         def add(writer):
             writer.add_tokenizer_model("gpt2")
             writer.add_tokenizer_pre("gpt-2")
             writer.add_token_list(tokens)
             writer.add_token_merges([" ".join(letters[:2])])
             writer.add_bos_token_id(begin)
-            writer.add_eos_token_id(end)
-        return heed.load_model(write(tmp_path / f"{begin}-{end}.gguf", model.config, state_of(model), edit=add))
+            writer.add_eos_token_id(end if of == "eos" else 100)
+            if of != "eos":
+                writer.add_uint32(f"tokenizer.ggml.{of}_token_id", end)
+        return heed.load_model(write(tmp_path / f"{begin}-{end}-{of}.gguf", model.config, state_of(model), edit=add))
 
     first, second, *_ = (int(file(3, 100).logits(ids).argmax(1)[-1]) for ids in ([3], [7]))
     assert first != second and 100 not in (first, second)
-    def written(begin, end):
-        return [token["id"] for token in file(begin, end).watch("", tokens=4, temperature=0)]
+    def written(begin, end, of="eos"):
+        return [token["id"] for token in file(begin, end, of).watch("", tokens=4, temperature=0)]
 
     assert written(3, 100)[:2] == [3, first] and written(7, 100)[:2] == [7, second]
     assert len(written(7, 100)) == 4 and written(7, second) == [7, second]
+    for turn in ("eot", "eom"):  # these end a text too, as in llama.cpp
+        assert written(7, second, turn) == [7, second] and len(written(7, 2**32 - 1, turn)) == 4
 
 
 def sentence_piece(text, scores):
