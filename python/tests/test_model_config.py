@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as t
-from tiny_models import CAUSAL, DEFAULT, FAMILIES, ids_of, make, save
+from tiny_models import CAUSAL, DEFAULT, FAMILIES, YARN, ids_of, make, save
 from transformers import cache_utils, masking_utils
 
 import heed
@@ -235,6 +235,8 @@ ROPES = [
     ("gemma3", dict(rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0)), rope_theta=500.0)),
     ("gemma3", dict(rope_parameters=dict(sliding_attention=dict(rope_theta=300.0), full_attention=None))),
     ("gemma3", dict(rope_parameters=None, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=2.0))),
+    *((name, dict(rope_parameters=YARN | dict(truncate=truncate))) for name in ("llama", "gpt_oss") for truncate in (None, False, True)),
+    ("llama", dict(rope_parameters=YARN | dict(attention_factor=None, beta_fast=None, beta_slow=None, mscale=None, mscale_all_dim=None))),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),
     ("gpt2", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)),

@@ -116,7 +116,8 @@ double yarn_attention(double factor, double weight) {
 void read_yarn(const ModelConfig& rope, RopeRules& rules) {
   rules.beta_fast = positive_or(rope, "beta_fast", 32);
   rules.beta_slow = positive_or(rope, "beta_slow", 1);
-  if (rope.has("truncate")) rules.truncate = rope.flag("truncate");
+  // In transformers null is false here.
+  if (rope.contains("truncate")) rules.truncate = rope.has("truncate") && rope.flag("truncate");
   const bool weighted = rope.has("mscale") && rope.has("mscale_all_dim") && rope.real("mscale") != 0 &&
                         rope.real("mscale_all_dim") != 0;
   const double inferred = weighted ? yarn_attention(rules.factor, rope.real("mscale")) /
