@@ -237,6 +237,7 @@ ROPES = [
     ("gemma3", dict(rope_parameters=None, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=2.0))),
     *((name, dict(rope_parameters=YARN | dict(truncate=truncate))) for name in ("llama", "gpt_oss") for truncate in (None, False, True)),
     ("llama", dict(rope_parameters=YARN | dict(attention_factor=None, beta_fast=None, beta_slow=None, mscale=None, mscale_all_dim=None))),
+    *((name, dict(rope_parameters=dict(full_attention=dict(type="linear", factor=8.0)))) for name in ("gemma3", "modernbert")),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),
     ("gpt2", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)),
@@ -254,6 +255,14 @@ def test_keys_together_mean_what_they_mean_in_transformers(name, keys, tmp_path,
     expected = theirs(name, config, weights_of(model), ids_of(LENGTH))
     logits, notes, refusal = ours(tmp_path, config, ids_of(LENGTH), recwarn)
     assert not refusal and not notes and near(logits, expected)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "modernbert"])
+def test_type_alone_in_rope_scaling_is_refused_where_transformers_ignores_it(name, tmp_path, recwarn):
+    _, config = saved(name, tmp_path)
+    keys = dict(rope_parameters=None, rope_scaling=dict(type="linear", factor=8.0))
+    refusal = ours(tmp_path, config | keys, ids_of(3), recwarn)[2]
+    assert refusal.endswith(f"has type and no rope_type in rope_scaling; heed's {config['model_type']} expects rope_type")
 
 
 @pytest.mark.parametrize("keys, message", [

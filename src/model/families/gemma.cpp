@@ -44,17 +44,9 @@ GatedDecoderRules read_gemma(const ModelConfig& config, ModelInfo& info) {
 // Gemma 3: rope_parameters has an object for each type of layer. Older files have rope_theta and rope_scaling
 // for layers that see all, and rope_local_base_freq for the others.
 void read_ropes(const ModelConfig& config, const ModelInfo& info, GatedDecoderRules& rules) {
-  std::optional<ModelConfig> full = config.object("rope_scaling"), window;
-  if (const auto parameters = config.object("rope_parameters")) {
-    if (full) config.fail("has both rope_scaling and rope_parameters; one is expected");
-    for (const auto& [name, value] : parameters->json().items())
-      if (name != "full_attention" && name != "sliding_attention")
-        config.fail("has rope_parameters other than full_attention and sliding_attention");
-    full = parameters->object("full_attention");
-    window = parameters->object("sliding_attention");
-  }
-  rules.rope = whole_rope(config, info, rope_rules_in(config, full, "rope_theta"));
-  rules.window_rope = whole_rope(config, info, rope_rules_in(config, window, "rope_local_base_freq"));
+  rules.rope = whole_rope(config, info, rope_rules_of_type(config, "full_attention", "rope_theta", true));
+  rules.window_rope = whole_rope(
+      config, info, rope_rules_of_type(config, "sliding_attention", "rope_local_base_freq", false));
 }
 
 std::unique_ptr<const Family> make_gemma2(const ModelConfig& config, Weights& weights, ModelInfo& info) {

@@ -114,12 +114,8 @@ class ModernBert final : public Family {
 
   // rope_parameters has an object for each type of layer. Older files have a base for each.
   void read_ropes(const ModelConfig& config) {
-    const auto parameters = config.object("rope_parameters");
-    if (parameters && config.object("rope_scaling"))
-      config.fail("has both rope_scaling and rope_parameters; one is expected");
     const auto rope_of = [&](const char* type, const char* base) {
-      const auto own = parameters ? parameters->object(type) : config.object("rope_scaling");
-      const RopeRules rules = rope_rules_in(config, own, base);
+      const RopeRules rules = rope_rules_of_type(config, type, base, true);
       return Rope(config, rules, rotated_dims(config, rules, dim_ / heads_));
     };
     rope_ = rope_of("full_attention", "global_rope_theta");

@@ -172,6 +172,25 @@ RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConf
   return rules;
 }
 
+RopeRules rope_rules_of_type(const ModelConfig& config, const char* type, const char* base, bool scaled) {
+  const std::optional<ModelConfig> scaling = config.object("rope_scaling"),
+                                   parameters = config.object("rope_parameters");
+  if (scaling && parameters) config.fail("has both rope_scaling and rope_parameters; one is expected");
+  std::optional<ModelConfig> own = scaled ? scaling : std::nullopt;
+  if (parameters) {
+    for (const auto& [name, value] : parameters->json().items())
+      if (name != "full_attention" && name != "sliding_attention")
+        config.fail("has rope_parameters other than full_attention and sliding_attention");
+    own = parameters->object(type);
+  }
+  // In transformers this key does not count here.
+  if (scaling && scaling->contains("type") && !scaling->contains("rope_type"))
+    config.fail("has type and no rope_type in rope_scaling; heed's ", config.text("model_type"),
+                " expects rope_type");
+  RopeRules rules = rope_rules_in(config, own, base);
+  return rules;
+}
+
 Rope::Rope(const ModelConfig& config, RopeRules rules, std::int64_t dims)
     : rules_(std::move(rules)), dims_(dims) {
   if (rules_.kind == RopeKind::dynamic && dims == 2)

@@ -43,6 +43,10 @@ struct RopeRules {
 /// The same for one object of the configuration. Without an object, only the names `base` and `share` count.
 [[nodiscard]] RopeRules rope_rules_in(const ModelConfig& config, const std::optional<ModelConfig>& rope,
                                       const char* base, const char* share = nullptr);
+/// The same for layers of one type, "full_attention" or "sliding_attention", which has an object of its own
+/// in rope_parameters. An older file has one rope_scaling, which counts for this type if `scaled`.
+[[nodiscard]] RopeRules rope_rules_of_type(const ModelConfig& config, const char* type, const char* base,
+                                           bool scaled);
 
 /// The rotation of some rotated components of heads.
 class Rope {
