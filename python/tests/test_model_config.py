@@ -222,6 +222,8 @@ def test_nomic_bert_refuses_what_its_older_folders_may_say_otherwise(key, value,
     assert logits is not None and notes == ""
 
 
+# Families with an object for each type of layer, and heads wide enough for a ramp.
+NESTED = [("gemma3", {}), ("modernbert", dict(num_attention_heads=1))]
 ROPES = [
     ("llama", dict(rope_parameters={}, rope_theta=500.0)),
     ("llama", dict(rope_parameters=None, rope_theta=500.0, rope_scaling={})),
@@ -237,6 +239,8 @@ ROPES = [
     ("gemma3", dict(rope_parameters=None, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=2.0))),
     *((name, dict(rope_parameters=YARN | dict(truncate=truncate))) for name in ("llama", "gpt_oss") for truncate in (None, False, True)),
     ("llama", dict(rope_parameters=YARN | dict(attention_factor=None, beta_fast=None, beta_slow=None, mscale=None, mscale_all_dim=None))),
+    *((name, dict(rope_parameters=dict(full_attention=YARN | dict(truncate=truncate)), **wide)) for name, wide in NESTED for truncate in (None, False, True)),
+    *((name, dict(rope_parameters=None, rope_scaling=YARN | dict(truncate=False), **wide)) for name, wide in NESTED),
     *((name, dict(rope_parameters=dict(full_attention=dict(type="linear", factor=8.0)))) for name in ("gemma3", "modernbert")),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),

@@ -188,6 +188,7 @@ RopeRules rope_rules_of_type(const ModelConfig& config, const char* type, const 
     config.fail("has type and no rope_type in rope_scaling; heed's ", config.text("model_type"),
                 " expects rope_type");
   RopeRules rules = rope_rules_in(config, own, base);
+  rules.truncate = true;  // transformers does not read this key of a single type
   return rules;
 }
 
