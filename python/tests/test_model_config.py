@@ -242,6 +242,8 @@ ROPES = [
     *((name, dict(rope_parameters=dict(full_attention=YARN | dict(truncate=truncate)), **wide)) for name, wide in NESTED for truncate in (None, False, True)),
     *((name, dict(rope_parameters=None, rope_scaling=YARN | dict(truncate=False), **wide)) for name, wide in NESTED),
     *((name, dict(rope_parameters=dict(full_attention=dict(type="linear", factor=8.0)))) for name in ("gemma3", "modernbert")),
+    *((name, dict(rope_parameters={})) for name in ("gpt_oss", "gemma3", "modernbert", "nomic_bert")),
+    ("gpt_oss", dict(rope_parameters=None, rope_scaling={})),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),
     ("gpt2", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)),

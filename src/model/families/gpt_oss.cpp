@@ -89,9 +89,9 @@ void check_quantisation(const ModelConfig& config, const ExpertSizes& sizes) {
     config.fail("has quantization_config mxfp4 and sizes that are not multiples of 32");
 }
 
-// Without any scaling, the class has this one.
+// Without any scaling, the class has this one. Empty rope_parameters are a plain rotation.
 RopeRules rope_rules_of(const ModelConfig& config) {
-  if (config.object("rope_scaling") || config.object("rope_parameters")) return rope_rules(config);
+  if (config.object("rope_scaling") || config.has("rope_parameters")) return rope_rules(config);
   const nlohmann::ordered_json yarn = {{"rope_type", "yarn"},
                                        {"factor", 32.0},
                                        {"truncate", false},
