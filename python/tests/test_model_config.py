@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as t
-from tiny_models import CAUSAL, DEFAULT, FAMILIES, YARN, ids_of, make, save
+from tiny_models import CAUSAL, DEFAULT, FAMILIES, LLAMA3, YARN, ids_of, make, save
 from transformers import cache_utils, masking_utils
 
 import heed
@@ -244,6 +244,7 @@ ROPES = [
     *((name, dict(rope_parameters=dict(full_attention=dict(type="linear", factor=8.0)))) for name in ("gemma3", "modernbert")),
     *((name, dict(rope_parameters={})) for name in ("gpt_oss", "gemma3", "modernbert", "nomic_bert")),
     ("gpt_oss", dict(rope_parameters=None, rope_scaling={})),
+    ("nomic_bert", dict(rope_parameters=None, rope_scaling=LLAMA3, original_max_position_embeddings=8)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7)),
     ("gemma3", dict(use_bidirectional_attention=True, sliding_window=7, is_causal=False)),
     ("gpt2", dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=256)),

@@ -59,7 +59,7 @@ const FamilyEntry kNomicBert = {
                  "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 2048,
                  "type_vocab_size": 2, "hidden_act": "silu", "layer_norm_eps": 1e-12, "head_dim": null,
                  "rope_parameters": null, "rope_scaling": null, "rope_theta": 1000.0,
-                 "tie_word_embeddings": true})",
+                 "original_max_position_embeddings": null, "tie_word_embeddings": true})",
              // From `causal` on: keys of folders that came with code of their own.
              .only = R"({"is_causal": false, "partial_rotary_factor": 1,
                  "causal": false, "prenorm": false, "parallel_block": false, "use_rms_norm": false,
