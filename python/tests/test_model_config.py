@@ -213,6 +213,15 @@ def test_embeddings_give_logits_where_the_class_ties_them(name, tmp_path):
     assert heed.load_model(tmp_path).info["predicts"] == (tied and name in CAUSAL)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name in CAUSAL])
+def test_a_decoder_without_an_unembedding_of_its_own_gives_hidden_states(name, tmp_path):
+    theirs = make(name, **NAMES[name], tie_word_embeddings=False).base_model
+    model = heed.load_model(save(theirs, tmp_path))
+    with torch.no_grad():
+        expected = theirs(ids_of(9)[None])[0][0].numpy()
+    assert not model.info["predicts"] and near(model.hidden_states(ids_of(9)), expected)
+
+
 @pytest.mark.parametrize("key, value", [("n_head", 8), ("n_layer", 6), ("rotary_emb_base", 10000), ("prenorm", True), ("activation_function", "gelu")])
 def test_nomic_bert_refuses_what_its_older_folders_may_say_otherwise(key, value, tmp_path, recwarn):
     _, config = saved("nomic_bert", tmp_path)

@@ -128,7 +128,7 @@ class Gpt2 final : public Family {
     inner_ = config.has("n_inner") ? config.integer("n_inner", 1, kMaxWidth) : 4 * info.model_dim;
   }
 
-  void read_weights(const ModelConfig& config, Weights& weights, const ModelInfo& info) {
+  void read_weights(const ModelConfig& config, Weights& weights, ModelInfo& info) {
     const std::string root = weights.contains("transformer.wte.weight") ? "transformer." : "";
     tokens_ = weights.matrix(root + "wte.weight", info.vocabulary, dim_);
     positions_ = weights.matrix(root + "wpe.weight", info.context, dim_);
@@ -149,7 +149,9 @@ class Gpt2 final : public Family {
       weights.leave(at + "attn.masked_bias");
     }
     last_norm_ = layer_norm_weights(weights, root + "ln_f", dim_, epsilon_);
-    unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
+    // A model without unembedding is stored without the prefix.
+    info.predicts = !root.empty() || config.flag("tie_word_embeddings") || weights.contains("lm_head.weight");
+    if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
   }
 
   std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0, inner_ = 0;
