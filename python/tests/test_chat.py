@@ -75,13 +75,18 @@ def test_templates_stand_in_the_settings_too(folder):
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     hello = [{"role": "user", "content": "Hello!"}]
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ messages[0].content }}{{ eos_token }}"}]
-    for given, expected in ((named[1]["template"], "Hello!</s>"), (named, "Hello!</s>")):
+    by_name = {one["name"]: one["template"] for one in named}
+    for given, expected in ((named[1]["template"], "Hello!</s>"), (named, "Hello!</s>"), (by_name, "Hello!</s>")):
         (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": given}))
         assert heed.load_model(folder).chat_text("Hello!") == expected
         assert transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(hello, tokenize=False) == expected
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": named[:1]}))
-    with pytest.raises(ValueError, match="the model has several chat templates and none with the name default"):
-        heed.load_model(folder).chat_text("Hello!")
+    for given in (named[:1], {"tool_use": "tools"}, {"default": None}):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": given}))
+        with pytest.raises(ValueError, match="the model has several chat templates and none with the name default"):
+            heed.load_model(folder).chat_text("Hello!")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": 3}))
+    with pytest.raises(OSError, match="with a chat_template that is neither a text nor a list or object of texts"):
+        heed.load_model(folder)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match="the model has no chat template, by which it would read messages"):
         heed.load_model(folder).chat_text("Hello!")

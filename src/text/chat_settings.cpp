@@ -13,9 +13,11 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMaxTemplateMiB = 1;
 
-// The template named "default" of a list.
-void take_default(const json& list, ChatSettings& chat) {
-  for (const json& one : list)
+// The template named "default" of a list, or of an object.
+void take_default(const json& named, ChatSettings& chat) {
+  if (named.is_object() && named.value("default", json()).is_string())
+    chat.text = named["default"].get<std::string>();
+  for (const json& one : named)
     if (one.is_object() && one.value("name", json()) == "default" &&
         one.value("template", json()).is_string())
       chat.text = one["template"].get<std::string>();
@@ -38,10 +40,10 @@ ChatSettings chat_settings_in(const std::string& folder, const FolderSettings& c
     chat.source = config.part().file();
     if (given.is_string())
       chat.text = given.get<std::string>();
-    else if (given.is_array())
+    else if (given.is_array() || given.is_object())
       take_default(given, chat);
     else
-      config.part().fail("with a chat_template that is neither a text nor a list");
+      config.part().fail("with a chat_template that is neither a text nor a list or object of texts");
   }
   return chat;
 }

@@ -18,8 +18,8 @@ struct ChatSettings {
   std::vector<std::pair<std::string, std::string>> tokens = {};  ///< "bos_token", "<s>"
 };
 
-/// Reads chat_template.jinja, or chat_template in tokenizer_config.json: a text, or a list of named ones of
-/// which it takes "default". Throws Error (io) for a broken file.
+/// Reads chat_template.jinja, or chat_template in tokenizer_config.json: a text, or a list or object of
+/// named ones, of which it takes "default". Throws Error (io) for a broken file.
 [[nodiscard]] ChatSettings chat_settings_in(const std::string& folder, const FolderSettings& config,
                                             const SettingsTokens& tokens);
 
