@@ -192,6 +192,22 @@ def test_random_templates_are_rendered_as_jinja_does(folder):
     assert refused < texts and texts >= 60 // SHARE
 
 
+TITLES = ["it's 3rd snake_case x.y", "O'NEIL/x,y;z:w", "A--B\\tc\\nd\\x1ce\\x0bf", "a-b (c) {d} [e] <f>", "a{[<-b", "ab>cd)ef]gh}ij", " -x"]
+LIKE_JINJA = {
+    "titles": [f'{{{{ "{text}"|title }}}} {{{{ "{text}".title() }}}} {{{{ "{text}"|capitalize }}}}' for text in TITLES],
+}
+
+
+@pytest.mark.parametrize("kind", LIKE_JINJA)
+def test_templates_are_rendered_as_jinja_does(folder, kind):
+    chat = [{"role": "user", "content": "Hi"}]
+    _, tokenizer = with_template(folder, "")
+    for template in LIKE_JINJA[kind]:
+        (folder / "chat_template.jinja").write_bytes(template.encode())
+        expected = tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False)
+        assert heed.load_model(folder).chat_text(chat) == expected, template
+
+
 def test_a_real_model_reads_chats_as_transformers_does():
     path = real_models.smollm2()
     model = heed.load_model(path)

@@ -159,7 +159,7 @@ constexpr Function kFilters[] = {
     {"tojson", {"indent", "ensure_ascii"}, 0, &to_json},
     {"upper", {}, 0, &cased<Case::upper>},
     {"lower", {}, 0, &cased<Case::lower>},
-    {"title", {}, 0, &cased<Case::title>},
+    {"title", {}, 0, &cased<Case::words>},
     {"capitalize", {}, 0, &cased<Case::capitalized>},
     {"first", {}, 0, &first},
     {"last", {}, 0, &last},

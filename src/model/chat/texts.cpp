@@ -115,13 +115,16 @@ std::string replaced(std::string_view text, std::string_view old, std::string_vi
 }
 
 std::string in_case(std::string_view text, Case wanted) {
+  constexpr std::string_view kBeforeWords = "-({[<";
   std::string made(text);
   bool inside = false;  // of a word, or behind the first letter of the text
   for (char& c : made) {
     if (static_cast<unsigned char>(c) >= 0x80)
       refuse("changes the case of a text beyond ASCII, which heed does not know");
     const bool raises = wanted == Case::upper || (wanted != Case::lower && !inside);
-    inside = wanted == Case::title ? is_ascii_letter(c) : true;
+    inside = wanted == Case::title   ? is_ascii_letter(c)
+             : wanted == Case::words ? space_at({&c, 1}) == 0 && kBeforeWords.find(c) == kBeforeWords.npos
+                                     : true;
     c = raises ? upper(c) : lower(c);
   }
   return made;

@@ -29,7 +29,8 @@ enum class Side { both, left, right };
 [[nodiscard]] std::string replaced(std::string_view text, std::string_view old, std::string_view by,
                                    std::int64_t most, Work& work);
 
-enum class Case { upper, lower, title, capitalized };
+/// `title` is str.title(); `words` is Jinja's filter, whose words begin behind spaces and ( { [ < -.
+enum class Case { upper, lower, title, words, capitalized };
 /// Throws Error (invalid_argument) for letters beyond ASCII.
 [[nodiscard]] std::string in_case(std::string_view text, Case wanted);
 
