@@ -195,6 +195,15 @@ def test_random_templates_are_rendered_as_jinja_does(folder):
 TITLES = ["it's 3rd snake_case x.y", "O'NEIL/x,y;z:w", "A--B\\tc\\nd\\x1ce\\x0bf", "a-b (c) {d} [e] <f>", "a{[<-b", "ab>cd)ef]gh}ij", " -x"]
 LIKE_JINJA = {
     "titles": [f'{{{{ "{text}"|title }}}} {{{{ "{text}".title() }}}} {{{{ "{text}"|capitalize }}}}' for text in TITLES],
+    "attributes": [
+        "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}]|map(attribute='a.b')|join(',') }}",
+        "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}]|selectattr('a.b', 'eq', 2)|list|length }}",
+        "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}, {'a': {'b': 3}}]|rejectattr('a.b', 'eq', 2)|list|length }}",
+        "{{ [[1, 2], [3, 4]]|map(attribute='0')|join(',') }}", "{{ [[1, 2], [3, 4]]|map(attribute=-1)|join(',') }}",
+        "{{ [[1, 2], [3, 4]]|map(attribute='-1')|join(',') }}", "{{ [{'x': [[5, 6]]}]|map(attribute='x.0.1')|join }}",
+        "{{ ['abc', 'de']|map(attribute='1')|join }}", "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}]|join('+', attribute='a.b') }}",
+        "{{ [[1, 2]]|join('+', 0) }}", "{{ [{'0': 1}]|map(attribute='0')|join(',') }}", "{{ [[0]]|selectattr(0)|list|length }}",
+        "{{ [{'a': 1}, {}]|map(attribute='a', default=none)|join(',') }}", "{{ [{}]|map(attribute='a.b', default={'b': 3})|join(',') }}"],
 }
 
 
@@ -206,6 +215,15 @@ def test_templates_are_rendered_as_jinja_does(folder, kind):
         (folder / "chat_template.jinja").write_bytes(template.encode())
         expected = tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False)
         assert heed.load_model(folder).chat_text(chat) == expected, template
+
+
+@pytest.mark.parametrize("template, reason", [
+    ("{{ [{}]|map(attribute='items')|list }}", "uses 'items' of a dict without calling it"),
+    ("{{ ['a']|map('upper', default='x')|join }}", r"calls map\(\) with other than a filter or an attribute"),
+])
+def test_what_jinja_has_besides_is_refused_by_name(folder, template, reason):
+    with pytest.raises(ValueError, match=reason):
+        with_template(folder, template)[0].chat_text("Hello!")
 
 
 def test_a_real_model_reads_chats_as_transformers_does():

@@ -50,13 +50,37 @@ Value last(const Value& subject, const Bound&, Work& work) {
   return items.empty() ? Value(Undefined{"the last item of an empty list"}) : items.back();
 }
 
+Value as_integer(const Value& subject, const Bound& given, Work&) {
+  if (std::int64_t number = 0; subject.integer(number)) return number;
+  if (const std::string* text = subject.text()) {
+    std::int64_t number = 0;
+    const char* end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, number);
+    if (error == std::errc() && stop == end) return number;
+    if (text->find_first_of("0123456789") == std::string::npos) return integer_of(given[0], 0);
+  }
+  refuse("makes an integer of ", subject.kind(), ", which heed does not know");
+}
+
+// The value at a path of names and indices with dots between. The fallback replaces undefined values.
+Value at_path(Value value, const Value& path, Work& work, const std::optional<Value>& fallback = {}) {
+  if (path.text() == nullptr) (void)integer_of(path, 0);
+  for (const Value& part : split_text(printed(path), ".", -1, false, work)) {
+    const bool is_index =
+        !part.text()->empty() && part.text()->find_first_not_of("0123456789") == std::string::npos;
+    value = subscript(value, is_index || !path.text() ? as_integer(part, {}, work) : part, work);
+    if (value.is<Undefined>() && fallback && !fallback->is<None>()) value = *fallback;
+  }
+  return value;
+}
+
 Value join(const Value& subject, const Bound& given, Work& work) {
   const std::string between = given[0] ? printed(*given[0]) : "";
-  const std::string attribute = text_of_argument(given[1], "");
+  const bool by_path = given[1] && !given[1]->is<None>();
   std::string made;
   bool follows = false;
   for (const Value& item : items_of(subject, work)) {
-    const std::string text = printed(attribute.empty() ? item : member_of(item, attribute));
+    const std::string text = printed(by_path ? at_path(item, *given[1], work) : item);
     work.spend(text.size() + between.size());
     if (std::exchange(follows, true)) made += between;
     made += text;
@@ -78,18 +102,6 @@ Value as_text(const Value& subject, const Bound&, Work& work) {
   std::string text = printed(subject);
   work.spend(text.size());
   return text;
-}
-
-Value as_integer(const Value& subject, const Bound& given, Work&) {
-  if (std::int64_t number = 0; subject.integer(number)) return number;
-  if (const std::string* text = subject.text()) {
-    std::int64_t number = 0;
-    const char* end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, number);
-    if (error == std::errc() && stop == end) return number;
-    if (text->find_first_of("0123456789") == std::string::npos) return integer_of(given[0], 0);
-  }
-  refuse("makes an integer of ", subject.kind(), ", which heed does not know");
 }
 
 Value items(const Value& subject, const Bound&, Work& work) {
@@ -114,15 +126,12 @@ std::vector<Value> items_or_none(const Value& subject, Work& work) {
 
 // map(attribute='name'), or map('filter').
 Value map(const Value& subject, const Bound& given, Work& work) {
-  if (given[0].has_value() == given[1].has_value())
+  if (given[0].has_value() == given[1].has_value() || (given[0] && given[2]))
     refuse("calls map() with other than a filter or an attribute");
   std::vector<Value> made;
-  for (const Value& item : items_or_none(subject, work)) {
-    Value value = given[1] ? member_of(item, text_of_argument(given[1], ""))
-                           : filtered(text_of_argument(given[0], ""), item, {}, work);
-    if (given[2] && value.is<Undefined>()) value = *given[2];
-    made.push_back(std::move(value));
-  }
+  for (const Value& item : items_or_none(subject, work))
+    made.push_back(given[1] ? at_path(item, *given[1], work, given[2])
+                            : filtered(text_of_argument(given[0], ""), item, {}, work));
   return list_of(std::move(made));
 }
 
@@ -147,8 +156,7 @@ template <bool wanted>
 Value select_by(const Value& subject, const Bound& given, Work& work) {
   std::vector<Value> made;
   for (const Value& item : items_or_none(subject, work))
-    if (passes(member_of(item, text_of_argument(given[0], "")), given[1], given[2], work) == wanted)
-      made.push_back(item);
+    if (passes(at_path(item, *given[0], work), given[1], given[2], work) == wanted) made.push_back(item);
   return list_of(std::move(made));
 }
 

@@ -269,6 +269,28 @@ Value member_of(const Value& value, std::string_view name) {
   return Undefined{std::string(name)};
 }
 
+Value attribute(const Value& value, const std::string& name) {
+  if (name.starts_with('_') || has_method(value, name))
+    refuse("uses ", printable(name), " of ", value.kind(), " without calling it, which heed does not know");
+  return member_of(value, name);
+}
+
+Value subscript(const Value& value, const Value& key, Work& work) {
+  if (key.text()) {
+    const bool found = value.dict() && value.dict()->find(*key.text());
+    return found ? member_of(value, *key.text()) : attribute(value, *key.text());
+  }
+  std::int64_t at = 0;
+  if (value.is<Undefined>()) return member_of(value, "item");
+  if (!key.integer(at) || (value.list() == nullptr && value.text() == nullptr)) return Undefined{"an item"};
+  work.spend(value.text() ? value.text()->size() : 1);
+  const auto length =
+      static_cast<std::int64_t>(value.text() ? length_of(*value.text()) : value.list()->items.size());
+  if (at < -length || at >= length) return Undefined{"an item"};
+  const auto place = static_cast<std::size_t>(at < 0 ? at + length : at);
+  return value.list() ? value.list()->items[place] : Value(characters_of(*value.text(), work)[place]);
+}
+
 std::vector<Value> items_of(const Value& value, Work& work) {
   std::vector<Value> all;
   if (const ListValue* list = value.list()) all = list->items;

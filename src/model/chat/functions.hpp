@@ -48,6 +48,10 @@ struct Function {
 
 /// a.name and a['name']; undefined if there is none.
 [[nodiscard]] Value member_of(const Value& value, std::string_view name);
+/// a.name, rather refused than guessed where a method hides the member.
+[[nodiscard]] Value attribute(const Value& value, const std::string& name);
+/// a[key]
+[[nodiscard]] Value subscript(const Value& value, const Value& key, Work& work);
 /// The items of a list, the names of a dict, the characters of a text; none of an undefined value.
 [[nodiscard]] std::vector<Value> items_of(const Value& value, Work& work);
 [[nodiscard]] bool contains(const Value& container, const Value& value, Work& work);

@@ -265,7 +265,7 @@ class Renderer {
       case ExpressionKind::attribute:
         return attribute(value_of(one.parts[0]), one.text);
       case ExpressionKind::subscript:
-        return subscript(value_of(one.parts[0]), value_of(one.parts[1]));
+        return subscript(value_of(one.parts[0]), value_of(one.parts[1]), work_);
       case ExpressionKind::slice:
         return slice(one);
       case ExpressionKind::call:
@@ -308,29 +308,6 @@ class Renderer {
       given.named.emplace_back(*name.text(), value_of(one.parts[i + 1]));
     }
     return call_function("dict", given, work_);
-  }
-
-  // A member that a method hides, a method that is not called: rather refused than guessed.
-  static Value attribute(const Value& value, const std::string& name) {
-    if (name.starts_with('_') || has_method(value, name))
-      refuse("uses ", printable(name), " of ", value.kind(), " without calling it, which heed does not know");
-    return member_of(value, name);
-  }
-
-  Value subscript(const Value& value, const Value& key) {
-    if (key.text()) {
-      const bool found = value.dict() && value.dict()->find(*key.text());
-      return found ? member_of(value, *key.text()) : attribute(value, *key.text());
-    }
-    std::int64_t at = 0;
-    if (value.is<Undefined>()) return member_of(value, "item");
-    if (!key.integer(at) || (value.list() == nullptr && value.text() == nullptr)) return Undefined{"an item"};
-    work_.spend(value.text() ? value.text()->size() : 1);
-    const auto length =
-        static_cast<std::int64_t>(value.text() ? length_of(*value.text()) : value.list()->items.size());
-    if (at < -length || at >= length) return Undefined{"an item"};
-    const auto place = static_cast<std::size_t>(at < 0 ? at + length : at);
-    return value.list() ? value.list()->items[place] : Value(characters_of(*value.text(), work_)[place]);
   }
 
   Value slice(const Expression& one) {
