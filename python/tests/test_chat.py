@@ -204,6 +204,14 @@ LIKE_JINJA = {
         "{{ ['abc', 'de']|map(attribute='1')|join }}", "{{ [{'a': {'b': 1}}, {'a': {'b': 2}}]|join('+', attribute='a.b') }}",
         "{{ [[1, 2]]|join('+', 0) }}", "{{ [{'0': 1}]|map(attribute='0')|join(',') }}", "{{ [[0]]|selectattr(0)|list|length }}",
         "{{ [{'a': 1}, {}]|map(attribute='a', default=none)|join(',') }}", "{{ [{}]|map(attribute='a.b', default={'b': 3})|join(',') }}"],
+    "macros": [
+        "{% for i in [1, 2] %}{% macro g() %}{{ i }}{{ loop.index0 }}{% endmacro %}{{ g() }}{% endfor %}",
+        "{% macro f(z) %}{% macro g() %}{{ z }}{% endmacro %}{{ g() }}{% endmacro %}{{ f(5) }}",
+        "{% macro a(f) %}{% set i = 9 %}{{ f() }}{% endmacro %}{% for i in [1] %}{% macro g() %}{{ i }}{% endmacro %}{{ a(g) }}{% endfor %}",
+        "{% macro f(n) %}{% macro g() %}{% if n > 0 %}{{ n }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ g() }}{% endmacro %}{{ f(3) }}",
+        "{% macro m() %}{{ i }}{% endmacro %}{% for i in [1] %}{{ m() }}{% endfor %}",
+        "{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% for i in [1] %}{% set x = 2 %}{{ m() }}{% endfor %}{% set x = 3 %}{{ m() }}",
+        "{% set kwargs = 5 %}{% macro f() %}{{ kwargs|length }}{{ varargs|length }}{% endmacro %}{{ f() }}{{ kwargs }}"],
 }
 
 

@@ -103,7 +103,7 @@ std::vector<std::size_t> sliced(std::int64_t length, const Value& begin, const V
 
 class Renderer {
  public:
-  explicit Renderer(Scope variables) { scopes_.push_back(std::move(variables)); }
+  explicit Renderer(Scope variables) { open_scope(), names() = std::move(variables); }
 
   Flow run(const Statements& statements, std::string& out) {
     for (const Statement& one : statements)
@@ -112,6 +112,15 @@ class Renderer {
   }
 
  private:
+  // Macros see the names around their definition, and other blocks those around them.
+  struct Level {
+    Scope names{};
+    std::size_t outer = 0;
+  };
+
+  Scope& names() { return scopes_.back().names; }
+  void open_scope() { scopes_.push_back({.outer = scopes_.size() - 1}); }
+
   // Names the line of the innermost statement or expression that fails.
   template <class Act>
   auto at_line(int line, const Act& act) {
@@ -146,7 +155,7 @@ class Renderer {
           assign(one, output_of(one.body));
           return Flow::next;
         case StatementKind::macro:
-          scopes_.back().insert_or_assign(one.text, Callable{&one, {}});
+          names().insert_or_assign(one.text, Callable{&one, {}, scopes_.size() - 1});
           return Flow::next;
         case StatementKind::scope:
           return write(output_of(one.body), out);
@@ -168,7 +177,7 @@ class Renderer {
   // In a scope of its own.
   std::string output_of(const Statements& body) {
     std::string out;
-    scopes_.emplace_back();
+    open_scope();
     run(body, out);
     scopes_.pop_back();
     return out;
@@ -184,7 +193,7 @@ class Renderer {
 
   void assign(const Target& target, const Value& value) {
     if (target.member.empty()) {
-      scopes_.back().insert_or_assign(target.name, value);
+      names().insert_or_assign(target.name, value);
       return;
     }
     const Value space = named(target.name);
@@ -199,7 +208,7 @@ class Renderer {
     std::vector<Value> items = items_of(value_of(one.value), work_);
     if (!one.condition.empty()) {
       std::erase_if(items, [&](const Value& item) {
-        scopes_.emplace_back();
+        open_scope();
         assign(one, item);
         const bool kept = value_of(one.condition.front()).truth();
         scopes_.pop_back();
@@ -208,16 +217,16 @@ class Renderer {
     }
     bool ended = false;  // whether a round went to its end
     for (std::size_t i = 0; i < items.size(); ++i) {
-      scopes_.emplace_back();
+      open_scope();
       assign(one, items[i]);
-      scopes_.back().insert_or_assign("loop", state_of_loop(items, i));
+      names().insert_or_assign("loop", state_of_loop(items, i));
       const Flow flow = run(one.body, out);
       scopes_.pop_back();
       ended |= flow == Flow::next;
       if (flow == Flow::leave) break;
     }
     if (ended) return Flow::next;
-    scopes_.emplace_back();
+    open_scope();
     const Flow flow = run(one.otherwise, out);
     scopes_.pop_back();
     return flow;
@@ -236,14 +245,12 @@ class Renderer {
     return dict_of(std::move(members));
   }
 
-  // A macro sees its own names and the template's.
   Value named(const std::string& name) const {
-    for (std::size_t i = scopes_.size(); i-- > 0;) {
-      if (i < first_scope_) i = 0;
-      if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) return found->second;
-    }
+    for (std::size_t i = scopes_.size() - 1; i < scopes_.size(); i = scopes_[i].outer)
+      if (const auto found = scopes_[i].names.find(name); found != scopes_[i].names.end())
+        return found->second;
     if (const std::string_view function = function_named(name); !function.empty())
-      return Callable{nullptr, function};
+      return Callable{nullptr, function, 0};
     return Undefined{name};
   }
 
@@ -335,34 +342,32 @@ class Renderer {
     if (callable == nullptr)
       refuse("calls ", function.kind(), callee.text.empty() ? "" : ", " + printable(callee.text));
     const Given given = given_to(one);
-    return callable->macro ? call_macro(*callable->macro, given)
-                           : call_function(callable->function, given, work_);
+    return callable->macro ? call_macro(*callable, given) : call_function(callable->function, given, work_);
   }
 
-  Value call_macro(const Statement& macro, const Given& given) {
+  Value call_macro(const Callable& callable, const Given& given) {
+    const Statement& macro = *callable.macro;
     if (given.values.size() > macro.parameters.size())
       refuse("gives the macro ", printable(macro.text), " ", counted(given.values.size(), "argument"),
              "; at most ", macro.parameters.size(), " are expected");
-    const std::size_t outer = std::exchange(first_scope_, scopes_.size());
-    scopes_.emplace_back();
+    scopes_.push_back({.outer = callable.scope});
     for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
       const Parameter& parameter = macro.parameters[i];
       const auto named_one = std::find_if(given.named.begin(), given.named.end(),
                                           [&](const auto& one) { return one.first == parameter.name; });
       const bool by_name = named_one != given.named.end();
       if (i < given.values.size() && by_name) refuse("gives a macro ", printable(parameter.name), " twice");
-      scopes_.back().insert_or_assign(parameter.name, i < given.values.size() ? given.values[i]
-                                                      : by_name               ? named_one->second
-                                                      : parameter.has_default
-                                                          ? value_of(parameter.fallback)
-                                                          : Value(Undefined{parameter.name}));
+      names().insert_or_assign(parameter.name, i < given.values.size() ? given.values[i]
+                                               : by_name               ? named_one->second
+                                               : parameter.has_default ? value_of(parameter.fallback)
+                                                                       : Value(Undefined{parameter.name}));
     }
     for (const auto& [name, value] : given.named)
-      if (!scopes_.back().contains(name)) refuse("gives a macro the unknown argument ", printable(name));
+      if (!names().contains(name)) refuse("gives a macro the unknown argument ", printable(name));
+    names().insert({{"kwargs", dict_of({})}, {"varargs", list_of({}, true)}});  // heed passes none on
     std::string out;
     run(macro.body, out);
     scopes_.pop_back();
-    first_scope_ = outer;
     return out;
   }
 
@@ -404,8 +409,7 @@ class Renderer {
   }
 
   Work work_;
-  std::vector<Scope> scopes_;
-  std::size_t first_scope_ = 0;  // of the running macro
+  std::vector<Level> scopes_;
   int depth_ = 0;
   bool has_line_ = false;
 };

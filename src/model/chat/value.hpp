@@ -39,6 +39,7 @@ struct None {};
 struct Callable {
   const Statement* macro = nullptr;
   std::string_view function;
+  std::size_t scope = 0;  ///< where the macro is defined
 };
 
 using Text = std::shared_ptr<const std::string>;
