@@ -128,7 +128,7 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
       {"\n{{ 'a'|xmlattr }}", "uses the filter 'xmlattr', which heed does not know (line 2)"},
       {"{{ 'a' is sameas 'a' }}", "uses the test 'sameas', which heed does not know (line 1)"},
       {"{{ 'a'.zfill(3) }}", "uses the method 'zfill', which heed does not know (line 1)"},
-      {"{{ cycler(1) }}", "calls an undefined value, 'cycler' (line 1)"},
+      {"{{ cycler(1) }}", "uses 'cycler', which heed does not know (line 1)"},
       {"{% include 'x' %}", "uses the block 'include', which heed does not know (line 1)"},
       {"{{ messages.append(1) }}", "uses the method 'append' of a list, which heed does not know (line 1)"},
       {"{{ {'items': 1}.items }}",

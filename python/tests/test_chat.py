@@ -212,6 +212,10 @@ LIKE_JINJA = {
         "{% macro m() %}{{ i }}{% endmacro %}{% for i in [1] %}{{ m() }}{% endfor %}",
         "{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% for i in [1] %}{% set x = 2 %}{{ m() }}{% endfor %}{% set x = 3 %}{{ m() }}",
         "{% set kwargs = 5 %}{% macro f() %}{{ kwargs|length }}{{ varargs|length }}{% endmacro %}{{ f() }}{{ kwargs }}"],
+    "JSON and signs": [
+        "{{ [1]|tojson(false) }}", "{{ [1]|tojson(none) }}", "{{ [1]|tojson(false, 2) }}", "{{ [[1]]|tojson(indent=-1) }}",
+        "{{ 'é'|tojson }}", "{{ [1]|tojson(indent=none) }}", "{{ -0.0 }} {{ (-0.0)|tojson }} {{ +(-0.0) }} {{ - -0.0 }} {{ -2.5 }} {{ -true }}",
+        "{{ caller is defined }}{{ super is defined }}{{ environment is defined }}{{ varargs is defined }}"],
 }
 
 
@@ -228,6 +232,8 @@ def test_templates_are_rendered_as_jinja_does(folder, kind):
 @pytest.mark.parametrize("template, reason", [
     ("{{ [{}]|map(attribute='items')|list }}", "uses 'items' of a dict without calling it"),
     ("{{ ['a']|map('upper', default='x')|join }}", r"calls map\(\) with other than a filter or an attribute"),
+    ("{{ 'é'|tojson(true) }}", "writes JSON with ensure_ascii"),
+    *((f"{{{{ {name} is defined }}}}", f"uses '{name}', which heed does not know") for name in ("cycler", "joiner", "lipsum", "self")),
 ])
 def test_what_jinja_has_besides_is_refused_by_name(folder, template, reason):
     with pytest.raises(ValueError, match=reason):

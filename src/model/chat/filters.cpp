@@ -27,8 +27,9 @@ Value length(const Value& subject, const Bound&, Work& work) {
 }
 
 Value to_json(const Value& subject, const Bound& given, Work& work) {
-  if (given[1] && given[1]->truth()) refuse("writes JSON with ensure_ascii, which heed does not know");
-  const std::int64_t indent = given[0] && given[0]->is<None>() ? -1 : integer_of(given[0], -1);
+  if (given[0] && given[0]->truth()) refuse("writes JSON with ensure_ascii, which heed does not know");
+  const bool on_lines = given[1] && !given[1]->is<None>();
+  const std::int64_t indent = on_lines ? std::max<std::int64_t>(integer_of(given[1], 0), 0) : -1;
   if (indent > 16) refuse("indents JSON by more than 16");
   return json_of(subject, indent, work);
 }
@@ -164,7 +165,7 @@ constexpr Function kFilters[] = {
     {"trim", {"chars"}, 0, &trim},
     {"length", {}, 0, &length},
     {"count", {}, 0, &length},
-    {"tojson", {"indent", "ensure_ascii"}, 0, &to_json},
+    {"tojson", {"ensure_ascii", "indent"}, 0, &to_json},
     {"upper", {}, 0, &cased<Case::upper>},
     {"lower", {}, 0, &cased<Case::lower>},
     {"title", {}, 0, &cased<Case::words>},

@@ -251,6 +251,8 @@ class Renderer {
         return found->second;
     if (const std::string_view function = function_named(name); !function.empty())
       return Callable{nullptr, function, 0};
+    for (const std::string_view known : {"cycler", "joiner", "lipsum", "self"})  // defined in Jinja
+      if (name == known) refuse("uses ", printable(name), ", which heed does not know");
     return Undefined{name};
   }
 
@@ -374,6 +376,7 @@ class Renderer {
   Value unary(const Expression& one) {
     const Value value = value_of(one.parts[0]);
     if (one.text == "not") return !value.truth();
+    if (const double* real = value.get<double>()) return one.text == "-" ? -*real : *real;
     return calculated(one.text, std::int64_t{0}, value, work_);
   }
 
