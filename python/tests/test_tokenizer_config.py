@@ -186,6 +186,14 @@ FILES = {
     "special_tokens_map.json beside other lists": {
         "special_tokens_map.json": {"additional_special_tokens": ["<other>"], "extra_special_tokens": {"a_token": "<image>"}},
         "tokenizer_config.json": {"additional_special_tokens": ["<new>"]}},
+    "special_tokens_map.json beside an empty object": {
+        "special_tokens_map.json": {"additional_special_tokens": ["<other>"]}, "tokenizer_config.json": {"extra_special_tokens": {}}},
+    "special_tokens_map.json beside an object and a list": {
+        "special_tokens_map.json": {"additional_special_tokens": ["<other>"]},
+        "tokenizer_config.json": {"extra_special_tokens": {"a_token": "<image>"}, "additional_special_tokens": ["<new>"]}},
+    "special_tokens_map.json beside an empty object and a list": {
+        "special_tokens_map.json": {"additional_special_tokens": ["<other>"]},
+        "tokenizer_config.json": {"extra_special_tokens": {}, "additional_special_tokens": ["<new>"]}},
     "a token of added_tokens.json": {"added_tokens.json": "next"},
     "both, and neither is read": {"special_tokens_map.json": {"pad_token": "<new>"}, "added_tokens.json": "next",
                                   "tokenizer_config.json": {"added_tokens_decoder": {}}},

@@ -117,9 +117,14 @@ std::vector<std::string> SettingsTokens::special() const {
 // Its extra_special_tokens replace an earlier list, unless they are a list themselves.
 void SettingsTokens::read_special_map(const FolderSettings& file) {
   const json& config = sources_.config.values();
-  const bool has_list = config.contains(kExtra) || config.contains(kAdditional);
-  if (file.values().contains(kExtra) && !file.values()[kExtra].is_array()) others_ = json::array();
-  read_special(file, !has_list || is_extra_dictionary(file));
+  const bool has_list = is_extra_dictionary(sources_.config)
+                            ? config[kExtra].empty() && config.contains(kAdditional)
+                            : config.contains(kExtra) || config.contains(kAdditional);
+  const bool takes_older = !has_list || is_extra_dictionary(file);
+  const json& values = file.values();
+  if (values.contains(kExtra) ? !values[kExtra].is_array() : takes_older && values.contains(kAdditional))
+    others_ = json::array();
+  read_special(file, takes_older);
 }
 
 // A list under the newer name takes precedence over the older name, which counts only if `takes_older`.
