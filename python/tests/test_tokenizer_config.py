@@ -220,6 +220,21 @@ def test_older_files_of_tokens_are_followed(kind, name, folders):
             (folder / file).unlink(missing_ok=True)
 
 
+WIDE = entry("<new>", lstrip=True, rstrip=True) | {"__type": "AddedToken"}
+ROLES = [{"pad_token": WIDE, "mask_token": "<new>"}, {"pad_token": "<new>", "mask_token": WIDE}, {"bos_token": "<new>", "pad_token": WIDE, "mask_token": "<new>"},
+         {"pad_token": WIDE, "extra_special_tokens": ["<new>"]}, {"eos_token": WIDE | {"content": "<|end_of_text|>"}, "pad_token": "<|end_of_text|>"}]
+
+
+@pytest.mark.parametrize("roles", ROLES)
+@pytest.mark.parametrize("kind", ["bert", "llama 3", "gpt2"])
+def test_one_token_in_several_roles_has_the_flags_that_transformers_gives_it(kind, roles, folders):
+    write(folders[kind], kind, **roles)
+    try:
+        assert expect_ids(folders[kind], f"{kind}, {roles}")
+    finally:
+        write(folders[kind], kind)
+
+
 @pytest.mark.parametrize("family", sorted({family for family, _, _ in KINDS.values()} | {"qwen3", "gemma3", "mistral", "nomic_bert"}))
 def test_without_a_class_the_family_has_one(family, tmp_path):
     tiny_models.save(tiny_models.make(family), tmp_path)

@@ -79,9 +79,15 @@ SettingsTokens::SettingsTokens(const TokenSources& sources)
   else
     add_ids_of(FolderSettings(sources.folder, "added_tokens.json"), numbered);
   add_by_id(std::move(numbered));
-  for (const auto& [name, token] : named_)
-    if (!token.is_null()) add_unless_known(token);
-  for (const json& one : others_) add_unless_known(one);
+  json fresh =
+      json::array();  // several tokens of one content count in this order, so the last one's flags remain
+  const auto collect = [&](const json& token) {
+    const bool known = token.is_null() || ids_.contains(content_of(token));
+    if (!known && std::find(fresh.begin(), fresh.end(), token) == fresh.end()) fresh.push_back(token);
+  };
+  for (const auto& [name, token] : named_) collect(token);
+  for (const json& one : others_) collect(one);
+  for (const json& one : fresh) add(one);
 }
 
 bool SettingsTokens::has(const char* name) const {
@@ -229,10 +235,6 @@ void SettingsTokens::add_by_id(std::vector<NumberedToken> tokens) {
                                       std::to_string(one.id) + ", but the vocabulary gives " +
                                       std::to_string(id(content))};
   }
-}
-
-void SettingsTokens::add_unless_known(const json& token) {
-  if (!ids_.contains(content_of(token))) add(token);
 }
 
 // Tokens that the vocabulary lacks continue its ids, as in TokenVocabulary.

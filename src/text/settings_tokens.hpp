@@ -60,7 +60,6 @@ class SettingsTokens {
   [[nodiscard]] std::vector<NumberedToken> tokens_of_decoder() const;
   void add_ids_of(const FolderSettings& file, std::vector<NumberedToken>& tokens) const;
   void add_by_id(std::vector<NumberedToken> tokens);
-  void add_unless_known(const nlohmann::json& token);
   void add(nlohmann::json token);
 
   TokenSources sources_;
