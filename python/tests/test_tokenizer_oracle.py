@@ -84,6 +84,22 @@ def test_decoders_replace_what_a_pattern_matches(pattern):
     assert ours.decode([0, 1, 2, 3]) == theirs.decode([0, 1, 2, 3])
 
 
+CLASSES = [r"\w", r"\W", r"\d", r"\D", r"\p{^L}", r"\P{L}", r"\p{Letter}", r"\p{Punct}", r"\p{Symbol}", r"\p{Number}", r"\p{Han}", r"\p{alpha}",
+           r"[\w\-]", r"[^\W\d]", r"[\w&&[^a-f]]", r"\[[:alpha:]\]|[[:alpha:]]",
+           *(f"[[:{name}:]]" for name in ("punct", "^punct", "alnum", "alpha", "word", "digit", "graph", "print", "upper", "lower", "space", "^alpha"))]
+POINTS = [chr(point) for point in range(0x323B0) if not 0xD800 <= point < 0xE000 and chr(point) not in "<>"]
+
+
+@pytest.mark.parametrize("pattern", CLASSES)
+def test_classes_of_patterns_have_the_same_code_points(pattern):
+    token_of = {"".join(POINTS[begin:begin + 40_000]): begin // 40_000 for begin in range(0, len(POINTS), 40_000)}
+    theirs = Tokenizer(models.WordLevel(token_of, unk_token=""))
+    theirs.decoder = decoders.Replace(Regex(pattern), "<>")
+    ours = heed.Tokenizer.from_json(theirs.to_str())
+    for id in token_of.values():
+        assert ours.decode([id]) == theirs.decode([id])
+
+
 def file_of(vocabulary: dict[str, int], added: list[tuple[str, int]]) -> str:
     made = json.loads(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str())
     made["model"]["vocab"] = vocabulary

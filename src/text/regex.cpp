@@ -2,6 +2,7 @@
 
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <mutex>
@@ -43,30 +44,56 @@ bool is_in_category(const YoungPoints& points, std::string_view category) {
   return !category.empty() && points.category.starts_with(category);
 }
 
-// Replaces \p{L} by a class that includes newer code points, and \P{L} by its complement.
+// The ranges that a category (L, Nd) or a class (w, Alpha) lacks.
+std::string young_points_of(const std::string& name) {
+  std::string categories = " " + name + " ", plain = categories, young;
+  for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (const std::size_t at = kYoungClasses.find(plain); at != kYoungClasses.npos) {
+    const std::size_t begin = kYoungClasses.find(':', at);
+    categories = kYoungClasses.substr(begin, kYoungClasses.find(';', begin) - begin);
+  }
+  for (const YoungPoints& points : kYoungPoints) {
+    const std::string whole = " " + std::string(points.category) + " ", major = whole.substr(0, 2) + " ";
+    if (categories.find(whole) == categories.npos && categories.find(major) == categories.npos) continue;
+    append_hexadecimal(points.first, young);
+    young += '-';
+    append_hexadecimal(points.last, young);
+  }
+  return young;
+}
+
+// Replaces \p{L}, \w and [:alpha:] by classes that include newer code points, and \P{L} by its complement.
+// The package's [:punct:] has symbols.
 std::string with_young_points(std::string_view pattern) {
   std::string result;
-  for (std::size_t at = 0; at < pattern.size();) {
-    if (pattern[at] != '\\' || at + 1 == pattern.size()) {
-      result += pattern[at++];
-      continue;
+  int brackets = 0;  // open at this place
+  while (!pattern.empty()) {
+    const char first = pattern[0], mark = pattern.size() > 1 ? pattern[1] : '\0';
+    const bool escaped = first == '\\' && mark != '\0', posix = brackets > 0 && pattern.starts_with("[:");
+    const bool property = escaped && (mark == 'p' || mark == 'P') && pattern.substr(2, 1) == "{";
+    std::size_t size = escaped ? 2 : 1;
+    std::string name;
+    if (const std::size_t end = pattern.find(posix ? ":]" : "}", 2);
+        (posix || property) && end != pattern.npos) {
+      name = pattern.substr(posix ? 2 : 3, end - (posix ? 2 : 3));
+      size = end + (posix ? 2 : 1);
+    } else if (escaped && std::string_view("wWdD").find(mark) != std::string_view::npos) {
+      name = mark == 'w' || mark == 'W' ? "w" : "d";
     }
-    const std::size_t end = pattern.find('}', at);
-    const bool property = (pattern[at + 1] == 'p' || pattern[at + 1] == 'P') &&
-                          pattern.substr(at + 2, 1) == "{" && end != std::string_view::npos;
-    const std::string_view name = property ? pattern.substr(at + 3, end - at - 3) : std::string_view();
-    std::string young;
-    for (const YoungPoints& points : kYoungPoints) {
-      if (!is_in_category(points, name)) continue;
-      append_hexadecimal(points.first, young);
-      young += '-';
-      append_hexadecimal(points.last, young);
+    const bool opposite = name.starts_with('^');
+    if (opposite) name.erase(0, 1);
+    const std::string young = name.empty() ? "" : young_points_of(posix && name == "punct" ? "[punct" : name);
+    if (young.empty()) {
+      brackets = std::max(0, brackets + (size == 1 && first == '[') - (size == 1 && first == ']'));
+      result += pattern.substr(0, size);
+    } else {
+      result += opposite != (escaped && mark < 'a') ? "[^" : "[";
+      result += posix ? "[:" + name + ":]" : property ? "\\p{" + name + "}" : "\\" + name;
+      result += (posix && name == "punct" ? "\\p{S}" : "") + young;
+      if (brackets == 0 && (name == "w" || name == "Word")) result += "²³¹¼½¾";  // Oniguruma's own exception
+      result += "]";
     }
-    const std::size_t taken = young.empty() ? 2 : end + 1 - at;
-    if (!young.empty()) result += pattern[at + 1] == 'P' ? "[^\\p{" : "[\\p{";
-    result += young.empty() ? pattern.substr(at, 2) : name;
-    if (!young.empty()) result += "}" + young + "]";
-    at += taken;
+    pattern.remove_prefix(size);
   }
   return result;
 }
