@@ -11,7 +11,7 @@ import minilm
 import pytest
 import random_texts
 import tokenizer_kinds
-from tokenizers import Regex, Tokenizer, decoders, models
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 
 TEXTS = int(os.environ.get("HEED_TOKENIZER_TEXTS", "40_000"))  # per kind
 AT_A_TIME = 2000
@@ -98,6 +98,28 @@ def test_classes_of_patterns_have_the_same_code_points(pattern):
     ours = heed.Tokenizer.from_json(theirs.to_str())
     for id in token_of.values():
         assert ours.decode([id]) == theirs.decode([id])
+
+
+END, BREAK = AddedToken("<end>", rstrip=True, normalized=False), AddedToken("\n", lstrip=True, normalized=False)
+
+
+@pytest.mark.parametrize("added, text", [
+    ([AddedToken("  ", lstrip=True, rstrip=True, normalized=False)], "a    b"), ([END, BREAK], "a<end>\nb"), ([END, BREAK], "<end> \n"),
+    ([END, AddedToken("\n", normalized=False)], "a<end>\nb"), ([END, BREAK], "a\n<end>"),
+])
+def test_added_tokens_that_share_spaces_are_found_alike(added, text):
+    theirs = tokenizer_kinds.llama_3()
+    theirs.add_tokens(added)
+    ours = heed.Tokenizer.from_json(theirs.to_str())
+    encoding = theirs.encode(text)
+    assert (ours.encode(text).ids, ours.encode(text).offsets) == (encoding.ids, encoding.offsets)
+
+
+def test_a_token_whose_spaces_another_took_past_its_end_is_passed_over():
+    tokenizer = tokenizer_kinds.llama_3()  # the package tokenizers panics here
+    tokenizer.add_tokens([END, BREAK])
+    ours = heed.Tokenizer.from_json(tokenizer.to_str())
+    assert ours.encode("<end>\n  b", add_special=False).ids == [ours.id("<end>"), ours.id("b")]
 
 
 def file_of(vocabulary: dict[str, int], added: list[tuple[str, int]]) -> str:

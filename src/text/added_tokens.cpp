@@ -84,9 +84,9 @@ std::vector<FoundToken> AddedTokenFinder::find(std::string_view text) const {
     if (token.single_word &&
         (ends_with_word(text.substr(0, found.begin)) || starts_with_word(text.substr(found.end))))
       continue;
-    if (token.lstrip)
-      found.begin -= spaces_at_end(text.substr(taken, found.begin - std::min(found.begin, taken)));
+    if (token.lstrip) found.begin = std::max(taken, found.begin - spaces_at_end(text.substr(0, found.begin)));
     if (token.rstrip) found.end += spaces_at_start(text.substr(found.end));
+    if (found.begin >= found.end) continue;  // the previous token has taken all of it
     taken = found.end;
     all.push_back(found);
   }
