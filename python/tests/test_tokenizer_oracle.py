@@ -122,6 +122,16 @@ def test_a_token_whose_spaces_another_took_past_its_end_is_passed_over():
     assert ours.encode("<end>\n  b", add_special=False).ids == [ours.id("<end>"), ours.id("b")]
 
 
+def test_special_tokens_that_the_normaliser_changes_are_decoded_alike():
+    theirs = tokenizer_kinds.bert()
+    theirs.add_special_tokens([AddedToken("[X]", normalized=True, special=True), AddedToken("[y]", normalized=True, special=True), AddedToken("[Z]", normalized=False)])
+    ours = heed.Tokenizer.from_json(theirs.to_str())
+    for token in ("[X]", "[y]", "[Z]", "[CLS]", "able"):
+        for skip in (True, False):
+            ids = [theirs.token_to_id(token)]
+            assert ours.decode(ids, skip_special=skip) == theirs.decode(ids, skip_special_tokens=skip), token
+
+
 def file_of(vocabulary: dict[str, int], added: list[tuple[str, int]]) -> str:
     made = json.loads(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str())
     made["model"]["vocab"] = vocabulary

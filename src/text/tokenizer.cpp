@@ -357,7 +357,9 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids, bool skip_speci
   for (const std::int64_t id : ids) {
     const auto token = impl_->vocabulary.decoded(id);
     if (!token) detail::refuse("ids has ", id, ", which is not a token");
-    if (!skip_special || !is_special(id)) tokens.emplace_back(*token);
+    // Hugging Face's tokenizers keep a special token that the normaliser changes.
+    const auto named = skip_special ? this->id(*token) : std::nullopt;
+    if (!named || !is_special(*named)) tokens.emplace_back(*token);
   }
   if (impl_->decoder) impl_->decoder->apply(tokens);
   std::string text;
