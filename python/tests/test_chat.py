@@ -231,6 +231,7 @@ def test_templates_are_rendered_as_jinja_does(folder, kind):
 
 @pytest.mark.parametrize("template, reason", [
     ("{{ [{}]|map(attribute='items')|list }}", "uses 'items' of a dict without calling it"),
+    ("{% macro f() %}{% endmacro %}{{ f.name }}", "uses 'name' of a function without calling it"),
     ("{{ ['a']|map('upper', default='x')|join }}", r"calls map\(\) with other than a filter or an attribute"),
     ("{{ 'é'|tojson(true) }}", "writes JSON with ensure_ascii"),
     *((f"{{{{ {name} is defined }}}}", f"uses '{name}', which heed does not know") for name in ("cycler", "joiner", "lipsum", "self")),

@@ -270,7 +270,7 @@ Value member_of(const Value& value, std::string_view name) {
 }
 
 Value attribute(const Value& value, const std::string& name) {
-  if (name.starts_with('_') || has_method(value, name))
+  if (name.starts_with('_') || value.is<Callable>() || has_method(value, name))
     refuse("uses ", printable(name), " of ", value.kind(), " without calling it, which heed does not know");
   return member_of(value, name);
 }
