@@ -1,6 +1,7 @@
 """Differential attention (Ye et al. 2024, arXiv:2410.05258), made of two calls of attention()."""
 
 import secrets
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,20 +44,32 @@ def _wide(array: Any) -> Any:
     return array.double() if hasattr(array, "double") else array.astype(np.float64)
 
 
-def _array(value: Any) -> Any:
-    """An array as it is; nested lists as an array of f32, as attention() takes them."""
-    return np.asarray(value, np.float32) if isinstance(value, (list, tuple)) else value
+def _array(name: str, value: Any, like: Any = None) -> Any:
+    """An array as it is; a number or nested lists as an array of f32, or of f64 beside an array of f64."""
+    if hasattr(value, "ndim"):
+        return value
+    wide = str(getattr(like, "dtype", "")).endswith("float64")
+    try:
+        return np.asarray(value if value is not None else "", np.float64 if wide else np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is a {type(value).__name__}; an array or nested lists of numbers are expected") from None
+
+
+def _array_beside(name: str, value: Any, q: Any) -> Any:
+    """The same, as an array of q's library."""
+    value = _array(name, value, q)
+    if hasattr(q, "new_tensor") != hasattr(value, "new_tensor"):
+        return sys.modules["torch"].from_numpy(np.asarray(value)) if hasattr(q, "new_tensor") else value.numpy()
+    return value
 
 
 def _factors_like(q: Any, lam: Any) -> Any:
     """lam as an array of floats of q's library: a number stands for all heads."""
     if q.ndim != 4 or q.shape[1] < 2 or q.shape[1] % 2:
         raise ValueError(f"q has shape {tuple(q.shape)}; [B, 2 H, Lq, D] with two halves of each head is expected")
-    if isinstance(lam, (int, float)):
-        lam = np.full(q.shape[1] // 2, lam, np.float32)
-    lam = _array(lam)
-    if isinstance(lam, np.ndarray) and hasattr(q, "new_tensor"):
-        lam = q.new_empty(0).float().new_tensor(lam.tolist())
+    lam = _array_beside("lam", lam, q)
+    if lam.ndim == 0:
+        lam = lam.reshape(1).repeat(q.shape[1] // 2)
     if hasattr(lam, "is_floating_point"):
         return lam if lam.is_floating_point() else lam.float()
     return lam.astype(np.float32) if lam.dtype.kind in "biu" else lam
@@ -105,7 +118,9 @@ def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any
     The options are attention()'s but for `out`, and hold for both halves: dropout drops the same pairs in both. Sinks and alibi
     have an entry for each of the H heads."""
     _refuse(options, ("out",), "its output is a new array")
-    q, k, v = _array(q), _array(k), _array(v)
+    q = _array("q", q)
+    k = k if isinstance(k, KvCache) else _array("k", k, q)
+    v = v if v is None else _array("v", v, q)
     lam = _factors_like(q, lam)
     if options.get("dropout") and options.get("seed") is None:
         options["seed"] = secrets.randbits(63)
@@ -142,7 +157,8 @@ def differential_attention_backward(q: Any, k: Any, v: Any, lam: Any, result: Di
                                     **options: Any) -> DifferentialGradients:
     """The gradients of differential_attention by q, k, v and lam. `result` and the options are those of the forward call."""
     _refuse(options, ("gradients", "grad_lse", "grad_weights"), "dq, dk, dv and dlam by grad_output are expected")
-    q, k, v, grad_output = _array(q), _array(k), _array(v), _array(grad_output)
+    q = _array("q", q)
+    k, v, grad_output = _array("k", k, q), _array("v", v, q), _array_beside("grad_output", grad_output, q)
     lam = _factors_like(q, lam)
     factors, of_heads = _factors(q, lam)
     dq, dk = (one.copy() if hasattr(one, "copy") else one.clone() for one in (q, k))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -141,7 +142,16 @@ nb::object array_of_lists(std::string_view name, nb::handle lists) {
 
 nb::object array_of_whole_numbers(std::string_view name, nb::handle lists) {
   const nb::object array = numpy_of_lists(name, lists);
-  if (nb::cast<std::int64_t>(array.attr("size")) > 0 && kind_of(array) != "i")
+  const std::string kind = kind_of(array);
+  if (std::string_view("bfiu").find(kind) == std::string_view::npos)
+    fail_type(name,
+              " has other things than numbers, or numbers of more than 64 bits; whole numbers are expected");
+  const bool is_empty = nb::cast<std::int64_t>(array.attr("size")) == 0;
+  const bool fits =
+      kind == "i" ||
+      (kind == "u" && (is_empty || nb::cast<bool>(array.attr("max")() <=
+                                                  nb::int_(std::numeric_limits<std::int64_t>::max()))));
+  if (!is_empty && !fits)
     fail(name, " has numbers that are not whole, or too large; whole numbers are expected");
   return array.attr("astype")("int64");
 }

@@ -26,12 +26,15 @@ PyObject* exception_for(heed::ErrorCode code) {
   return PyExc_RuntimeError;
 }
 
-// An error's sentence, which begins with the name of an argument, with its name in Python.
+// An error's sentence with the names of arguments in Python.
 std::string in_python(std::string sentence) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"query_segments ", "cu_seqlens "}, {"key_segments ", "cu_seqlens "}, {"outputs.output ", "out "}};
+      {"query_segments", "cu_seqlens of queries"},
+      {"key_segments", "cu_seqlens of keys"},
+      {"outputs.output ", "out "}};
   for (const auto& [name, of_python] : kNames)
-    if (sentence.starts_with(name)) return sentence.replace(0, name.size(), of_python);
+    for (std::size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += of_python.size())
+      sentence.replace(at, name.size(), of_python);
   return sentence;
 }
 

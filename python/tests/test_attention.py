@@ -233,10 +233,14 @@ MISTAKES = {
     "output_dtype is 'f8'; a dtype": (ValueError, lambda q, k, v: heed.attention(q, k, v, output_dtype="f8")),
     "kv_lengths has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[3.7, 9])),
     "kv_lengths has numbers that are not whole, or too large": (
-        ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[2**64, 9])),
+        ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[2**63, 9])),
+    "kv_lengths has other things than numbers, or numbers of more than 64 bits": (
+        TypeError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[2**64, 9])),
     "kv_lengths has lists of different lengths": (ValueError, lambda q, k, v: heed.attention(q, k, v, kv_lengths=[[1], [1, 2]])),
+    "cu_seqlens of keys has 3 offsets; 2 as in cu_seqlens of queries": (
+        ValueError, lambda q, k, v: heed.attention(q[:1], k[:1], v[:1], cu_seqlens=([0, 9], [0, 4, 13]))),
     "cu_seqlens has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, cu_seqlens=[0, 3.9, 9])),
-    "cu_seqlens runs from 0 to 5": (ValueError, lambda q, k, v: heed.attention(q[:1], k[:1, :, :9], v[:1, :, :9], cu_seqlens=[0, 5])),
+    "cu_seqlens of queries runs from 0 to 5": (ValueError, lambda q, k, v: heed.attention(q[:1], k[:1, :, :9], v[:1, :, :9], cu_seqlens=[0, 5])),
     "indices has numbers that are not whole": (ValueError, lambda q, k, v: heed.SparseMask.key_lists([[0.5], [1.2]], 6)),
     "out has shape [2, 4, 9, 13]": (ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.zeros((2, 4, 9, 13), np.float32))),
     "key has head dimension 3": (ValueError, lambda q, k, v: heed.attention(q, k[..., :3], v)),

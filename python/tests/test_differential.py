@@ -88,12 +88,17 @@ def test_what_is_wrong_is_said(call):
 def test_lists_and_a_number_are_taken(call):
     given = {name: one.astype(np.float32) for name, one in call.items()}
     expected = heed.differential_attention(**given, lam=np.full(4, 0.5, np.float32))
-    for lam in (0.5, [0.5] * 4, torch.full((4,), 0.5)):
-        q = torch.from_numpy(given["q"]) if isinstance(lam, torch.Tensor) else given["q"]
-        got = heed.differential_attention(q, given["k"].tolist(), given["v"].tolist(), lam=lam)
-        np.testing.assert_array_equal(np.asarray(got.output), expected.output)
-    got = heed.differential_attention(torch.from_numpy(given["q"]), given["k"], given["v"], lam=[0.5] * 4)
-    np.testing.assert_array_equal(got.output.numpy(), expected.output)
+    gradients = heed.differential_attention_backward(**given, lam=np.full(4, 0.5, np.float32), result=expected,
+                                                     grad_output=expected.output)
+    for array in (np.asarray, torch.from_numpy):
+        q = array(given["q"])
+        for lam in (0.5, np.float32(0.5), [0.5] * 4, torch.full((4,), 0.5), torch.tensor(0.5), np.full(4, 0.5)):
+            got = heed.differential_attention(q, given["k"].tolist(), given["v"].tolist(), lam=lam)
+            np.testing.assert_allclose(np.asarray(got.output), expected.output, atol=1e-6)
+            by_lists = heed.differential_attention_backward(q, given["k"], given["v"], lam, got, expected.output.tolist())
+            np.testing.assert_allclose(np.asarray(by_lists.dq), gradients.dq, atol=1e-5)
+    exact = heed.differential_attention(**call, lam=np.full(4, 0.1))
+    np.testing.assert_array_equal(heed.differential_attention(**call, lam=0.1).output, exact.output)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, "bfloat16"])
@@ -126,3 +131,6 @@ def test_what_would_mean_two_things_is_refused(call):
             heed.differential_attention_backward(**call, lam=0.5, result=result, grad_output=result.output, **{name: value})
     with pytest.raises(TypeError, match="v is a NoneType"):
         heed.differential_attention(call["q"], call["k"], lam=0.5)
+    for name, wrong in (("k", None), ("q", "a"), ("lam", None), ("v", [[1], [1, 2]])):
+        with pytest.raises(TypeError, match=f"{name} is a .*; an array or nested lists of numbers are expected"):
+            heed.differential_attention(**{**call, "lam": 0.5, name: wrong})

@@ -65,6 +65,7 @@ class AddedTiles {
 template <class Products>
 void add_sums(const TileProduct& p, float* scratch) {
   constexpr std::int64_t kTile = kMatrixRows * kLanes;
+  static_assert(Products::kCount == 1 || kGroupRows * kPanel >= 8 * kTile);  // scratch
   const auto sums = [&](bool odd) { return TileMatrix{scratch + 4 * kTile * odd, kLanes, kTile, 2 * kTile}; };
   bool odd = false;
   Interleaved<AddedTiles> way = {sums(true), {}};
@@ -213,7 +214,7 @@ class GradientFlow {
   [[gnu::noinline]] bool add_units() {
     Unit unit = {0, -1};
     if (!advance(unit)) return true;
-    // Nothing takes its address, so that what vectors need stays in registers.
+    // Where vector work is inlined, nothing takes its address: its members need not be in memory.
     Interleaved<Rows> way = {unused_tiles(), Rows(state_)};
     way.deferred = multiply_alone({unit, 0}, {}, way.deferred);
     for (bool more = true; more;) {
@@ -222,10 +223,13 @@ class GradientFlow {
       const bool ends_panel = !more || following.panel != unit.panel;
       const bool ends_chunk = !more || chunk_of(following) != chunk_of(unit);
       const Strip next = {following, more ? 0 : kNoStrip};
-      if (is_whole(unit))
+      if (is_whole(unit)) {
         recompute(unit, next, ends_chunk, way);
-      else if (!recompute_cut(unit, next, ends_chunk, way.deferred))
-        return false;
+      } else {
+        TileMatrix deferred = way.deferred;
+        if (!recompute_cut(unit, next, ends_chunk, deferred)) return false;
+        way.deferred = deferred;
+      }
       if (ends_panel) {
         store_deferred(way.deferred);
         add_key_grads(unit.panel);

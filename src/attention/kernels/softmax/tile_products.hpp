@@ -7,8 +7,8 @@
 
 namespace heed::detail::HEED_ISA {
 
-/// The operand whose tiles bypass the first-level cache. The cache keeps the other one, which the next products
-/// read again.
+/// The operand whose tiles bypass the first-level cache. The cache keeps the other one, which the next
+/// products read again.
 enum class Streams { none, a, b };
 
 /// A product on its own: nothing runs between its tile products, and its results are stored at its end.
