@@ -4,6 +4,7 @@ import copy
 import itertools
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -102,6 +103,56 @@ def test_the_causal_hint(padding):
     check({}, x, x, x, attn_mask=mask, is_causal=True, need_weights=False)
     with pytest.raises(ValueError, match="is_causal is only a hint"):
         pair()[1](x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_float_mask_is_used_beside_the_causal_hint(need_weights):
+    torch.manual_seed(4)
+    _, ours = pair()
+    x = torch.randn(5, 2, 12, dtype=torch.float64)
+    mask = (torch.randn(5, 5, dtype=torch.float64) + torch.full((5, 5), float("-inf")).triu(1)).requires_grad_()
+    gradients = []
+    for is_causal in (False, True):
+        found = ours(x, x, x, attn_mask=mask, is_causal=is_causal, need_weights=need_weights)[0]
+        gradients.append((found, *torch.autograd.grad(found.square().sum(), mask)))
+    assert all(torch.equal(*both) for both in zip(*gradients)) and gradients[0][1].abs().max() > 0.01
+
+
+KEPT = torch.zeros(2, 9).bool()
+MISTAKES = {
+    r"key_padding_mask has dtype torch.int64; bool \(True where a key is forbidden\) or a floating dtype": {
+        "key_padding_mask": KEPT.long(), "attn_mask": torch.zeros(7, 9).bool()},
+    r"key_padding_mask has dtype torch.uint8; ": {"key_padding_mask": KEPT.byte(), "attn_mask": torch.zeros(7, 9)},
+    r"attn_mask has dtype torch.int64; ": {"key_padding_mask": KEPT.double(), "attn_mask": torch.zeros(7, 9).long()},
+    r"attn_mask has dtype torch.uint8; ": {"attn_mask": torch.zeros(7, 9).byte()},
+    r"key_padding_mask has shape \[2, 6\]; \[2, 9\] is expected": {"key_padding_mask": KEPT[:, :6]},
+    r"key_padding_mask has shape \[1, 9\]; \[2, 9\] is expected": {"key_padding_mask": KEPT[:1]},
+    r"key_padding_mask has shape \[9\]; \[2, 9\] is expected": {"key_padding_mask": KEPT[0]},
+    r"attn_mask has shape \[7, 5\]; \[7, 9\] or \[6, 7, 9\] is expected": {"attn_mask": torch.zeros(7, 5).bool()},
+    r"attn_mask has shape \[7, 1\]; ": {"attn_mask": torch.ones(7, 1).bool()},
+    r"attn_mask has shape \[3, 7, 9\]; ": {"attn_mask": torch.zeros(3, 7, 9)},
+    r"key has shape \[9, 1, 12\]; \[9, 2, 12\] is expected": {"key": torch.zeros(9, 1, 12).double()},
+    r"value has shape \[8, 2, 12\]; \[9, 2, 12\] is expected": {"value": torch.zeros(8, 2, 12).double()},
+    r"query has shape \[7, 2, 11\]; \[7, 2, 12\] is expected": {"query": torch.zeros(7, 2, 11).double()},
+    r"key is of shape \[9, 12\]; a tensor of 3 axes is expected": {"key": torch.zeros(9, 12).double()},
+    r"value is None; a tensor of 3 axes is expected": {"value": None},
+}
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("message", MISTAKES)
+@pytest.mark.filterwarnings("ignore:Support for mismatched")
+def test_what_pytorchs_refuses_is_refused(message, batch_first):
+    call = {"query": torch.randn(7, 2, 12).double(), **dict.fromkeys(("key", "value"), torch.randn(9, 2, 12).double())}
+    theirs, ours = pair(batch_first=batch_first)
+    call |= MISTAKES[message]
+    if batch_first:
+        call |= {name: x.transpose(0, 1) for name, x in call.items() if "mask" not in name and x is not None and x.dim() > 2}
+    with pytest.raises((AssertionError, RuntimeError, AttributeError)):
+        theirs(**call)
+    message = message if not batch_first else re.sub(r"\[(\d+), (\d), 1(\d)\\\]", r"[\2, \1, 1\3\]", message)
+    with pytest.raises(ValueError, match="MultiheadAttention: " + message):
+        ours(**call)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

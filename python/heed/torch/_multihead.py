@@ -50,11 +50,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights)
         check("MultiheadAttention", query=query, key=key, value=value, key_padding_mask=key_padding_mask,
               attn_mask=attn_mask)
+        self._check(query, key, value, key_padding_mask, attn_mask)
         check_storage("MultiheadAttention", query=query, key=key, value=value)
         batched = query.dim() == 3
         if not batched:
-            if query.dim() != 2:
-                raise ValueError(f"MultiheadAttention: query has shape {list(query.shape)}; 2 or 3 axes are expected")
             query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
@@ -63,8 +62,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         batch, targets, sources = q.shape[0], q.shape[1], k.shape[1]
         q, k, v = (tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in (q, k, v))
         causal = is_causal and targets == sources and self.bias_k is None and not self.add_zero_attn
-        if causal and (attn_mask is None or attn_mask.dim() == 2):
-            attn_mask = None  # is_causal says the same
+        if causal and attn_mask is not None and attn_mask.dim() == 2 and attn_mask.dtype == torch.bool:
+            attn_mask = None  # is_causal says the same; a float mask may say more
         else:
             causal = False
         mask = self._mask(attn_mask, key_padding_mask, batch, k.shape[2], q.dtype, causal)
@@ -77,6 +76,35 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if not batched:
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
         return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None,
+               attn_mask: Tensor | None) -> None:
+        """Refuses shapes and dtypes that torch.nn.MultiheadAttention refuses."""
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            axes = (query.dim(),) if name != "query" else (2, 3)
+            if tensor is None or tensor.dim() not in axes:
+                found = "None" if tensor is None else f"of shape {list(tensor.shape)}"
+                raise ValueError(f"MultiheadAttention: {name} is {found}; a tensor of {' or '.join(map(str, axes))} axes "
+                                 "is expected")
+        batched, tokens = query.dim() == 3, int(query.dim() == 3 and self.batch_first)
+        targets, sources, batch = query.shape[tokens], key.shape[tokens], query.shape[1 - tokens] if batched else 1
+
+        def inputs(length: int, width: int) -> list[int]:
+            return [*([batch, length] if self.batch_first else [length, batch]), width] if batched else [length, width]
+
+        expected = {"query": (query, [inputs(targets, self.embed_dim)]), "key": (key, [inputs(sources, self.kdim)]),
+                    "value": (value, [inputs(sources, self.vdim)]),
+                    "key_padding_mask": (key_padding_mask, [[batch, sources] if batched else [sources]]),
+                    "attn_mask": (attn_mask, [[targets, sources], [batch * self.num_heads, targets, sources]])}
+        for name, (given, shapes) in expected.items():
+            if given is None:
+                continue
+            if list(given.shape) not in shapes:
+                raise ValueError(f"MultiheadAttention: {name} has shape {list(given.shape)}; "
+                                 f"{' or '.join(map(str, shapes))} is expected")
+            if name.endswith("mask") and given.dtype != torch.bool and not given.is_floating_point():
+                raise ValueError(f"MultiheadAttention: {name} has dtype {given.dtype}; bool (True where a key is "
+                                 "forbidden) or a floating dtype (added to the scores) is expected")
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, need_weights: bool,
                 attn_mask: Tensor | None, average: bool) -> tuple[Tensor, Tensor | None]:
