@@ -3,6 +3,7 @@
 import gc
 import itertools
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -189,6 +190,10 @@ PACKED_MISTAKES = {
     "cu_seqlens_k has 2 numbers; 3, as in cu_seqlens_q": lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 9]),
     "cu_seqlens_q has dtype torch.float32 and shape [2]; int32 or int64":
         lambda q, k, v: varlen_attention(q, k, v, torch.tensor([0.0, 8]), [0, 9]),
+    "cu_seqlens_q has numbers that are not whole, or too large; whole numbers are expected":
+        lambda q, k, v: varlen_attention(q, k, v, [0, 2.5, 8], [0, 4, 9]),
+    "cu_seqlens_k has numbers that are not whole":
+        lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], np.array([0, 2.5, 9])),
     "max_seqlen_q is 4; 5, the length of the longest sequence":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 4, 9], 4),
     "max_seqlen_k is 4; 5, the length of the longest sequence":
@@ -205,6 +210,16 @@ def test_what_is_wrong_with_packed_sequences_is_said(message):
     with pytest.raises(ValueError) as caught:
         PACKED_MISTAKES[message](*packed(([8], [9])))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [[None, 2], ["1", "2"]])
+def test_slopes_that_are_no_numbers_are_refused(given):
+    q, k, v = packed(([8], [9]))
+    for call in (lambda: attention(*(x.transpose(0, 1)[:2, :8] for x in (q, k, v)), alibi=given),
+                 lambda: varlen_attention(q, k, v, [0, 8], [0, 9], alibi_slopes=given)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert f" is {given}; numbers are expected" in str(caught.value)
 
 
 # Nested tensors.

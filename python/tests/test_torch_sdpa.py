@@ -4,6 +4,7 @@ It covers what PyTorch's own tests vary: shapes, masks, types, strides, grouped 
 
 import itertools
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -563,6 +564,31 @@ def test_what_is_wrong_is_said(message):
     with pytest.raises(ValueError) as caught:
         MISTAKES[message](*tensors((2,), 3, 5, 7, 8))
     assert message in str(caught.value)
+
+
+LENGTHS = {
+    "fractions in kv_lengths": {"kv_lengths": [3.7, 5]},
+    "fractions in NumPy's kv_lengths": {"kv_lengths": np.array([3.7, 5])},
+    "large kv_lengths": {"kv_lengths": [2**70, 5]},
+    "strings as kv_lengths": {"kv_lengths": ["3", "5"]},
+    "fractions in cu_seqlens": {"cu_seqlens": [0, 2.5, 7]},
+    "fractions in cu_seqlens of keys": {"cu_seqlens": ([0, 2, 5], np.array([0, 2.5, 7]))},
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_that_are_not_whole_are_refused(name):
+    with pytest.raises(ValueError) as caught:
+        attention(*tensors((2,), 3, 5, 7, 8), **LENGTHS[name])
+    assert str(caught.value) == (f"{next(iter(LENGTHS[name]))} has numbers that are not whole, or too large; whole numbers "
+                                 "are expected")
+
+
+def test_lengths_of_every_kind():
+    inputs = tensors((2,), 3, 5, 7, 8)
+    expected = attention(*inputs, kv_lengths=torch.tensor([3, 5])).output
+    for lengths in ([3, 5], (3, 5), np.array([3, 5]), np.array([3, 5], np.uint8), [np.int32(3), torch.tensor(5)]):
+        assert torch.equal(attention(*inputs, kv_lengths=lengths).output, expected)
 
 
 def test_a_tensor_elsewhere_is_refused():

@@ -213,11 +213,31 @@ def _segments(given: Any, device: Any) -> tuple[Tensor | None, Tensor | None]:
         return None, None
     pair = isinstance(given, (tuple, list)) and len(given) == 2 and not isinstance(given[0], int)
     query, key = given if pair else (given, given)
-    return _numbers(query, torch.int64, device), _numbers(key, torch.int64, device)
+    return whole_numbers("cu_seqlens", query, device), whole_numbers("cu_seqlens", key, device)
 
 
-def _numbers(given: Any, dtype: torch.dtype, device: Any) -> Tensor | None:
-    return given if given is None or isinstance(given, Tensor) else torch.tensor(given, dtype=dtype, device=device)
+def whole_numbers(name: str, given: Any, device: Any) -> Tensor | None:
+    """Lists and arrays of whole numbers as a tensor. Tensors are returned unchanged."""
+    if given is None or isinstance(given, Tensor):
+        return given
+    try:
+        found = torch.tensor(given, device=device)
+        whole = found.numel() == 0 or not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    except (TypeError, ValueError, RuntimeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{name} has numbers that are not whole, or too large; whole numbers are expected")
+    return found.to(torch.int64)
+
+
+def slopes(name: str, given: Any, device: Any) -> Tensor | None:
+    """Lists and arrays of slopes as a tensor. Tensors are returned unchanged."""
+    if given is None or isinstance(given, Tensor):
+        return given
+    try:
+        return torch.tensor(given, dtype=torch.float64, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {given!r}; numbers are expected") from None
 
 
 def attention(
@@ -258,7 +278,7 @@ def attention(
                              "combine with &)")
         mask, sparse_mask = None, mask
     check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks, decay=decay)
-    alibi, kv_lengths = _numbers(alibi, torch.float64, q.device), _numbers(kv_lengths, torch.int64, q.device)
+    alibi, kv_lengths = slopes("alibi", alibi, q.device), whole_numbers("kv_lengths", kv_lengths, q.device)
     segments = _segments(cu_seqlens, q.device)
     check("attention", q=q, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], cu_seqlens_of_keys=segments[1])
     refuse_transforms(q, k, v, bias, sinks, decay)

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import _heed
 from .._counted import counted
 from .._torch_tensors import check, is_plain
-from ._ops import Attended, attention, autocast, draw_seed, seed_number, untracked
+from ._ops import Attended, attention, autocast, draw_seed, seed_number, slopes, untracked, whole_numbers
 from ._summary import SUMMARY, Summary
 
 
@@ -52,7 +52,9 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
     """cu_seqlens_q or cu_seqlens_k as a tensor. While a graph is traced its numbers are unknown; the call checks
     them."""
     name = f"cu_seqlens_{what}"
-    tensor = given if isinstance(given, Tensor) else torch.tensor(given, dtype=torch.int64, device=device)
+    tensor = whole_numbers(f"varlen_attention: {name}", given, device)
+    if tensor is None:
+        raise TypeError(f"varlen_attention: {name} is None; whole numbers are expected")
     if tensor.dim() != 1 or len(tensor) < 1 or tensor.dtype not in (torch.int32, torch.int64):
         _refuse(f"varlen_attention: {name} has dtype {tensor.dtype} and shape {list(tensor.shape)}; int32 or int64 and "
                 "[sequences + 1] are expected")
@@ -117,8 +119,7 @@ def varlen_attention(
                 "cu_seqlens_q, are expected")
     if len(window_size) != 2 or min(window_size) < -1:
         _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
-    if isinstance(alibi_slopes, Sequence):
-        alibi_slopes = torch.tensor(alibi_slopes, dtype=torch.float64, device=query.device)
+    alibi_slopes = slopes("varlen_attention: alibi_slopes", alibi_slopes, query.device)
     asked = return_lse or return_summary
     found = attend(query, key, value, offsets, causal=causal, window=tuple(window_size), scale=scale,
                    softcap=softcap, alibi=alibi_slopes, sinks=sinks, dropout=dropout_p, align="bottom-right",
