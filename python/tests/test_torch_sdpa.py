@@ -244,6 +244,20 @@ def test_sizes_of_zero(shape):
     assert sdpa(query, key, value).shape == (batch, heads, queries, 8)
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 0, 4, 8), (3, 2, 2, 0, 8), (0, 2, 0, 4, 8), (3, 2, 2, 4, 0), (2, 0, 3, 2, 4, 8)],
+                         ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_sizes_of_zero_with_more_axes(shape, masked):
+    x = torch.randn(shape, requires_grad=True)
+    mask = torch.randn(shape[-3], shape[-2], shape[-2]) if masked else None
+    output, weights, summary = sdpa(x, x, x, mask, return_weights=True, return_summary=True, top_k=1)
+    with torch.no_grad():
+        assert sdpa(x, x, x, mask).shape == output.shape == math(x, x, x, mask).shape
+    assert weights.shape == (*shape[:-1], shape[-2]) and summary.lse.shape == shape[:-1]
+    output.sum().backward()
+    assert x.grad.shape == shape
+
+
 def test_without_keys_the_output_is_zero():
     assert (sdpa(torch.randn(1, 2, 3, 8), torch.randn(1, 2, 0, 8), torch.randn(1, 2, 0, 8)) == 0).all()
 
@@ -547,6 +561,10 @@ def test_the_operator_keeps_pytorchs_rules():
 MISTAKES = {
     "attn_mask is given and is_causal is True": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).bool(), is_causal=True),
     "attn_mask has dtype torch.int64": lambda q, k, v: sdpa(q, k, v, torch.ones(5, 7).long()),
+    "attn_mask has shape [4, 5, 7]; a shape that broadcasts to [1, 2, 3, 5, 7]":
+        lambda q, k, v: sdpa(q[None], k[None], v[None], torch.ones(4, 5, 7)),
+    "attn_mask has shape [1, 1, 2, 3, 5, 7]; a shape that broadcasts to [1, 2, 3, 5, 7]":
+        lambda q, k, v: sdpa(q[None], k[None], v[None], torch.ones(1, 1, 2, 3, 5, 7)),
     "query has shape [8]": lambda q, k, v: sdpa(torch.ones(8), k, v),
     "axes that broadcast": lambda q, k, v: sdpa(q, k[:, :2], v[:, :2]),
     "with enable_gqa a divisor": lambda q, k, v: sdpa(q, k[:, :2], v, enable_gqa=True),

@@ -58,7 +58,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, kept: int) -> tuple[Te
 
 def _flatten(tensor: Tensor, kept: int) -> Tensor:
     """Merges all axes before the last `kept`."""
-    return tensor.reshape(-1, *tensor.shape[-kept:])
+    return tensor.flatten(0, -kept - 1)  # reshape(-1, …) refuses an axis of 0
 
 
 def scaled_dot_product_attention(
@@ -102,7 +102,11 @@ def scaled_dot_product_attention(
     front = query.shape[:-2]
     if query.dim() > 4:
         if attn_mask is not None and attn_mask.dim() > 2:
-            attn_mask = _flatten(attn_mask.expand(*front, *attn_mask.shape[-2:]), 3)
+            try:
+                attn_mask = _flatten(attn_mask.expand(*front, *attn_mask.shape[-2:]), 3)
+            except RuntimeError:
+                _refuse(f"attn_mask has shape {list(attn_mask.shape)}; a shape that broadcasts to "
+                        f"{[*front, query.shape[-2], key.shape[-2]]} is expected")
         query, key, value = (_flatten(tensor, 3) for tensor in (query, key, value))
     bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
     mask = attn_mask if bias is None else None
