@@ -384,6 +384,32 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert ran.stdout == "7\n"
 
 
+def test_a_mask_of_a_forked_process_stands_for_no_other():
+    program = """
+import os, heed, torch
+from heed.torch import attention, mask_tensor
+before = heed.masks.documents([3, 4])
+tensor = mask_tensor(before)
+readable, writable = os.pipe()
+if os.fork() == 0:
+    kept = heed.masks.documents([2, 5])
+    os.write(writable, f"{int(mask_tensor(kept))} {int(mask_tensor(before)) == int(tensor)}".encode())
+    os._exit(0)
+os.wait()
+number, same = os.read(readable, 100).decode().split()
+own = mask_tensor(heed.masks.documents([6, 1]))
+x = torch.randn(1, 2, 7, 8)
+print(same, torch.isfinite(attention(x, x, x, sparse_mask=own).output).all().item())
+try:
+    attention(x, x, x, sparse_mask=torch.tensor([int(number)]))
+except ValueError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.startswith("True True\nsparse_mask is a tensor of dtype torch.int64 and shape [1] that stands for no "
+                                 "mask of this process"), ran.stdout
+
+
 def test_without_pytorch_one_sentence_says_so():
     program = """
 import sys

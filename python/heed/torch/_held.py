@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import weakref
 from collections.abc import Callable
@@ -17,11 +16,10 @@ from .. import _heed
 # A tensor [1] of i64 represents an object: its number is the object's key here. The tensor's memory is an array that
 # holds the object. So whatever keeps the tensor (an autograd graph, a checkpoint, a compiled function, the caller)
 # keeps the object, and nothing else does, because the tables are weak. An object has one key as long as a tensor
-# represents it, so two traces of a function are equal. Keys are never reused. A tensor that outlives its memory (a
-# copy, or one from another process) is therefore an error, and never another object. torch.compile treats the tensor
-# as an input. If it meets the object itself, it treats the tensor as a constant and guards on that object; see
-# mask_tensor.
-_keys = itertools.count(secrets.randbits(62))  # random start, so keys of another process are not valid here
+# represents it, so two traces of a function are equal. Keys are random, so none is drawn again, not even by a forked
+# process. A tensor that outlives its memory (a copy, or one from another process) is therefore an error, and never
+# another object. torch.compile treats the tensor as an input. If it meets the object itself, it treats the tensor as a
+# constant and guards on that object; see mask_tensor.
 
 
 class _Key(np.ndarray[Any, Any]):
@@ -38,7 +36,7 @@ def hold(value: object) -> Tensor:
     """A tensor that represents the value and keeps it alive."""
     key = _table_by_id.get(id(value))
     if key is None:
-        number = next(_keys)
+        number = secrets.randbits(62)
         key = np.array([number], np.int64).view(_Key)
         key.held = value
         _table[number] = _table_by_id[id(value)] = key
