@@ -6,6 +6,7 @@ The extension reads the memory of a plain tensor directly and asks `readable` ab
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NoReturn
 
 import torch
@@ -140,6 +141,36 @@ def number(name: str, value: Any) -> Any:
     if value.numel() != 1:
         raise TypeError(f"{name} is a tensor of shape {list(value.shape)}; a number is expected")
     return value.item() if torch.compiler.is_compiling() else readable(name, value, False).item()
+
+
+def real(name: str, value: Any) -> Any:
+    """A number, also from a tensor or another object that converts to one."""
+    value = number(name, value)
+    if isinstance(value, (float, int, torch.SymFloat, torch.SymInt)):
+        return value
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}; a number is expected")
+    return float(value)
+
+
+def whole(name: str, value: Any) -> Any:
+    """A whole number of 64 bits, also from a tensor or another object that converts to one."""
+    value = number(name, value)
+    if not isinstance(value, (int, torch.SymInt)):  # torch.compile needs this check first
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is {value!r}; a whole number is expected")
+        value = operator.index(value)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} is {value}; a whole number of 64 bits is expected")
+    return value
+
+
+def truth(name: str, value: Any) -> bool:
+    """True or False, also from a tensor or a number."""
+    value = number(name, value)
+    if isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; True or False is expected")
+    return bool(value)
 
 
 def is_nested(tensor: Any) -> bool:

@@ -1,9 +1,13 @@
 """heed.torch: errors for PyTorch features that heed does not support, and the repr of results."""
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import heed  # noqa: E402
 import heed.torch  # noqa: E402
 from heed import nn  # noqa: E402
 
@@ -42,6 +46,39 @@ def test_a_first_derivative_of_a_graph_that_is_kept_is_there():
     x.grad = None
     summed(x).backward()
     assert torch.equal(first.detach(), x.grad)
+
+
+@pytest.mark.parametrize("option", [
+    {"need": "entropy"}, {"need": "lse"}, {"need": None}, {"need": ["weights", "weights"]}, {"need": {"scores": 1}},
+    {"causal": None}, {"causal": 1}, {"window": None}, {"window": (None, 0)}, {"window": [2, None]},
+    {"window": np.array([1, 0])}, {"softcap": None}, {"softcap": np.float32(3)}, {"dropout": None}, {"top_k": None},
+    {"top_k": np.int64(2)}, {"align": None}, {"align": "bottom-right"}, {"scale": 1}, {"scale": Fraction(1, 3)},
+    {"query_offset": np.int32(2)}], ids=str)
+def test_options_of_every_kind_are_those_of_heed_attention(option):
+    x = heads()
+    option = {"causal": True} | option
+    expected, found = heed.attention(x, x, x, **option), heed.torch.attention(x, x, x, **option)
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(found.output, expected)
+        return
+    for name in heed.torch.Attended._fields:
+        ours, reference = getattr(found, name), getattr(expected, name)
+        assert name == "lse" or (ours is None) == (reference is None)
+        assert reference is None or torch.equal(ours, reference)
+
+
+@pytest.mark.parametrize("option", [
+    {"need": ["weights,entropy"]}, {"need": [""]}, {"need": ""}, {"need": [1]}, {"need": 5}, {"need": "weight"},
+    {"causal": "x"}, {"window": 5}, {"window": (1,)}, {"window": (1.5, 0)}, {"window": ("a", 0)}, {"softcap": "a"},
+    {"softcap": "0.5"}, {"scale": "a"}, {"scale": 1j}, {"query_offset": 2.0}, {"dropout": "a"}, {"top_k": 2.5},
+    {"top_k": 2**70}, {"align": "left"}, {"align": 5}], ids=str)
+def test_options_that_are_wrong_are_refused_as_by_heed_attention(option):
+    x = heads()
+    with pytest.raises((TypeError, ValueError)) as expected:
+        heed.attention(x, x, x, **option)
+    with pytest.raises(expected.type) as found:
+        heed.torch.attention(x, x, x, **option)
+    assert str(found.value) == str(expected.value)
 
 
 def test_results_print_in_short():

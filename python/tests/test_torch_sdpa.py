@@ -594,6 +594,17 @@ LENGTHS = {
 }
 
 
+def test_compiled_options_may_change():
+    def call(n):
+        return attention(x, x, x, causal=True, window=(n, None), query_offset=n, scale=n / 7, need=["entropy"] * 2, top_k=n)
+
+    compiled, x = torch.compile(call, fullgraph=True, backend="aot_eager"), torch.randn(1, 2, 19, 8)
+    for n in (3, 4, 5, 7):
+        for ours, reference in zip(compiled(n), call(n), strict=True):
+            assert ours is reference is None or torch.equal(ours, reference)
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize("name", LENGTHS)
 def test_lengths_that_are_not_whole_are_refused(name):
     with pytest.raises(ValueError) as caught:

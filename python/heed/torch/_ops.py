@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .. import _heed
-from .._torch_tensors import check, number, refuse_transforms
+from .._torch_tensors import check, real, refuse_transforms, truth, whole
 from . import _formula
 from ._held import as_handle, held, kept, score_handle
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .._heed import Align, ScoreMod, SparseMask
 
 DIFFERENTIABLE = ("output", "lse", "weights")  # the results whose gradients the backward pass accepts
+
+NEED = ("weights", "scores", "lse", "max_score", "entropy", "distance", "masked_mass", "received")
 
 INPUTS = "Tensor q, Tensor k, Tensor v"
 # A call's options as the operators take them: tensors, then other arguments.
@@ -240,6 +243,37 @@ def slopes(name: str, given: Any, device: Any) -> Tensor | None:
         raise TypeError(f"{name} is {given!r}; numbers are expected") from None
 
 
+def _window(given: Any) -> list[int]:
+    """Both sides; None is open."""
+    if given is None:
+        return [-1, -1]
+    if not isinstance(given, (Sequence, Tensor, np.ndarray)) or isinstance(given, str) or len(given) != 2:
+        raise TypeError(f"window is {given!r}; (left, right), each a whole number, or None or -1 for an open side, is "
+                        "expected")
+    return [-1 if side is None else whole(f"window[{place}]", side) for place, side in enumerate(given)]
+
+
+def _needed(given: Any) -> list[str]:
+    """The names in need, each once."""
+    if given is not None and not isinstance(given, Iterable):
+        raise TypeError(f"need is {given!r}; a name or several is expected")
+    names = list(dict.fromkeys([given] if isinstance(given, str) else given or ()))
+    for name in names:
+        if name not in NEED:
+            raise (ValueError if isinstance(name, str) else TypeError)(
+                f"need is {name!r}; {' or '.join(map(repr, NEED))} is expected")
+    return names
+
+
+def _alignment(given: Any) -> Align:
+    names: tuple[Align, Align] = "top-left", "bottom-right"
+    for name in names:
+        if given is None or given == name:
+            return name
+    raise (ValueError if isinstance(given, str) else TypeError)(
+        f"align is {given!r}; 'top-left' or 'bottom-right' is expected")
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -254,15 +288,15 @@ def attention(
     alibi: Tensor | Sequence[float] | None = None,
     kv_lengths: Tensor | Sequence[int] | None = None,
     cu_seqlens: Tensor | Sequence[int] | tuple[Tensor, Tensor] | None = None,
-    causal: bool = False,
-    window: Sequence[int] = (-1, -1),
-    softcap: float = 0.0,
+    causal: bool | None = False,
+    window: Sequence[int | None] | None = (-1, -1),
+    softcap: float | None = 0.0,
     scale: float | None = None,
-    align: Align = "top-left",
+    align: Align | None = "top-left",
     query_offset: int | None = None,
-    dropout: float = 0.0,
-    need: Sequence[str] = (),
-    top_k: int = 0,
+    dropout: float | None = 0.0,
+    need: str | Sequence[str] | None = (),
+    top_k: int | None = 0,
 ) -> Attended:
     """heed.attention with gradients, for tensors [B, H, L, D], [H, L, D] or [L, D].
 
@@ -285,7 +319,13 @@ def attention(
     q, k, v = autocast(q, k, v)
     if not torch.jit.is_tracing() and q.shape[-1] == 0 == k.shape[-1]:  # all scores are 0
         q, k, scale = functional.pad(q, (0, 1)), functional.pad(k, (0, 1)), 1.0
-    names = [name for name in need if name != "lse"]
+    names = [name for name in _needed(need) if name != "lse"]
+    causal, window, align = False if causal is None else truth("causal", causal), _window(window), _alignment(align)
+    softcap, dropout = (0.0 if value is None else real(name, value)
+                        for name, value in (("softcap", softcap), ("dropout", dropout)))
+    scale = None if scale is None else real("scale", scale)
+    query_offset = None if query_offset is None else whole("query_offset", query_offset)
+    top_k = 0 if top_k is None else whole("top_k", top_k)
     if _formula.is_exporting():
         _formula.refuse_rest(decay=decay, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0],
                              sparse_mask=sparse_mask, score_mod=score_mod, dropout=dropout, top_k=top_k,
@@ -294,8 +334,6 @@ def attention(
             q, k, v, mask=mask, bias=bias, sinks=sinks, softcap=softcap, scale=scale, causal=causal, window=window,
             align=align, query_offset=query_offset)
         return Attended(output, lse, weights=weights if names else None)
-    softcap, scale, dropout = number("softcap", softcap), number("scale", scale), number("dropout", dropout)
-    query_offset, window = number("query_offset", query_offset), [number("window", side) for side in window]
     drops_all = dropout == 1
     dropout = 0.0 if drops_all else dropout
     found = torch.ops.heed.attention(
