@@ -318,6 +318,17 @@ def test_nested_tensors_compiled(backend):
     gc.collect()
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_keys_and_values_of_different_lengths_are_refused(backend):
+    compiled = torch.compile(sdpa, fullgraph=True, backend=backend)
+    query, key, same, other = (rows_and_heads(lengths, 2, 8)[1].detach() for lengths in ([3, 4], [2, 5], [2, 5], [5, 2]))
+    assert_close(compiled(query, key, same).values(), sdpa(query, key, same).values())
+    with pytest.raises(RuntimeError, match="key and value are nested tensors of different lengths; equal lengths are expected"):
+        compiled(query, key, other)
+    torch._dynamo.reset()
+    gc.collect()
+
+
 def test_under_autocast_nested_tensors_are_cast():
     _, query = rows_and_heads([4, 1, 7], 2, 8)
     query = nested([x.detach().float() for x in query.transpose(1, 2).unbind()]).transpose(1, 2)

@@ -167,7 +167,11 @@ def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
                 "weights ragged in two axes are not a nested tensor (return_summary=True returns those of the top k keys)")
     (q, offsets_q), (k, offsets_k), (v, offsets_v) = (
         _packed(name, tensor) for name, tensor in (("query", query), ("key", key), ("value", value)))
-    one = offsets_v is offsets_k or torch.compiler.is_compiling()  # the compiler sees no numbers
+    one = offsets_v is offsets_k
+    if torch.compiler.is_compiling() and not one and len(offsets_k) == len(offsets_v):
+        torch._assert_async((offsets_k == offsets_v).all(), "scaled_dot_product_attention: key and value are nested "
+                            "tensors of different lengths; equal lengths are expected")
+        one = True  # the compiled function compares the numbers
     if len(offsets_q) != len(offsets_k) or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
         _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {len(offsets_q) - 1}, "
                 f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "
