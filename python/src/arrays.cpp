@@ -129,16 +129,24 @@ std::string kind_of(const nb::object& array) {
   return nb::cast<std::string>(array.attr("dtype").attr("kind"));
 }
 
+nb::object numbers_of_lists(std::string_view name, nb::handle lists) {
+  const nb::object array = numpy_of_lists(name, lists);
+  if (std::string_view("bfiu").find(kind_of(array)) == std::string_view::npos)
+    fail_type(name, " has lists of other things than numbers; nested lists of numbers are expected");
+  return array;
+}
+
 // Nested lists of numbers as an array: bool where all are True or False, else f32.
 nb::object array_of_lists(std::string_view name, nb::handle lists) {
-  const nb::object array = numpy_of_lists(name, lists);
-  const std::string kind = kind_of(array);
-  if (std::string_view("bfiu").find(kind) == std::string_view::npos)
-    fail_type(name, " has lists of other things than numbers; nested lists of numbers are expected");
-  return kind == "b" ? array : array.attr("astype")("float32");
+  const nb::object array = numbers_of_lists(name, lists);
+  return kind_of(array) == "b" ? array : array.attr("astype")("float32");
 }
 
 }  // namespace
+
+nb::object array_of_numbers(std::string_view name, nb::handle lists) {
+  return numbers_of_lists(name, lists).attr("astype")("float64");
+}
 
 nb::object array_of_whole_numbers(std::string_view name, nb::handle lists) {
   const nb::object array = numpy_of_lists(name, lists);

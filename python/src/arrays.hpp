@@ -37,6 +37,8 @@ const TypeInfo& array_type(nb::handle object);
 /// Whether an object supports the buffer protocol or DLPack.
 bool is_array(nb::handle object);
 
+/// Nested lists of numbers as an array of float64.
+nb::object array_of_numbers(std::string_view name, nb::handle lists);
 /// Nested lists of whole numbers as an array of int64. Throws Error for other numbers.
 nb::object array_of_whole_numbers(std::string_view name, nb::handle lists);
 

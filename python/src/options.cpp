@@ -46,8 +46,7 @@ TensorView array(Arguments& arguments, std::string_view name, nb::handle value) 
 // An array, or a sequence of numbers converted to one.
 TensorView numbers(Arguments& arguments, std::string_view name, nb::handle value) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);
-  const nb::object made = nb::module_::import_("numpy").attr("asarray")(value, "float64");
-  return keep_view(arguments, Borrowed(name, made));
+  return keep_view(arguments, Borrowed(name, array_of_numbers(name, value)));
 }
 TensorView whole_numbers(Arguments& arguments, std::string_view name, nb::handle value) {
   if (is_array(value) || !nb::isinstance<nb::sequence>(value)) return array(arguments, name, value);

@@ -241,6 +241,8 @@ MISTAKES = {
         ValueError, lambda q, k, v: heed.attention(q[:1], k[:1], v[:1], cu_seqlens=([0, 9], [0, 4, 13]))),
     "cu_seqlens has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, cu_seqlens=[0, 3.9, 9])),
     "cu_seqlens of queries runs from 0 to 5": (ValueError, lambda q, k, v: heed.attention(q[:1], k[:1, :, :9], v[:1, :, :9], cu_seqlens=[0, 5])),
+    "alibi has lists of other things than numbers": (TypeError, lambda q, k, v: heed.attention(q, k, v, alibi=[None, 2, 1, 1])),
+    "sinks has lists of other things than numbers": (TypeError, lambda q, k, v: heed.attention(q, k, v, sinks=["1"] * 4)),
     "indices has numbers that are not whole": (ValueError, lambda q, k, v: heed.SparseMask.key_lists([[0.5], [1.2]], 6)),
     "out has shape [2, 4, 9, 13]": (ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.zeros((2, 4, 9, 13), np.float32))),
     "key has head dimension 3": (ValueError, lambda q, k, v: heed.attention(q, k[..., :3], v)),

@@ -95,7 +95,8 @@ def test_lists_and_a_number_are_taken(call):
         for lam in (0.5, np.float32(0.5), [0.5] * 4, torch.full((4,), 0.5), torch.tensor(0.5), np.full(4, 0.5)):
             got = heed.differential_attention(q, given["k"].tolist(), given["v"].tolist(), lam=lam)
             np.testing.assert_allclose(np.asarray(got.output), expected.output, atol=1e-6)
-            by_lists = heed.differential_attention_backward(q, given["k"], given["v"], lam, got, expected.output.tolist())
+            by_lists = heed.differential_attention_backward(q, array(given["k"]), array(given["v"]), lam, got,
+                                                            expected.output.tolist())
             np.testing.assert_allclose(np.asarray(by_lists.dq), gradients.dq, atol=1e-5)
     exact = heed.differential_attention(**call, lam=np.full(4, 0.1))
     np.testing.assert_array_equal(heed.differential_attention(**call, lam=0.1).output, exact.output)

@@ -422,7 +422,7 @@ MISTAKES = {
     "v is given together with a KvCache": lambda c: heed.attention(ARRAYS[0], c, ARRAYS[1]),
     "v is a NoneType; an array": lambda c: heed.attention(ARRAYS[0], ARRAYS[0]),
     "kv_lengths is given; a cache": lambda c: heed.attention(ARRAYS[0], c, kv_lengths=[2]),
-    "key_segments is given; a cache": lambda c: heed.attention(ARRAYS[0], c, cu_seqlens=([0, 4], [0, 2])),
+    "cu_seqlens of keys is given; a cache": lambda c: heed.attention(ARRAYS[0], c, cu_seqlens=([0, 4], [0, 2])),
     "align is 'top-left'; 'bottom-right'": lambda c: heed.attention(ARRAYS[0], c, align="top-left"),
     "unexpected keyword argument 'sequence'": lambda c: heed.attention(ARRAYS[0], c, sequence=0),
     "unexpected keyword argument 'tree_mask'": lambda c: heed.attention(*[ARRAYS[0]] * 3, tree_mask=np.eye(4)),
