@@ -44,12 +44,13 @@ class Order {
 
 }  // namespace
 
-void penalise(std::span<float> logits, std::vector<std::int64_t> ids, double penalty) {
+void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double penalty) {
   if (penalty == 1) return;
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::vector<bool> done(logits.size());
   const auto factor = static_cast<float>(penalty);
   for (const std::int64_t id : ids) {
+    if (done[static_cast<std::size_t>(id)]) continue;
+    done[static_cast<std::size_t>(id)] = true;
     float& logit = logits[static_cast<std::size_t>(id)];
     logit = logit < 0 ? logit * factor : logit / factor;
   }

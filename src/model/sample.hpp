@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "heed/model/generate.hpp"
 #include "heed/random.hpp"
@@ -12,7 +11,7 @@ namespace heed::detail {
 
 /// Divides the positive logits of these tokens by the penalty, and multiplies the negative ones (Keskar et
 /// al. 2019).
-void penalise(std::span<float> logits, std::vector<std::int64_t> ids, double penalty);
+void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double penalty);
 
 /// Draws a token by the options. Equal logits are ordered by token. Throws Error (internal) if a logit is not
 /// finite.
