@@ -62,8 +62,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         batch, targets, sources = q.shape[0], q.shape[1], k.shape[1]
         q, k, v = (tensor.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for tensor in (q, k, v))
         causal = is_causal and targets == sources and self.bias_k is None and not self.add_zero_attn
-        if causal and attn_mask is not None and attn_mask.dim() == 2 and attn_mask.dtype == torch.bool:
-            attn_mask = None  # is_causal says the same; a float mask may say more
+        # The hint says the same as the mask. PyTorch relies on it where no weights are needed; a learned mask says more.
+        hinted = attn_mask is not None and (attn_mask.dtype == torch.bool or not (
+            need_weights or key_padding_mask is not None or attn_mask.requires_grad))
+        if causal and attn_mask is not None and attn_mask.dim() == 2 and hinted:
+            attn_mask = None
         else:
             causal = False
         mask = self._mask(attn_mask, key_padding_mask, batch, k.shape[2], q.dtype, causal)
