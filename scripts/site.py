@@ -68,7 +68,7 @@ BEGIN = {
 }
 UNDOCUMENTED = re.compile(r"warning: (Member .*|Compound heed::dtype_of<.*) is not documented\.")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".c": "c", ".py": "python", ".sh": "bash", ".md": "markdown"}
-BLOCK = re.compile(r"(^```.*?^```$)", re.M | re.S)
+BLOCK = re.compile(r"(^````.*?^````$|^```.*?^```$)", re.M | re.S)  # sources stand between four marks
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")  # its text may hold a picture
 
 
