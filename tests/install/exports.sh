@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # exports.sh VERSION LIBRARY…: the shared libraries of this version show the names of namespace heed and the C functions
 # heed_*, and no instances of std templates. Of heed's internals they show what shown_to_siblings lists: the names of libheed
-# that heed_nn, heed_model, heed_mpi and Python's module use. Their SONAMEs name the interface: before 1.0 a minor version may change it
+# that heed_nn, heed_model, heed_mpi, Python's module and the command use. Their SONAMEs name the interface: before 1.0 a minor version may change it
 # (docs/release.md), from then on a major one. libheed needs the C and C++ runtime alone, and the others do not need each other.
 set -euo pipefail
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
