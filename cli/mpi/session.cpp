@@ -41,6 +41,7 @@ void silence_standard_output() {
   close(nowhere);
 }
 
+// A listed file, and its folder.
 struct Held {
   explicit Held(const std::filesystem::path& path)
       : folder(open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)),

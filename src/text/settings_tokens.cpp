@@ -79,8 +79,8 @@ SettingsTokens::SettingsTokens(const TokenSources& sources)
   else
     add_ids_of(FolderSettings(sources.folder, "added_tokens.json"), numbered);
   add_by_id(std::move(numbered));
-  json fresh =
-      json::array();  // several tokens of one content count in this order, so the last one's flags remain
+  // Several tokens of one content are added in this order, so the last one's flags remain.
+  json fresh = json::array();
   const auto collect = [&](const json& token) {
     const bool known = token.is_null() || ids_.contains(content_of(token));
     if (!known && std::find(fresh.begin(), fresh.end(), token) == fresh.end()) fresh.push_back(token);
