@@ -102,12 +102,15 @@ TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
   made = config(with_tensors(with(file, {{"llama.attention.key_length", u32_value(2)},
                                          {"llama.attention.causal", flag_value(false)},
                                          {"llama.rope.freq_base", f32_value(500)},
-                                         {"tokenizer.ggml.bos_token_id", u32_value(1)}}),
+                                         {"tokenizer.ggml.bos_token_id", u32_value(1)},
+                                         {"tokenizer.ggml.eos_token_id", u32_value(2)},
+                                         {"tokenizer.ggml.eot_token_id", u32_value(3)}}),
                              {{"blk.0.attn_q.bias", {8}, 0, f32_run(0, 8)}}));
   EXPECT_EQ(made["head_dim"], 2);
   EXPECT_EQ(made["is_causal"], false);
   EXPECT_EQ(made["rope_theta"], 500);
   EXPECT_EQ(made["bos_token_id"], 1);
+  EXPECT_EQ(made["eos_token_id"], Json::array({2, 3}));
   EXPECT_EQ(made["attention_bias"], true);
   EXPECT_EQ(config(with(file, {{"llama.attention.head_count", u32_value(0)}}))["head_dim"],
             8);  // refused later

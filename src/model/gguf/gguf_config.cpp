@@ -219,13 +219,12 @@ Json gguf_config(std::span<const GgufFile> parts) {
   config["vocab_size"] = tokens->sizes[1];
   config["tie_word_embeddings"] = !has_tensor(parts, "output.weight");
   if (has_tensor(parts, "blk.0.attn_q.bias") && architecture.name != "qwen2") config["attention_bias"] = true;
+  if (const GgufValue* begin = file.find("tokenizer.ggml.bos_token_id"))
+    config["bos_token_id"] = begin->integer();
   // The ends of a turn and of a message end a text too.
-  for (const auto& [name, token] : {std::pair{"bos_token_id", "bos_token_id"},
-                                    {"eos_token_id", "eos_token_id"},
-                                    {"eos_token_id", "eot_token_id"},
-                                    {"eos_token_id", "eom_token_id"}})
-    if (const GgufValue* value = file.find("tokenizer.ggml." + std::string(token)))
-      config[name].push_back(value->integer());
+  for (const char* token : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (const GgufValue* end = file.find("tokenizer.ggml." + std::string(token)))
+      config["eos_token_id"].push_back(end->integer());
   read_head_width(file, architecture, root, config);
   read_rope(parts, root, config);
   if (architecture.complete != nullptr) architecture.complete(parts, root, config);
