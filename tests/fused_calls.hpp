@@ -142,7 +142,7 @@ inline CallLimits decoding_calls() {
   limits.groups = {1, 2, 4};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};
-  limits.query_lengths = {1, 1, 2, 3, 5, 8, 8};
+  limits.query_lengths = {1, 1, 2, 3, 5, 8, 8, 20, 24};
   limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
   limits.dims = {16, 32, 32, 64, 80};
   limits.contiguous = 0.8;

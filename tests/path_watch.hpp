@@ -24,6 +24,7 @@ using detail::cpu::Path;
 inline constexpr std::array<const char*, kPaths> kPathNames{"decode",
                                                             "decode, pairs of bf16",
                                                             "decode, int4 as bytes",
+                                                            "decode, tile registers",
                                                             "decode, keys by matrix tiles",
                                                             "packed panels",
                                                             "packed KV blocks",
@@ -130,6 +131,7 @@ class PathWatch {
     for (auto p = static_cast<std::size_t>(first); p <= static_cast<std::size_t>(last); ++p) {
       const auto path = static_cast<Path>(p);
       if (path == Path::decode_digits || (path == Path::decode_pairs && isa != "avx512bf16") ||
+          (path == Path::decode_tiles && !isa.starts_with("amx")) ||
           (path == Path::matrix_keys && !isa.starts_with("amx") && isa != "neonbf16") ||
           (path == Path::packed_pairs && !multiplies_bf16(isa)) ||
           (path >= Path::backward_matrix_tiles && path <= Path::backward_matrix_modified &&

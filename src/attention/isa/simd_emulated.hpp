@@ -16,3 +16,17 @@ HEED_INLINE Vf mul_add(Vf a, Vf b, Vf c) {
 }  // namespace heed::detail::HEED_VECTORS
 
 #include "attention/isa/simd_wide.hpp"
+
+namespace heed::detail::HEED_ISA {
+
+/// The elements of two vectors by turns.
+inline void join_pairs(Vf even, Vf odd, Vf& a, Vf& b) {
+  float from[2][kLanes], to[2 * kLanes];
+  store(from[0], even);
+  store(from[1], odd);
+  for (int i = 0; i < 2 * kLanes; ++i) to[i] = from[i % 2][i / 2];
+  a = load(to);
+  b = load(to + kLanes);
+}
+
+}  // namespace heed::detail::HEED_ISA

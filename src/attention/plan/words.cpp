@@ -22,6 +22,8 @@ std::string_view name_of(cpu::Path path) {
       return "decode_pairs";
     case cpu::Path::decode_digits:
       return "decode_digits";
+    case cpu::Path::decode_tiles:
+      return "decode_tiles";
     case cpu::Path::matrix_keys:
       return "matrix_keys";
     case cpu::Path::packed_panels:
@@ -64,6 +66,7 @@ std::string path_reason(const ForwardPass& pass) {
     case cpu::Path::decode:
     case cpu::Path::decode_pairs:
     case cpu::Path::decode_digits:
+    case cpu::Path::decode_tiles:
       return said("A key head has only ", counted(rows, "row"), ", so keys and values are read in place.");
     case cpu::Path::matrix_keys:
       return said("A key head has only ", counted(rows, "row"), ", so matrix tiles read its keys in place.");

@@ -111,10 +111,9 @@ inline void split_decode_queries(TaskState& state) {
 inline void follow_shifts(const TaskState& state, const KeyRange& kv_block, const float* shifts,
                           float* weights) {
   for (std::int64_t r = 0; r < state.rows; ++r) {
-    const float step = shifts[r] - state.w.softmax.shift[r];
-    if (step == 0) continue;
-    scale_row(weights + r * kKvBlock + kv_block.begin % kKvBlock, kv_block.end - kv_block.begin,
-              power_of(step));
+    const float factor = factor_since(shifts[r], state.w.softmax.shift[r]);
+    if (factor == 1) continue;
+    scale_row(weights + r * kKvBlock + kv_block.begin % kKvBlock, kv_block.end - kv_block.begin, factor);
   }
 }
 

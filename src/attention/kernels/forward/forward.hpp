@@ -7,6 +7,7 @@
 #pragma once
 
 #include "attention/kernels/decode/decode.hpp"
+#include "attention/kernels/decode/decode_tiles.hpp"
 #include "attention/kernels/forward/received.hpp"
 #include "attention/kernels/forward/score_block.hpp"
 #include "attention/kernels/forward/score_range.hpp"
@@ -179,6 +180,11 @@ WayOverKeys start_task(TaskState& state, const Tiling& tiling) {
     }
   }
   find_queries<Format>(state);
+  if constexpr (Format::kMatrixTiles && MatrixTiles::kHasRegisters && Format::kParts == 1)
+    if (tiling.path == Path::decode_tiles) {
+      load_query_columns(state);
+      return {attend_by_tiles<MatrixTiles>, kKvBlock, kDecodeKvBlocks * kKvBlock, true};
+    }
   if (state.keys_in_place) load_query_columns(state);
   state.splits_weights = Format::kMatrixTiles && call.output.data && call.dropout.threshold == 0;
   state.sums_rounded = state.splits_weights && Format::kRoundsWeights && state.w.softmax.rounded == nullptr;

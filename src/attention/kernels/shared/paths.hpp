@@ -10,6 +10,7 @@ enum class Path : std::uint8_t {
   decode,            // few rows: keys and values are read in place
   decode_pairs,      // the same with products of bf16 pairs
   decode_digits,     // the same with codes of int8 or int4 multiplied as bytes
+  decode_tiles,      // the same in bf16 by tile registers
   matrix_keys,       // few rows: matrix tiles read keys in place; values are packed
   packed_panels,     // few rows: keys are packed one panel at a time
   packed_kv_blocks,  // many rows: keys are packed one KV block at a time
@@ -73,7 +74,7 @@ enum class Path : std::uint8_t {
 inline constexpr int kPaths = static_cast<int>(Path::count);
 
 /// Whether few rows read keys and values in place.
-[[gnu::always_inline]] constexpr bool decodes(Path path) { return path <= Path::decode_digits; }
+[[gnu::always_inline]] constexpr bool decodes(Path path) { return path <= Path::decode_tiles; }
 
 /// `paths` is [kPaths], or nullptr if nothing counts. Always inlined, so that targets do not share it.
 [[gnu::always_inline]] inline void count_path(std::int64_t* paths, Path path, std::int64_t times = 1) {

@@ -12,6 +12,16 @@ inline bool tiles_read_keys_in_place(const Arguments& call, std::int64_t task_ro
          call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
 }
 
+/// Whether tile registers read keys and values in place, as rows of whole steps (decode/decode_tiles.hpp).
+inline bool tiles_decode(const Arguments& call) {
+  return kHasMatrixTiles && MatrixTiles::kHasRegisters && UnitFormat::kParts == 1 && kHasForward &&
+         call.most_rows * call.group <= kTileDecodeRows && call.dropout.threshold == 0 &&
+         call.key.dtype == kMatrixType &&
+         (call.cache == nullptr || call.cache->codes.format == RowFormat::floats) &&
+         call.key.stride[3] == 1 && call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0 &&
+         call.value.stride[3] == 1 && call.value.stride[2] % 2 == 0 && call.value_dim % (2 * kLanes) == 0;
+}
+
 /// Least number of rows per key head for a unit of matrix tiles: enough to fill tiles. For f32, enough to
 /// make splitting keys and values worth while. (Tests run the emulation with fewer rows, too.)
 inline constexpr std::int64_t kMatrixLeastRows = UnitFormat::kParts == 1 || kEmulatesMatrixTiles ? 13 : 128;
@@ -20,7 +30,8 @@ inline constexpr std::int64_t kMatrixLeastRowsInPlace = 5;
 inline bool fills_matrix_tiles(const Arguments& call) {
   const std::int64_t rows = call.most_rows * call.group;
   return kHasMatrixTiles && call.query.dtype == kMatrixType &&
-         rows >= (tiles_read_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows);
+         (tiles_decode(call) ||
+          rows >= (tiles_read_keys_in_place(call, rows) ? kMatrixLeastRowsInPlace : kMatrixLeastRows));
 }
 
 inline std::int64_t clamp_rows(std::int64_t rows, std::int64_t bytes_each, std::int64_t budget) {
@@ -88,9 +99,10 @@ inline Tiling plan_tiling(const Arguments& call) {
   const std::int64_t all_keys = round_up(larger(1, call.key_length), kKvBlock);
   const std::int64_t all_rows = round_up(larger(1, call.most_rows * call.group), kGroupRows);
   Tiling tiling;
-  const bool keys_in_place = tiles_read_keys_in_place(call, all_rows);
+  const bool by_tiles = tiles_decode(call);
+  const bool keys_in_place = !by_tiles && tiles_read_keys_in_place(call, all_rows);
   const std::int64_t cache_bytes = call.keeps_task_weights ? kLongCacheBytes : kCacheBytes;
-  const bool cached = all_keys <= cache_bytes / key_bytes && !keys_in_place;
+  const bool cached = all_keys <= cache_bytes / key_bytes && !keys_in_place && !by_tiles;
   std::int64_t rows = smaller(most_task_rows(call, cached), all_rows);
   rows = clamp_rows(rows, 8 * round_up(call.top_k, kLevelsAtOnce), kStatisticsBytes);
   // If no packed keys are kept, bins may use their memory.
@@ -100,9 +112,12 @@ inline Tiling plan_tiling(const Arguments& call) {
   // time, which stays in the first-level cache while the next one is prefetched.
   const bool narrow = !kHasMatrixTiles && rows <= kGroupRows;
   tiling.rows = rows;
-  tiling.step = narrow ? kPanel : kKvBlock;
-  tiling.path = keys_in_place ? Path::matrix_keys : path_of_keys(call, tiling.step);
+  tiling.step = narrow || by_tiles ? kPanel : kKvBlock;
+  tiling.path = by_tiles        ? Path::decode_tiles
+                : keys_in_place ? Path::matrix_keys
+                                : path_of_keys(call, tiling.step);
   tiling.cached_keys = narrow                              ? kPanel
+                       : by_tiles                          ? kKvBlock
                        : cached                            ? all_keys
                        : kHasMatrixTiles && !keys_in_place ? smaller(all_keys, chunk_keys(call))
                                                            : kKvBlock;

@@ -124,6 +124,10 @@ inline float power_of(float step) {
   return step < -140.0f ? 0.0f : static_cast<float>(__builtin_ldexp(1.0, static_cast<int>(step)));
 }
 
+/// The factor of numbers that belong to shift `from`, now that the row's shift is `to`. Shifts only rise,
+/// except in a row that had seen no key; its numbers are 0.
+inline float factor_since(float from, float to) { return from < to ? power_of(from - to) : 1; }
+
 inline void scale_list(const SoftmaxState& s, std::int64_t row, float factor) {
   if (row >= s.list_rows) return;
   float* weights = lists_of(s, row).weight + row % kLanes;

@@ -38,7 +38,11 @@ inline constexpr std::int64_t kUncachedBytes = 16 << 20;     // a larger weights
 inline constexpr int kDecodeRows = kRegisters >= 32 ? 2 : kTileRows;
 constexpr int decode_vectors(int rows) { return kRegisters >= 32 ? 8 : rows >= 4 ? 2 : 4; }
 inline constexpr std::int64_t kDecodeKvBlocks = 8;  // KV blocks whose keys are read before their values
-inline constexpr std::int64_t kKeysAhead = 32;      // how many keys ahead matrix tiles prefetch
+// Few rows that tile registers decode (decode/decode_tiles.hpp), and the tiles of a result side by side: a
+// tile product takes 16 cycles, its result 52.
+inline constexpr std::int64_t kTileDecodeRows = 16, kTileFloats = 256;
+inline constexpr int kTilesAtOnce = 4;
+inline constexpr std::int64_t kKeysAhead = 32;  // how many keys ahead matrix tiles prefetch
 
 static_assert(kHasMatrixTiles || kDecodeKvBlocks * kGroupRows <= kQueryBlock);
 static_assert(kDecodeKvBlocks * kKvBlock <= kMaxStepPanels * kPanel);
@@ -149,6 +153,7 @@ inline bool multiplies_pairs(const Arguments& call, const Tiling& tiling) {
 
 /// Whether a call's weights are rounded to bf16, and the sum of the rounded weights is kept.
 inline bool rounds_weights(const Arguments& call, const Tiling& tiling) {
+  if (tiling.path == Path::decode_tiles) return false;
   if (kHasMatrixTiles) return UnitFormat::kRoundsWeights && call.output.data && call.dropout.threshold == 0;
   return multiplies_pairs(call, tiling);
 }
@@ -174,6 +179,11 @@ inline bool tiles_add_decay(const Arguments& call) {
   return !kHasMatrixTiles && call.decay.data && !has_modifiers_beside_decay(call) && call.top_k == 0;
 }
 
+/// Floats of the products of kTileDecodeRows rows with a phase's values. The last store may be of more tiles.
+inline std::int64_t tile_products_of(std::int64_t columns) {
+  return (kTileDecodeRows / kTileRows * columns / (2 * kLanes) + kTilesAtOnce - 1) * kTileFloats;
+}
+
 /// Lays out the memory at `base`; with base == nullptr, only counts bytes.
 inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base) {
   Workspace w;
@@ -194,9 +204,12 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.cached = memory.floats(call.cache != nullptr ? kKvBlock * larger(w.padded_depth, w.value_columns) : 0);
   w.weight_parts =
       memory.floats(UnitFormat::kElements == 2 ? UnitFormat::kWeightParts * kGroupRows * kKvBlock : 0);
-  w.product = memory.floats(UnitFormat::kParts > 1 ? kGroupRows * parts.value_columns : 0);
-  w.query_columns = tiling.path == Path::matrix_keys ? memory.floats(rows * w.key_lanes) : nullptr;
-  w.key_scores = tiling.path == Path::matrix_keys ? memory.floats(kKvBlock * kGroupRows) : nullptr;
+  w.product = memory.floats(tiling.path == Path::decode_tiles ? tile_products_of(parts.value_columns)
+                            : UnitFormat::kParts > 1          ? kGroupRows * parts.value_columns
+                                                              : 0);
+  const bool in_place = tiling.path == Path::matrix_keys || tiling.path == Path::decode_tiles;
+  w.query_columns = in_place ? memory.floats(rows * w.key_lanes) : nullptr;
+  w.key_scores = in_place ? memory.floats(kKvBlock * kGroupRows) : nullptr;
   w.weights = memory.floats(kQueryBlock * kKvBlock);
   w.query_row = memory.take<QueryRow>(rows);
   w.group = memory.take<RowGroup>((rows + kGroupRows - 1) / kGroupRows);
