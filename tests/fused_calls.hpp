@@ -139,12 +139,12 @@ inline CallLimits uncached_calls() {
 inline CallLimits decoding_calls() {
   CallLimits limits = small_calls();
   limits.dtypes = {DType::f32, DType::f16, DType::bf16, DType::bf16, DType::bf16};
-  limits.groups = {1, 2, 4};
+  limits.groups = {1, 1, 2, 4};
   limits.batches = {1, 1, 2};
   limits.kv_heads = {1, 1, 2};
-  limits.query_lengths = {1, 1, 2, 3, 5, 8, 8, 20, 24};
+  limits.query_lengths = {1, 1, 2, 5, 8, 20, 24, 31};
   limits.lengths = {1, 5, 49, 100, 191, 192, 193, 400, 1600};
-  limits.dims = {16, 32, 32, 64, 80};
+  limits.dims = {16, 32, 32, 64, 96, 96};
   limits.contiguous = 0.8;
   limits.families = mostly_normal();
   limits.poison = false;

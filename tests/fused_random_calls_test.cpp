@@ -82,7 +82,7 @@ TEST(FusedRandomCalls, AgreeWithTheDefinitionsAndTakeEveryPathOfEachTarget) {
   std::map<std::string, Outcome> outcomes;
   for (const Kind& kind :
        {Kind{small_calls(), 2000}, Kind{extreme_calls(), 1000}, Kind{tile_calls(), 100},
-        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 450},
+        Kind{long_calls(), 8}, Kind{wide_calls(), 40}, Kind{decoding_calls(), 480},
         Kind{poisoned_decoding_calls(), 100}, Kind{span_calls(), 500}, Kind{document_calls(), 60},
         Kind{long_document_calls(), 60}, Kind{uncached_calls(), 20}, Kind{received_calls(), 90}}) {
     run_calls(kind, targets, outcomes);

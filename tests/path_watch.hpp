@@ -140,7 +140,9 @@ class PathWatch {
         continue;
       }
       std::cout << "  " << kPathNames[p] << ": " << taken(path) << "\n";
-      EXPECT_GE(taken(path), least) << kPathNames[p];
+      // Only 17 to 32 rows of bf16 take it.
+      const std::int64_t rare = path == Path::matrix_keys ? 2 : 1;
+      EXPECT_GE(taken(path), least / rare) << kPathNames[p];
     }
   }
 
