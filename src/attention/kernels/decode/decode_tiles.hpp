@@ -6,9 +6,9 @@
 // one. So values need not be paired by keys, which would cost more than the products. A weight is the sum of
 // two bf16, so it is exact to 2^-17.
 //
-// A task goes over phases of 64 keys: the products of their keys, then those of the values of the phase
-// before, and then the weights. So nothing is read that was just computed. Each tile product prefetches as
-// much memory as it reads.
+// A task goes over phases of 64 keys. A phase multiplies its keys, then the values of the phase before, and
+// then computes its weights. So nothing is read that was just computed. Each tile product prefetches as much
+// memory as it reads.
 #pragma once
 
 #include "attention/kernels/decode/decode.hpp"
