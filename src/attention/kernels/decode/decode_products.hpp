@@ -19,24 +19,23 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
   constexpr int kKeys = kLanes / kRows;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
+  // Beside the products, there are too few registers to compute addresses.
+  typename Rows::Row from[kPanel + kLanes];
+  for (std::int64_t k = 0; k < round_up(count, kKeys); ++k) from[k] = keys.row(smaller(k, count - 1));
   alignas(64) float offsets[kLanes];
   for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
   for (std::int64_t k = 0; k < count; k += kKeys) {
     Vf acc[kLanes];
-    typename Rows::Row from[static_cast<std::size_t>(kKeys)];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) acc[i] = zero();
 #pragma GCC unroll 16
-    for (int i = 0; i < kKeys; ++i) {
-      from[i] = keys.row(smaller(k + i, count - 1));
-      prefetch.fetch();
-    }
+    for (int i = 0; i < kKeys; ++i) prefetch.fetch();
     for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
       const float* q = query + d / Format::kElements;
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
         Vf x[std::size_t{Rows::kParts}];
-        keys.load(from[i], keys.column(d), x);
+        keys.load(from[k + i], keys.column(d), x);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
@@ -50,9 +49,14 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
     in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
     alignas(64) float lane[kLanes];
     store(lane, score);
-    for (int r = 0; r < kRows; ++r)
-      for (std::int64_t i = 0; i < kKeys && done + k + i < kPanel; ++i)
-        scores[r][done + k + i] = lane[r * kKeys + i];
+    if (done + k + kKeys <= kPanel) {
+      for (int r = 0; r < kRows; ++r)
+        __builtin_memcpy(scores[r] + done + k, lane + r * kKeys, kKeys * sizeof(float));
+    } else {
+      for (int r = 0; r < kRows; ++r)
+        for (std::int64_t i = 0; i < kKeys && done + k + i < kPanel; ++i)
+          scores[r][done + k + i] = lane[r * kKeys + i];
+    }
   }
   return in_range == kAll;
 }
