@@ -19,7 +19,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
   constexpr int kKeys = kLanes / kRows;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
-  // Beside the products, there are too few registers to compute addresses.
+  // Addresses are computed first. The products leave too few registers for that.
   typename Rows::Row from[kPanel + kLanes];
   for (std::int64_t k = 0; k < round_up(count, kKeys); ++k) from[k] = keys.row(smaller(k, count - 1));
   alignas(64) float offsets[kLanes];
