@@ -25,8 +25,11 @@ constexpr const char* taken_calls() {
   if (UnitFormat::kParts > 1)
     return kMatrixType == DType::f32 ? "only f32 calls with 128 or more rows a key head"
                                      : "only f16 calls with 128 or more rows a key head";
-  return "only bf16 calls whose output is bf16, with 13 or more rows a key head, or 5 if it reads keys in "
-         "place";
+  return MatrixTiles::kHasRegisters
+             ? "only bf16 calls whose output is bf16, with 13 or more rows a key head, or "
+               "fewer if it reads them in place"
+             : "only bf16 calls whose output is bf16, with 13 or more rows a key head, or 5 "
+               "if it reads keys in place";
 }
 
 inline cpu::Kernels make_kernels(const char* name) {

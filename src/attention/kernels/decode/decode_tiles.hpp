@@ -248,7 +248,9 @@ class TileDecoding {
       tiles[count] = row_tile(state_.kv.keys, k, valid_rows({keys.begin / kPanel * kPanel, keys.end}, k),
                               w_.key_lanes, w_.packed + count * kTileKeys * w_.key_lanes);
     values_ahead_.until(key + kPhaseKeys);
-    multiply_key_tiles<Tiles>(tiles, count, w_.query_columns, w_.key_lanes, deferred_, values_ahead_);
+    keys_ahead_.until(key + 3 * kPhaseKeys);
+    multiply_key_tiles<Tiles>(tiles, count, w_.query_columns, w_.key_lanes, deferred_,
+                              state_.call.output.data ? values_ahead_ : keys_ahead_);
     deferred_ = {w_.key_scores};
   }
 
