@@ -16,7 +16,7 @@ namespace heed::detail {
 /// computed together. Class by class: lanes and keys in place, in one pass or in several; matrix tiles and
 /// keys in place; too few rows for matrix tiles with several parts; all others.
 inline constexpr std::int64_t kFewRows = 12;
-inline constexpr std::array<std::int64_t, 6> kRowClasses{4, kFewRows, 16, 32, 127, INT64_MAX};
+inline constexpr std::array<std::int64_t, 5> kRowClasses{4, kFewRows, 32, 127, INT64_MAX};
 /// Work of fewer multiply-adds than this is not worth a second thread.
 inline constexpr double kSmallWork = 2e6;
 /// Least number of work items per thread, so that threads end at about the same time.

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "attention/kernels/decode/decode.hpp"
-#include "attention/kernels/forward/matrix_keys.hpp"
+#include "attention/kernels/softmax/matrix_tiles.hpp"
 
 namespace heed::detail::HEED_ISA {
 

@@ -40,7 +40,7 @@ constexpr int decode_vectors(int rows) { return kRegisters >= 32 ? 8 : rows >= 4
 inline constexpr std::int64_t kDecodeKvBlocks = 8;  // KV blocks whose keys are read before their values
 // Few rows that tile registers decode (decode/decode_tiles.hpp), and the tiles of a result side by side: a
 // tile product takes 16 cycles, its result 52.
-inline constexpr std::int64_t kTileDecodeRows = 16, kTileFloats = 256;
+inline constexpr std::int64_t kTileDecodeRows = 12, kTileFloats = 256;
 inline constexpr int kTilesAtOnce = 4;
 inline constexpr std::int64_t kKeysAhead = 32;  // how many keys ahead matrix tiles prefetch
 
