@@ -100,6 +100,14 @@ TEST_F(IoShards, EveryAxisIsReadByOffset) {
         }
 }
 
+TEST_F(IoShards, AnEmptyTensorsOtherSizesMayBeAnything) {
+  const std::string path = folder / "x.npy";
+  heed::io::write_npy(path, Tensor({std::int64_t{1} << 56, 0}, DType::f32));
+  const TensorOnDisk file(path);
+  for (int axis = 0; axis < 2; ++axis)
+    EXPECT_EQ(file.read(axis, Sharding::contiguous(file.shape()[axis], 1).ranges(0)).shape(), file.shape());
+}
+
 // Column-major files, files of the other byte order, and bools that are neither 0 nor 1: read_npy() converts
 // all of them.
 TEST_F(IoShards, WhatReadNpyTurnsRoundIsTurnedRoundHere) {

@@ -56,6 +56,8 @@ Dims reversed(const Dims& dims) {
 template <class Work>
 void for_each_run(const Dims& stored, int axis, std::span<const PositionRange> positions, std::size_t width,
                   Work work) {
+  for (int i = 0; i < stored.size(); ++i)
+    if (stored[i] == 0) return;  // the other sizes of an empty tensor may be anything
   std::int64_t outer = 1, inner = static_cast<std::int64_t>(width);
   for (int i = 0; i < axis; ++i) outer *= stored[i];
   for (int i = axis + 1; i < stored.size(); ++i) inner *= stored[i];
@@ -234,7 +236,7 @@ class Fitted {
 void write_positions(const Destination& to, const Dims& shape, int axis,
                      std::span<const PositionRange> positions, const Fitted& shard) {
   const std::string subject = detail::subject_of(to.path);
-  const detail::FileDescriptor file(::open(to.path.c_str(), O_WRONLY | O_CLOEXEC));
+  const detail::FileDescriptor file(::open(detail::system_path(to.path), O_WRONLY | O_CLOEXEC));
   if (!file) fail_system("write", subject, errno);
   std::span<const std::byte> rest = shard.bytes();
   for_each_run(shape, axis, positions, size_of(to.header.dtype),

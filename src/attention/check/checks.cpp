@@ -242,12 +242,14 @@ void read_batch(const AttentionOptions& options, Problem& problem) {
       refuse("kv_lengths has shape ", shape, "; ", Dims{problem.batch}, ", one per batch entry, is expected");
     lengths = integers_of("kv_lengths", *options.kv_lengths);
   }
+  const std::int64_t queries = problem.whole.query_length;
+  // Without rows there is nothing to compute, and a batch that needs no memory may be of any size.
+  if (lengths.empty() && (problem.heads == 0 || queries == 0)) return;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     const std::int64_t keys = lengths.empty() ? problem.key_length : lengths[static_cast<std::size_t>(b)];
     if (keys < 0 || keys > problem.key_length)
       refuse("kv_lengths[", b, "] is ", keys, "; 0 to ", problem.key_length,
              ", the length of key, is expected");
-    const std::int64_t queries = problem.whole.query_length;
     problem.segments.push_back({b, 0, queries, 0, keys, offset_of(options, queries, keys)});
   }
 }
