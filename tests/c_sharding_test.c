@@ -69,6 +69,8 @@ static void what_is_wrong_with_a_sharding_is_said(void) {
 static void a_library_over_this_one_can_leave_a_message(void) {
   EXPECT(heed_set_last_error(HEED_IO, "the file is gone") == HEED_IO);
   EXPECT(strcmp(heed_last_error(), "the file is gone") == 0);
+  EXPECT(heed_set_last_error(HEED_OK, NULL) == HEED_OK);
+  EXPECT(strcmp(heed_last_error(), "") == 0);
 }
 
 int main(void) {

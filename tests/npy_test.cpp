@@ -217,6 +217,11 @@ TEST(NpyRead, WhatCannotBeOpenedIsNamedWithTheReason) {
             "cannot open '" + (folder / "none.npy") + "': No such file or directory");
   EXPECT_EQ(message_of([&] { (void)read_npy(folder / "."); }),
             "cannot read '" + (folder / ".") + "': Is a directory");
+  const std::string cut = (folder / "x.npy") + std::string("\0.txt", 5);  // a system call would write "x.npy"
+  const std::string message =
+      "the path '" + (folder / "x.npy") + "' goes on after a NUL byte, which no file's name has";
+  EXPECT_EQ(message_of([&] { heed::io::write_npy(cut, Tensor({1})); }), message);
+  EXPECT_EQ(message_of([&] { (void)read_npy(cut); }), message);
 }
 
 TEST(NpyRead, AFaultBeforeTheHeaderIsNamed) {

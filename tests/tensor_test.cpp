@@ -146,6 +146,15 @@ TEST(Copy, ConvertsAsDocumented) {
   EXPECT_EQ(Tensor::copy_of(floats, DType::u8).at<std::uint8_t>(3), 255);
 }
 
+TEST(Copy, RoundsIntegersToSixteenBitsInOneStep) {
+  // One above a tie of bf16; as a double it would be the tie itself, which goes down.
+  const std::int64_t above = (std::int64_t{1} << 56) + (std::int64_t{1} << 48) + 1;
+  const Tensor ints = Tensor::from<std::int64_t>({above, -above, above - 1, INT64_MIN, INT64_MAX}, {5});
+  const Tensor rounded = Tensor::copy_of(ints, DType::bf16);
+  const float expected[] = {0x1.02p56f, -0x1.02p56f, 0x1p56f, -0x1p63f, 0x1p63f};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(heed::to_float(rounded.at<heed::BFloat16>(i)), expected[i]) << i;
+}
+
 TEST(Copy, MakesEveryTrueByteOne) {
   const std::uint8_t bytes[] = {0, 1, 2, 255};
   const TensorView view(static_cast<const void*>(bytes), DType::boolean, {4});

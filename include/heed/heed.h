@@ -561,7 +561,8 @@ HEED_C_API heed_status heed_set_target(const char* name);
 /// next call.
 HEED_C_API const char* heed_last_error(void);
 
-/// For libraries built on this one: sets what heed_last_error() returns in this thread. Returns `status`.
+/// For libraries built on this one: sets what heed_last_error() returns in this thread; NULL stands for "".
+/// Returns `status`.
 HEED_C_API heed_status heed_set_last_error(heed_status status, const char* message);
 
 /// "0.1.0".

@@ -46,7 +46,7 @@ std::string temporary_name() {
 AtomicFile::AtomicFile(const std::string& path) : subject_("'" + path + "'") {
   // Open by the given name: /dev/stdout may link to a pipe without a name.
   struct stat reached {};
-  if (::stat(path.c_str(), &reached) == 0 && !S_ISREG(reached.st_mode) && !S_ISDIR(reached.st_mode)) {
+  if (::stat(system_path(path), &reached) == 0 && !S_ISREG(reached.st_mode) && !S_ISDIR(reached.st_mode)) {
     file_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!file_) fail_write(errno);
     return;

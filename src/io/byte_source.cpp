@@ -17,7 +17,7 @@ ByteSource ByteSource::open(const std::string& path) {
   if (path == "-") {
     source.fd_ = STDIN_FILENO;
   } else {
-    source.owned_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    source.owned_ = FileDescriptor(::open(system_path(path), O_RDONLY | O_CLOEXEC));
     source.fd_ = source.owned_.get();
     if (!source.owned_) fail_system("open", source.subject_, errno);
   }

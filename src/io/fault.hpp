@@ -14,6 +14,14 @@ inline std::string subject_of(const std::string& path) {
   return path == "-" ? "standard input" : "'" + path + "'";
 }
 
+/// The path for a system call, which would take it to end at a NUL byte. Throws Error (io) if it has one.
+inline const char* system_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos)
+    heed::detail::refuse(ErrorCode::io, "the path '", path.c_str(),
+                         "' goes on after a NUL byte, which no file's name has");
+  return path.c_str();
+}
+
 /// Text from a file, made safe for a message: at most 64 bytes, without terminal control characters.
 inline std::string printable(std::string_view text) {
   constexpr std::size_t kLongest = 64;

@@ -13,7 +13,7 @@ namespace heed::io::detail {
 
 MappedFile::MappedFile(const std::string& path, std::uint64_t size) : size_(size) {
   const std::string subject = subject_of(path);
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(system_path(path), O_RDONLY | O_CLOEXEC));
   if (!file) fail_system("open", subject, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_system("read", subject, errno);

@@ -12,7 +12,7 @@ namespace heed::io::detail {
 
 // O_NONBLOCK: opening a pipe must not block on a writer before it is refused. Regular files ignore the flag.
 RandomAccessFile::RandomAccessFile(const std::string& path)
-    : subject_("'" + path + "'"), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    : subject_("'" + path + "'"), file_(::open(system_path(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_) fail_system("open", subject_, errno);
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) fail_system("read", subject_, errno);

@@ -234,6 +234,7 @@ heed_status heed_set_target(const char* name) {
 const char* heed_last_error(void) { return last_error; }
 
 heed_status heed_set_last_error(heed_status status, const char* message) {
+  if (message == nullptr) message = "";
   const std::size_t length = std::min(std::strlen(message), sizeof last_error - 1);
   std::memcpy(last_error, message, length);
   last_error[length] = '\0';

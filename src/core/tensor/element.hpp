@@ -57,13 +57,22 @@ inline std::int64_t truncate(double value) {
   return static_cast<std::int64_t>(value);
 }
 
+/// A double that rounds to 16 bits as the integer itself does: bits that a double cannot hold become one bit
+/// below the others (rounding to odd, Boldo and Melquiond 2008).
+inline double rounded_to_odd(std::int64_t value) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53, kLow = (1 << 10) - 1;
+  if (value >= -kExact && value <= kExact) return static_cast<double>(value);
+  return static_cast<double>((value & ~kLow) | ((value & kLow) != 0 ? kLow + 1 : 0));
+}
+inline double rounded_to_odd(double value) { return value; }
+
 /// Stores a double or std::int64_t as T with the conversions of copy() in heed/tensor.hpp.
 template <class T, class Wide>
 void store(void* data, std::int64_t index, Wide value) {
   if constexpr (std::is_same_v<T, Float16>) {
-    static_cast<T*>(data)[index] = to_float16(static_cast<double>(value));
+    static_cast<T*>(data)[index] = to_float16(rounded_to_odd(value));
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    static_cast<T*>(data)[index] = to_bfloat16(static_cast<double>(value));
+    static_cast<T*>(data)[index] = to_bfloat16(rounded_to_odd(value));
   } else if constexpr (std::is_same_v<T, bool>) {
     static_cast<std::uint8_t*>(data)[index] = value != Wide{} ? 1 : 0;
   } else if constexpr (std::is_floating_point_v<T>) {
