@@ -372,7 +372,8 @@ TEST(Eviction, RefusesWhatItCannotDo) {
   EXPECT_EQ(trace(query, key.view().narrow(2, 0, 5), {.causal = true}),
             "query has 6 rows and key 5; at least as many keys are expected");
   EXPECT_EQ(trace(query.view().narrow(2, 0, 4), key, {.causal = true}),
-            "the first row is at position 0; 2 is expected, so that the last row is at the last key");
+            "align and query_offset put the first row at position 0; 2 is expected, so that the last row is "
+            "at the last key");
   const Tensor bias({6, 6});
   EXPECT_EQ(trace(query, key, {.causal = true, .bias = bias.view()}),
             "bias is given; a call without it is expected because rows leave the cache");

@@ -33,7 +33,7 @@ void check_rules(const TensorView& query, const TensorView& key, const Attention
   const std::int64_t offset =
       options.query_offset.value_or(options.align == Align::bottom_right ? before : 0);
   if (offset != before)
-    refuse("the first row is at position ", offset, "; ", before,
+    refuse("align and query_offset put the first row at position ", offset, "; ", before,
            " is expected, so that the last row is at the last key");
   const std::pair<const char*, bool> rules[] = {{"mask", options.mask.has_value()},
                                                 {"sparse_mask", !options.sparse_mask.is_empty()},

@@ -71,9 +71,9 @@ struct EvictionTrace {
 /// key; keys before the first query are in the cache from the start. The first `prompt` rows are read as a
 /// whole before any eviction; snapkv evicts once, after them. Memory grows with Lq + Lk and the budget.
 ///
-/// Uses these options of the call: scale, causal (must be true), window, softcap, alibi_slopes, sinks and
-/// threads. Other rules are refused, because they cannot follow evicted rows. Throws Error (invalid_argument)
-/// also if the call is wrong.
+/// Uses these options of the call: scale, causal (must be true), align or query_offset (the last query is at
+/// the last key), window, softcap, alibi_slopes, sinks and threads. Other rules are refused, because they
+/// cannot follow evicted rows. Throws Error (invalid_argument) also if the call is wrong.
 [[nodiscard]] HEED_API EvictionTrace trace_eviction(const TensorView& query, const TensorView& key,
                                                     const AttentionOptions& options,
                                                     const EvictionPolicy& policy, std::int64_t prompt = 0);
