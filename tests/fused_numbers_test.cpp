@@ -154,6 +154,32 @@ TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
   expect_definitions(0, tiny.query, tiny.key, tiny.value, {});
 }
 
+// Units of bf16 products take numbers below 2^-126 for 0, and products below it. An output is a mean of
+// values, so it misses a few 2^-126 (1.2e-38) at most.
+TEST_F(FusedNumbers, TinyBf16ValuesAreRightTo4e38) {
+  for (const std::int64_t rows : {1, 8, 40}) {
+    const auto bf16 = [](const Dims& shape, int seed, float size) {
+      Tensor x = normal_tensor(shape, seed, DType::f32);
+      for (float& element : x.values<float>()) element *= size;
+      return Tensor::copy_of(x, DType::bf16);
+    };
+    const Tensor query = bf16({2, rows, 32}, 1, 1), key = bf16({2, 64, 32}, 2, 1);
+    for (const float size : {1e-36f, 1e-37f, 1e-39f}) {
+      const Tensor value = bf16({2, 64, 32}, 3, size);
+      const Tensor fused = attention(query, key, value, {.kernel = Kernel::fused}).output;
+      const Tensor expected = attention(query, key, value, {.kernel = Kernel::reference}).output;
+      for (std::int64_t i = 0; i < fused.count(); ++i) {
+        const auto number = [&](const Tensor& x) {
+          return heed::to_float(x.values<heed::BFloat16>()[static_cast<std::size_t>(i)]);
+        };
+        // Half a unit of bf16 (2^-9) of an output of that size, beside the sum of what is missed.
+        ASSERT_NEAR(number(fused), number(expected), 4e-38 + 0x1p-8 * 3 * static_cast<double>(size))
+            << rows << " " << size;
+      }
+    }
+  }
+}
+
 TEST_F(FusedNumbers, AnInfiniteScoreMakesItsRowNaNAndNoOther) {
   Inputs in;
   in.k(5, 0) = kInfinity;
