@@ -146,11 +146,14 @@ std::string_view without_continuation(std::string_view token) {
 
 Places word_places(const std::string& argument, const std::string& asked,
                    const std::vector<std::string>& tokens, std::int64_t count, const std::string& hint) {
+  const bool is_place = asked.size() > 1 && asked[0] == '#';
+  if (is_place && whole_number(std::string_view(asked).substr(1)))
+    return numbered_place(argument, asked, count);
   std::vector<Places> places = occurrences(asked, tokens);
   if (!places.empty()) return joined(places);
-  if (asked.size() > 1 && asked[0] == '#') return numbered_place(argument, asked, count);
   const std::size_t colon = asked.rfind(':');
   places = occurrences(asked.substr(0, colon), tokens);
+  if (is_place && places.empty()) return numbered_place(argument, asked, count);
   if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count, hint);
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))

@@ -16,10 +16,10 @@ namespace heed::cli {
 void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info);
 
 /// The positions of `asked` among the tokens, counted from 0, ascending. "it" means every such token; "it:2"
-/// its second occurrence; "#7" token 7. If nothing matches, case and the marks that tokenizers put before
-/// words (a space, "Ġ", "▁") are ignored. A word in several tokens gives all of them. Throws UsageError,
-/// naming `argument`, if there is no match. The text has `count` positions; `tokens` has as many entries, or
-/// none. `hint` ends the refusal of an unknown word.
+/// its second occurrence; "#7" token 7, even if another token is spelled so. If nothing matches, case and the
+/// marks that tokenizers put before words (a space, "Ġ", "▁") are ignored. A word in several tokens gives all
+/// of them. Throws UsageError, naming `argument`, if there is no match. The text has `count` positions;
+/// `tokens` has as many entries, or none. `hint` ends the refusal of an unknown word.
 [[nodiscard]] std::vector<std::int64_t> word_places(const std::string& argument, const std::string& asked,
                                                     const std::vector<std::string>& tokens,
                                                     std::int64_t count, const std::string& hint = "");

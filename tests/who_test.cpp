@@ -163,6 +163,13 @@ TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
   EXPECT_EQ(answer({"to", "not", folder / "doc.safetensors"})["rows"], Json({0, 4}));
 }
 
+TEST(Who, ANumberedPlaceIsThatPlaceEvenIfATokenIsSpelledSo) {
+  const Json json = answer({"#2", "#1", "--model", "induction", "--ids", "1,2,0,3"});
+  EXPECT_EQ(json["rows"], Json({2}));
+  EXPECT_EQ(json["keys"], Json({1}));
+  EXPECT_EQ(answer({"#2:1", "#0", "--model", "induction", "--ids", "1,2,0,3"})["rows"], Json({1}));
+}
+
 // A folder of captured weights, with one file per layer.
 void capture(const std::string& folder, const char* text, const std::string& rows = "null") {
   const heed::Document calls = calls_of(text);
