@@ -170,6 +170,22 @@ TEST(Who, ANumberedPlaceIsThatPlaceEvenIfATokenIsSpelledSo) {
   EXPECT_EQ(answer({"#2:1", "#0", "--model", "induction", "--ids", "1,2,0,3"})["rows"], Json({1}));
 }
 
+TEST(Who, AWeightOfNaNIsPrinted) {
+  const TemporaryFolder folder;
+  heed::Document document = calls_of(kText);
+  heed::Tensor query = heed::Tensor::copy_of(document.query);
+  query.mutable_view().at<float>(0, 6, 5, 0) = NAN;
+  document.query = query;
+  fill_report(document);
+  save_document(folder / "doc.safetensors", document);
+  const Json last = answer({"#5", "#2", folder / "doc.safetensors"})["heads"].back();
+  EXPECT_EQ(last["label"], "1.2");
+  EXPECT_TRUE(last["weight"].is_null() && last["rank"].is_null()) << last;
+  const CommandResult printed = who({"#5", "#2", folder / "doc.safetensors"});
+  EXPECT_NE(printed.output.find("\n1.2         nan      -        5 → 2  "), std::string::npos)
+      << printed.output;
+}
+
 // A folder of captured weights, with one file per layer.
 void capture(const std::string& folder, const char* text, const std::string& rows = "null") {
   const heed::Document calls = calls_of(text);

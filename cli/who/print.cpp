@@ -18,13 +18,15 @@ constexpr int kShownColumns = 76;         // of the text
 constexpr int kBarWord = 18;              // most columns of a word beside its bar
 constexpr std::int64_t kDrawnWhole = 40;  // most keys of a row that is drawn whole
 
-std::string three_digits(double value) { return formatted("%.3f", value); }
+std::string three_digits(double value) { return std::isnan(value) ? "nan" : formatted("%.3f", value); }
 
 std::string pair_text(const PairWeight& one) {
   return one.rank > 0 ? std::to_string(one.row) + " → " + std::to_string(one.key) : "not seen";
 }
 
-std::string rank_text(const PairWeight& one) { return one.rank > 0 ? std::to_string(one.rank) : "-"; }
+std::string rank_text(const PairWeight& one) {
+  return one.rank > 0 && !std::isnan(one.weight) ? std::to_string(one.rank) : "-";
+}
 
 // A bar with a resolution of 1/8 column, in block characters. Empty for NaN.
 std::string bar(double share, int width) {
