@@ -305,3 +305,24 @@ def test_only_controls_that_act_are_shown(lines, browser):
     assert hidden() == [True, True, True]
     browser.click('[aria-label="View"] button[data-value="map"]')
     assert hidden() == [False, False, False]
+
+
+def test_the_table_says_masked_and_leaves_out_what_the_page_lacks(lines, browser):
+    weights = lines(2100, "&head=2&row=1500&pin=row")
+    places = [int(place) for place in browser.run(
+        "return [...document.querySelectorAll('.line-word[data-side=row]')].map((word) => word.dataset.place)")]
+    browser.run("[...document.querySelectorAll('.actions button')].find((one) => one.textContent === 'Table').click()")
+    cells = browser.run("""return [...document.querySelectorAll('.numbers tbody tr')].map((line) =>
+        [...line.querySelectorAll('td')].map((cell) => cell.textContent))""")
+    assert len(cells) == len(places) and {len(line) for line in cells} == {len(places)}
+    held = 0
+    for row, line in zip(places, cells):
+        top = set(np.argsort(-weights[2, row], kind="stable")[:5])
+        for key, text in zip(places, line):
+            if key > row or key not in top:
+                assert text == ("masked" if key > row else ""), (row, key)
+            else:
+                assert float(text) == pytest.approx(weights[2, row, key], abs=6e-5)
+                held += 1
+    assert held
+    assert b"NaN" not in saved(browser, "CSV")[1]

@@ -18,7 +18,7 @@ function rankedPair(row, key) {
   const unknown = [];
   for (let n = 0; n < headCount(); n++) {
     const held = heldWeight(n, row, key);
-    if (held ? isMasked(held.weight) : !maySee(n, row, key)) continue;
+    if (held && isMasked(held.weight)) continue;
     if (held) known.push({ n, ...held });
     const [, below = null, rounded] = held === null ? topOf(n, row, Infinity).at(-1) ?? [] : [];
     if (below === 0) known.push({ n, weight: 0, rounded });
