@@ -509,6 +509,12 @@ def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text
             assert [query.split(",")[0], of_key.split(",")[0]] == [pair["query"], pair["key"]]
 
 
+def test_lines_between_right_to_left_words_say_their_order(living, browser):
+    living("שלום עולם שלום עולם")
+    titles = browser.run("return [...document.querySelectorAll('.line title')].map((one) => one.textContent)")
+    assert any(title.startswith("\u2068שלום₂\u2069 → \u2068עולם₁\u2069: ") for title in titles)
+
+
 def test_a_model_of_characters_shows_no_stray_words(living, browser):
     living(model="stories")
     shown = browser.run("return document.body.innerText")

@@ -326,3 +326,43 @@ def test_the_table_says_masked_and_leaves_out_what_the_page_lacks(lines, browser
                 held += 1
     assert held
     assert b"NaN" not in saved(browser, "CSV")[1]
+
+
+HEBREW = ["שלום", "עולם", "טוב", "יום", "לילה", "ספר"]
+
+
+def sides(browser, css):
+    """The left edges of what stands before and after the arrow in an element's text, and that of the arrow."""
+    return browser.run("""
+        const host = document.querySelector(arguments[0]);
+        const nodes = [];
+        for (const walk = document.createTreeWalker(host, NodeFilter.SHOW_TEXT); walk.nextNode();)
+          nodes.push(...[...walk.currentNode.data].map((letter, at) => [walk.currentNode, at, letter]));
+        const left = ([node, at]) => {
+          const range = new Range();
+          range.setStart(node, at);
+          range.setEnd(node, at + 1);
+          return range.getBoundingClientRect().left;
+        };
+        const arrow = nodes.findIndex(([, , letter]) => letter === '→');
+        const letter = (some) => some.find(([, , one]) => /\\p{L}/u.test(one));
+        return [left(letter(nodes.slice(0, arrow))), left(nodes[arrow]), left(letter(nodes.slice(arrow)))];""", css)
+
+
+@pytest.mark.parametrize("view, css", [("lines", ".panel .line-pair"), ("pair", ".pair-way h2")])
+def test_right_to_left_words_do_not_turn_the_arrow(lines, browser, view, css):
+    lines(6, "&head=2&row=4&key=1&view=" + view, words=HEBREW)
+    before, arrow, after = sides(browser, css)
+    assert before < arrow < after
+
+
+def test_a_tooltip_of_right_to_left_words_keeps_their_order(lines, browser):
+    for words, told in ((HEBREW, "\u2068לילה\u2069 → \u2068עולם\u2069: "), (WORDS, "on → cat: ")):
+        lines(6, "&head=2&view=map", words=words)
+        browser.pointer(*browser.run("""
+            const canvas = document.querySelector('[data-step=map] .marks');
+            const [left, top, width, height] = canvas.dataset.cells.split(' ').map(Number);
+            const box = canvas.getBoundingClientRect();
+            return [box.x + left + 1.5 * width, box.y + top + 4.5 * height];"""))
+        frame(browser)
+        assert browser.text(".tip").startswith(told)

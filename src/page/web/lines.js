@@ -178,7 +178,7 @@ const linesView = {
       element('p', { class: 'soft' }, 'Point at a word to see its lines alone; click it to keep it.'),
       element('table', { class: 'shares' }, element('tbody', {}, strongestLines(this.list[0], rows, keys).map(({ row, key, weight, rounded }) =>
         element('tr', {}, element('th', { scope: 'row' }, element('button', { type: 'button', class: 'line-pair',
-          onclick: () => choose({ row, key, pin: 'row' }) }, `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}`)),
+          onclick: () => choose({ row, key, pin: 'row' }) }, pairText(row, key))),
         element('td', {}, written(weight, rounded)), element('td', {}, bar(weight)))))));
   },
 };

@@ -43,7 +43,8 @@ function pairTable(view, { way, row, key, ranked }) {
     element('td', {}, weight !== null && bar(weight))));
   return element('section', { class: 'pair-way', 'data-way': way }, element('h2', {}, pairWords(row, key)),
     lines.length ? element('table', { class: 'shares' }, element('tbody', {}, lines))
-      : element('p', { class: 'soft' }, `Masked in every head: ${nameOf(queryWords, row)} cannot attend to ${nameOf(keyWords, key)}.`),
+      : element('p', { class: 'soft' }, `Masked in every head: ${isolated(nameOf(queryWords, row))} cannot attend to ` +
+        `${isolated(nameOf(keyWords, key))}.`),
     ranked.length > MOST_RANKED && element('button', { type: 'button', class: 'copy', onclick: () => view.showAll() },
       view.all ? `The first ${MOST_RANKED}` : `All ${spelled(ranked.length)} heads`));
 }
