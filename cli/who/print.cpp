@@ -42,9 +42,9 @@ std::string bar(double share, int width) {
 std::string spelled_from(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
   if (tokens.empty()) return "";
   const auto token = [&](std::size_t i) { return tokens[static_cast<std::size_t>(places[i])]; };
-  std::string word = token(0);
+  std::string word(without_continuation(token(0)));
   const bool is_spelled = std::any_of(places.begin(), places.end(), [&](std::int64_t place) {
-    return tokens[static_cast<std::size_t>(place)] != word;
+    return tokens[static_cast<std::size_t>(place)] != token(0);
   });
   for (std::size_t i = 1; is_spelled && i < places.size() && places[i] == places[i - 1] + 1; ++i)
     word += without_continuation(token(i));
