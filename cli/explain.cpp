@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.hpp"
@@ -20,6 +21,7 @@
 #include "heed/nn/trained_model.hpp"
 #include "help.hpp"
 #include "looked_at.hpp"
+#include "machine.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
@@ -280,6 +282,9 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   check_files(arguments);
   if (arguments.json) require_standard_output();
   const Model model = model_of(arguments, question);
+  const auto [rows, keys] = std::pair(std::ssize(question.tokens), std::ssize(question.context_tokens));
+  require_memory(detail::said("the scores of SENTENCE, ", rows, " x ", keys, " per head,"),
+                 4.0 * sizeof(float) * static_cast<double>(model.heads() * rows) * static_cast<double>(keys));
   const Explanation explanation = explain(model, question);
   if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
   if (!arguments.html.empty()) write_html(arguments.html, model, explanation, arguments.title);
