@@ -166,6 +166,21 @@ def test_parts_of_an_answer_are_refused(served):
     assert served.ask("/", headers={"Range": "bytes=0-1,2-3"})[0] == 400
 
 
+def test_connections_that_say_nothing_hold_up_nobody(served):
+    idle = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(20)]
+    try:
+        for link in idle[10:]:
+            link.sendall(b"GET /")
+        assert served.ask("/x")[0] == 404
+        for link in idle[10:]:  # the server still waits for the rest of each: the answer did not wait for their end
+            link.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                link.recv(1)
+    finally:
+        for link in idle:
+            link.close()
+
+
 def test_many_ask_at_once(served, folder):
     cells = cells_of(folder, 0, 1).astype(np.float32)
     wrong = []
