@@ -86,7 +86,10 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
 void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
   httplib::Server& server = listener_->server;
   server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
-    send(answerer(question_of(request)), response);
+    const HttpQuestion question = question_of(request);
+    // Otherwise the library would cut a refusal to the range.
+    const_cast<httplib::Request&>(request).ranges.clear();
+    send(answerer(question), response);
     return httplib::Server::HandlerResponse::Handled;
   });
   server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
