@@ -185,7 +185,12 @@ std::string text_of(const std::vector<std::string>& tokens, int columns) {
   const auto most = static_cast<std::size_t>(std::max(columns, 1)) + 2;
   auto begin = tokens.begin();
   auto end = begin + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most));
+  // A text of single letters without a space is one of words, except in scripts that are written without.
+  const auto is_letter_of_word = [](const std::string& token) {
+    return token.empty() || (static_cast<unsigned char>(token[0]) < 0xE2 && token.find_first_of(" \n") != 0);
+  };
   const bool words =
+      std::all_of(begin, end, is_letter_of_word) ||
       std::any_of(begin, end, [](const std::string& token) { return characters(token).size() > 1; });
   const bool has_inner = end - begin > 2;
   if (has_inner && end == tokens.end() && is_special(*(end - 1))) --end;

@@ -196,6 +196,13 @@ TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
             std::string::npos);
 }
 
+TEST_F(LookErrors, ShowsATextOfSingleLettersAsTyped) {
+  expect(2, {"--model", "induction", "a b a b", "--row", "zz"},
+         "--row is 'zz', which is not a word of the text, “a b a b”");
+  expect(2, {"--model", "stories", "a red ball", "--row", "zz"},
+         "--row is 'zz', which is not a word of the text, “a red ball”");
+}
+
 TEST_F(LookErrors, NamesATextThatIsLongerThanTheContext) {
   std::string text;
   for (int i = 0; i < 65; ++i) text += "a ";
