@@ -293,6 +293,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   }
   expect_refusal(2, command("out", {"--resume"}),
                  "--resume is given, but " + out + " has no checkpoint.safetensors to continue from");
+  std::ofstream(path("empty.txt")) << "";
+  expect_refusal(2, {"train", path("empty.txt"), "--out", out},
+                 path("empty.txt") + " is empty; a text to learn from is expected");
   const CommandResult huge =
       run_heed({"train", "--task", "induction", "--out", out, "--layers", "1000", "--model-dim", "100000"});
   EXPECT_EQ(huge.exit_code, 2);
