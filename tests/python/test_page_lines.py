@@ -366,3 +366,12 @@ def test_a_tooltip_of_right_to_left_words_keeps_their_order(lines, browser):
             return [box.x + left + 1.5 * width, box.y + top + 4.5 * height];"""))
         frame(browser)
         assert browser.text(".tip").startswith(told)
+
+
+def test_a_table_cuts_long_words_in_its_heads(lines, browser):
+    long = "https://example.org/" + 300 * "x"
+    lines(6, "&head=2", words=["the", long, "cat", "sat", "on", "mat"])
+    browser.run("[...document.querySelectorAll('.actions button')].find((one) => one.textContent === 'Table').click()")
+    widths = browser.run("return [...document.querySelectorAll('.numbers th')].map((head) => head.getBoundingClientRect().width)")
+    assert max(widths) < 260
+    assert browser.run("return [...document.querySelectorAll('.numbers thead th')].map((head) => head.title)")[2] == long

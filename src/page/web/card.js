@@ -24,9 +24,9 @@ function tableOf({ corner, rows, columns, matrix }) {
   const shown = Math.max(1, Math.min(rows.length, Math.floor(MOST_TABLE_CELLS / columns.length)));
   const made = element('table', {},
     element('thead', {}, element('tr', {}, element('th', {}, corner),
-      columns.map((label) => element('th', { scope: 'col' }, label)))),
+      columns.map((label) => element('th', { scope: 'col', title: label }, label)))),
     element('tbody', {}, rows.slice(0, shown).map((label, i) => element('tr', {},
-      element('th', { scope: 'row' }, label),
+      element('th', { scope: 'row', title: label }, label),
       cellsOf(matrix, i).map((value) => element('td', {}, cellText(value)))))));
   if (shown === rows.length) return made;
   return element('div', {}, made, element('p', {}, `The first ${shown} of ${rows.length} rows; CSV and JSON have all rows.`));
