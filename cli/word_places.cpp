@@ -46,7 +46,7 @@ struct Word {
 
 bool is_letter(unsigned char byte) { return std::isalnum(byte) != 0 || byte >= 0x80; }
 
-// What a token adds to a text, and whether it continues the word before it: "·urs", "##urs", "😀 2/2".
+// The text of a token, and whether it continues the word before it: "·urs", "##urs", "😀 2/2".
 struct Piece {
   std::string_view text;
   bool continues = false;

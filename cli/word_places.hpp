@@ -28,7 +28,7 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
 /// Whether a tokenizer puts such tokens around a text: "[CLS]", "<s>".
 [[nodiscard]] bool is_special(std::string_view token);
 
-/// What a token adds to its word: "urs" of "·urs" or "##urs", "😀" of "😀 1/2", nothing of "😀 2/2".
+/// The letters of a token in its word: "urs" of "·urs" or "##urs", "😀" of "😀 1/2", nothing of "😀 2/2".
 [[nodiscard]] std::string_view without_continuation(std::string_view token);
 
 /// "the (17)", or "17" if no tokens are known; printable.
