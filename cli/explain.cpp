@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.hpp"
@@ -20,6 +21,7 @@
 #include "heed/nn/trained_model.hpp"
 #include "help.hpp"
 #include "looked_at.hpp"
+#include "machine.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
@@ -36,15 +38,14 @@ void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part
   if (part.bias) page.weights.emplace_back(name + ".bias", part.bias->view());
 }
 
-// Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty.
-// Throws Error (invalid_argument) if the page would be too large; see heed/inspect/page.hpp.
+// Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty;
+// of two sentences, the page makes it. Throws Error (invalid_argument) if the page would be too large; see
+// heed/inspect/page.hpp.
 void write_html(const std::string& path, const Model& model, const Explanation& explanation,
                 const std::string& title) {
   const Question& question = explanation.question;
   HtmlPage page;
-  page.title = joined_words(question.tokens);
-  if (question.cross) page.title += " → " + joined_words(question.context_tokens);
-  if (!title.empty()) page.title = title;
+  page.title = title.empty() && !question.cross ? joined_words(question.tokens) : title;
   page.about = subject_of(model, explanation) + ". Weights " + model.origin + ".";
   page.query_tokens = question.tokens;
   page.key_tokens = question.context_tokens;
@@ -281,6 +282,9 @@ void run_explain(const CLI::App& app, const ExplainArguments& arguments) {
   check_files(arguments);
   if (arguments.json) require_standard_output();
   const Model model = model_of(arguments, question);
+  const auto [rows, keys] = std::pair(std::ssize(question.tokens), std::ssize(question.context_tokens));
+  require_memory(detail::said("the scores of SENTENCE, ", rows, " x ", keys, " per head,"),
+                 4.0 * sizeof(float) * static_cast<double>(model.heads() * rows) * static_cast<double>(keys));
   const Explanation explanation = explain(model, question);
   if (!arguments.save.empty()) save_explanation(arguments.save, model, explanation);
   if (!arguments.html.empty()) write_html(arguments.html, model, explanation, arguments.title);

@@ -72,7 +72,7 @@ ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
   }
 }
 
-ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
+ChatMessage message_of(const nlohmann::json& given, const std::string& source, std::size_t number) {
   ChatMessage message;
   if (!given.is_object()) refuse_given(source, "has a message that is no object of role and content");
   for (const auto& [name, value] : given.items()) {
@@ -84,6 +84,8 @@ ChatMessage message_of(const nlohmann::json& given, const std::string& source) {
     *place = value.get<std::string>();
   }
   if (message.role.empty()) refuse_given(source, "has a message without a role");
+  if (!given.contains("content") || given["content"].is_null())
+    refuse_given(source, "has no content in message ", number, ", counted from 1; a text is expected");
   return message;
 }
 
@@ -95,8 +97,18 @@ std::vector<ChatMessage> messages_of(const std::string& chat) {
   const nlohmann::json list = nlohmann::json::parse(text);
   if (!list.is_array()) refuse_given(source, "is no list of messages");
   std::vector<ChatMessage> messages;
-  for (const nlohmann::json& one : list) messages.push_back(message_of(one, source));
+  for (const nlohmann::json& one : list) messages.push_back(message_of(one, source, messages.size() + 1));
+  if (messages.empty()) refuse_given(source, "has no message; at least one is expected");
   return messages;
+}
+
+ModelTokens read_chat(const heed::Model& model, const std::string& chat) {
+  const std::vector<ChatMessage> messages = messages_of(chat);
+  try {
+    return chat_tokens(model, messages);
+  } catch (const Error& error) {
+    detail::refuse(error.code(), chat_names_file(chat) ? chat : "--chat", ": ", error.what());
+  }
 }
 
 // Names each id if the model has no text for one of them.
@@ -150,8 +162,7 @@ std::vector<NamedFile> files_of(const GivenTokens& tokens) {
 }
 
 ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens) {
-  ModelTokens read =
-      tokens.ids.empty() ? chat_tokens(model, messages_of(tokens.chat)) : read_ids(model, tokens);
+  ModelTokens read = tokens.ids.empty() ? read_chat(model, tokens.chat) : read_ids(model, tokens);
   warn_of_length(model, read, tokens.ids.empty() ? "--chat" : "--ids");
   return with_shown(model, std::move(read));
 }

@@ -46,6 +46,9 @@ ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, co
   ModelTokens tokens = model.tokenize(text, source);
   if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
     refuse_usage(source, " has no words; at least one is expected");
+  if (const ModelInfo& info = model.info(); info.fixed_context && std::ssize(tokens.ids) > info.context)
+    refuse_usage(source, " has ", tokens.ids.size(), " tokens; at most ", info.context,
+                 ", the context of the model, are expected");
   warn_of_length(model, tokens, source);
   return tokens;
 }

@@ -6,12 +6,19 @@
 #include <array>
 #include <cstddef>
 
+#include "command.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
 
 double memory_of_machine() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+void require_memory(const std::string& what, double bytes) {
+  if (bytes > memory_of_machine() / 2)
+    refuse_usage(what, " would need ", size_text(bytes), ", more than half of this machine's memory (",
+                 size_text(memory_of_machine()), "); smaller sizes are expected");
 }
 
 std::string size_text(double bytes) {

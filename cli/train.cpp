@@ -124,6 +124,18 @@ TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings
   return data;
 }
 
+// At the least: the weights, their gradients and AdamW's two averages; each layer's stream, and the logits.
+void check_memory(const TrainSettings& sizes, std::int64_t vocabulary, int ranks) {
+  const auto dim = static_cast<double>(sizes.model_dim), layers = static_cast<double>(sizes.layers);
+  const double words = 2.0 * static_cast<double>(vocabulary);
+  const double weights = (words + static_cast<double>(sizes.context)) * dim +
+                         (sizes.attention_only ? 4 : 12) * layers * dim * dim;
+  const double tokens = static_cast<double>(sizes.batch) * static_cast<double>(sizes.context) / ranks;
+  require_memory(detail::said("training with --layers ", sizes.layers, ", --model-dim ", sizes.model_dim,
+                              ", --batch ", sizes.batch, " and --context ", sizes.context),
+                 sizeof(float) * (4 * weights + tokens * (4 * layers * dim + words)));
+}
+
 nlohmann::ordered_json summary_json(const TrainArguments& arguments, const TrainedBy& by,
                                     const TrainState& state, const TrainProgress& progress) {
   nlohmann::ordered_json json = {{"out", arguments.out},
@@ -202,7 +214,9 @@ void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& 
     settings = read_checkpoint_settings(checkpoint_in(arguments.out));
     refuse_other_settings(app, arguments, settings);
   }
-  train_and_print(arguments, by, settings, data_of(arguments, settings));
+  const TrainData data = data_of(arguments, settings);
+  check_memory(settings, data.tokenizer.size(), by.ranks);
+  train_and_print(arguments, by, settings, data);
 }
 
 // The meaning of a setting and its default: "attention heads of each block (default 4)".

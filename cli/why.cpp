@@ -14,6 +14,7 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "given_tokens.hpp"
+#include "heed/error.hpp"
 #include "help.hpp"
 #include "json.hpp"
 #include "looked_at.hpp"
@@ -78,6 +79,20 @@ void check_order(const ModelInfo& info, const char* name, const std::string& wor
     refuse_usage(name, " is '", word, "', which stands behind ROW and is not seen from there");
 }
 
+// Names the option or argument of a key that the row may not see, which the library calls `than` or `keys`.
+WhyAnswer answer_of(const heed::Model& model, const TensorView& ids, const WhyQuestion& question,
+                    const WhyArguments& arguments) {
+  try {
+    return why(model, ids, question);
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    if (said.find(" may not see;") == said.npos) throw;
+    const bool is_than = said.starts_with("than ");
+    refuse_usage(is_than ? "--than is '" : "KEY is '", is_than ? arguments.than : arguments.key,
+                 "', which the row may not see; a word that it sees is expected");
+  }
+}
+
 Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& arguments,
           const std::optional<ModelHead>& head) {
   WhyQuestion question{few_places("ROW", arguments.row, tokens), few_places("KEY", arguments.key, tokens)};
@@ -88,7 +103,9 @@ Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& argu
   }
   question.head = head;
   const auto count = static_cast<std::int64_t>(tokens.ids.size());
-  WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
+  WhyAnswer answer = answer_of(model, TensorView(tokens.ids.data(), {count}), question, arguments);
+  if (answer.than && answer.than->key == answer.split.key)
+    refuse_usage("--than is '", arguments.than, "', the same token as KEY; another word is expected");
   return {std::move(tokens), std::move(answer)};
 }
 

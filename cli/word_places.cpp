@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "command.hpp"
@@ -45,10 +46,25 @@ struct Word {
 
 bool is_letter(unsigned char byte) { return std::isalnum(byte) != 0 || byte >= 0x80; }
 
-// The rest of a piece such as "·urs" or "##urs", which continues the word before it; else empty.
-std::string_view continuation(std::string_view token) {
-  const std::string_view rest = without_continuation(token);
-  return rest.size() < token.size() && is_letter(static_cast<unsigned char>(rest[0])) ? rest : "";
+// The text of a token, and whether it continues the word before it: "·urs", "##urs", "😀 2/2".
+struct Piece {
+  std::string_view text;
+  bool continues = false;
+};
+
+// Tokenizer::shown() numbers the tokens that spell a character together. The first one stands for it.
+Piece piece_of(std::string_view token) {
+  Piece piece{token};
+  for (const std::string_view mark : kContinues)
+    if (token.size() > mark.size() && token.starts_with(mark)) piece = {token.substr(mark.size()), true};
+  const std::string_view character = piece.text.substr(0, piece.text.rfind(' '));
+  const bool is_ascii =
+      std::all_of(character.begin(), character.end(), [](char c) { return (c & 0x80) == 0; });
+  if (is_ascii || character.size() == piece.text.size()) return piece;
+  const std::vector<std::string> parts = split(piece.text.substr(character.size() + 1), '/');
+  const auto n = whole_number(parts.front()), of = whole_number(parts.back());
+  if (parts.size() != 2 || !n || !of || *n < 1 || *n > *of) return piece;
+  return *n > 1 ? Piece{"", true} : Piece{character, piece.continues};
 }
 
 // Joins the pieces of words. If each token is one character, letters side by side are a word.
@@ -58,12 +74,13 @@ std::vector<Word> words_of(const std::vector<std::string>& tokens) {
   const auto letter = [&](std::size_t i) { return is_letter(static_cast<unsigned char>(tokens[i][0])); };
   std::vector<Word> words;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    std::string_view rest = continuation(tokens[i]);
-    if (spelled && i > 0 && letter(i) && letter(i - 1)) rest = tokens[i];
-    if (rest.empty() || words.empty())
-      words.push_back({plain_word(tokens[i]), static_cast<std::int64_t>(i), 0});
+    Piece piece = piece_of(tokens[i]);
+    if (spelled && i > 0 && letter(i) && letter(i - 1)) piece.continues = true;
+    if (!piece.text.empty() && !is_letter(static_cast<unsigned char>(piece.text[0]))) piece = {tokens[i]};
+    if (!piece.continues || words.empty())
+      words.push_back({plain_word(piece.text), static_cast<std::int64_t>(i), 0});
     else
-      words.back().text += plain_word(rest);
+      words.back().text += plain_word(piece.text);
     words.back().end = static_cast<std::int64_t>(i) + 1;
   }
   return words;
@@ -138,19 +155,18 @@ bool is_special(std::string_view token) {
          ((token.front() == '[' && token.back() == ']') || (token.front() == '<' && token.back() == '>'));
 }
 
-std::string_view without_continuation(std::string_view token) {
-  for (const std::string_view mark : kContinues)
-    if (token.size() > mark.size() && token.starts_with(mark)) return token.substr(mark.size());
-  return token;
-}
+std::string_view without_continuation(std::string_view token) { return piece_of(token).text; }
 
 Places word_places(const std::string& argument, const std::string& asked,
                    const std::vector<std::string>& tokens, std::int64_t count, const std::string& hint) {
+  const bool is_place = asked.size() > 1 && asked[0] == '#';
+  if (is_place && whole_number(std::string_view(asked).substr(1)))
+    return numbered_place(argument, asked, count);
   std::vector<Places> places = occurrences(asked, tokens);
   if (!places.empty()) return joined(places);
-  if (asked.size() > 1 && asked[0] == '#') return numbered_place(argument, asked, count);
   const std::size_t colon = asked.rfind(':');
   places = occurrences(asked.substr(0, colon), tokens);
+  if (is_place && places.empty()) return numbered_place(argument, asked, count);
   if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count, hint);
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
   if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
@@ -169,18 +185,27 @@ std::string text_of(const std::vector<std::string>& tokens, int columns) {
   const auto most = static_cast<std::size_t>(std::max(columns, 1)) + 2;
   auto begin = tokens.begin();
   auto end = begin + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most));
+  // A text of single letters without a space is one of words, except in scripts that are written without.
+  const auto is_letter_of_word = [](const std::string& token) {
+    return token.empty() || (static_cast<unsigned char>(token[0]) < 0xE2 && token.find_first_of(" \n") != 0);
+  };
   const bool words =
+      std::all_of(begin, end, is_letter_of_word) ||
       std::any_of(begin, end, [](const std::string& token) { return characters(token).size() > 1; });
   const bool has_inner = end - begin > 2;
   if (has_inner && end == tokens.end() && is_special(*(end - 1))) --end;
   if (has_inner && is_special(*begin)) ++begin;
+  return quoted_text(joined_tokens({begin, end}, words), columns);
+}
+
+std::string joined_tokens(std::span<const std::string> tokens, bool words) {
   std::string text;
-  for (auto token = begin; token != end; ++token) {
-    const std::string_view rest = without_continuation(*token);
-    const bool apart = words && rest.size() == token->size() && !text.empty();
-    text += (apart ? " " : "") + (words ? token_text(rest) : printable(*token));
+  for (const std::string& token : tokens) {
+    const auto [rest, continues] = piece_of(token);
+    if (words && !continues && !text.empty()) text += ' ';
+    if (!words || !rest.empty()) text += words ? token_text(rest) : printable(token);
   }
-  return quoted_text(text, columns);
+  return text;
 }
 
 std::string quoted_text(const std::string& text, int columns) {

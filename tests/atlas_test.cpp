@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -79,6 +82,30 @@ TEST_F(Atlas, ASavedDocumentHasTheSamePosterAsTheModel) {
 TEST_F(Atlas, ThePosterSaysTheSentenceAsTyped) {
   EXPECT_NE(drawn({"atlas", "--model", "induction", "to be, or not", "--out", "a.svg"}, "a.svg"),
             drawn({"atlas", "--model", "induction", "to be or not", "--out", "b.svg"}, "b.svg"));
+}
+
+// The row's word, three times one letter, begins the line that says what the head does: "ששש → ב 1.00".
+TEST_F(Atlas, RightToLeftWordsKeepTheirSidesOfTheArrow) {
+  heed::Tensor query({1, 1, 2, 1}, heed::DType::f32), key({1, 1, 2, 1}, heed::DType::f32);
+  query.at<float>(0, 0, 1, 0) = 10;
+  key.at<float>(0, 0, 0, 0) = 10;
+  heed::Document document;
+  document.query = query;
+  document.key = document.value = key;
+  document.options.causal = true;
+  document.report.query_tokens = document.report.key_tokens = {"ב", "ששש"};
+  fill_report(document);
+  save_document(folder / "doc.safetensors", document);
+  const std::string svg = drawn({"atlas", "doc.safetensors", "--out", "a.svg"}, "a.svg");
+  std::map<std::string, std::map<double, std::string>> lines;  // by y: the letters from left to right
+  const std::regex letter("<use xlink:href=\"#(\\S+)\" x=\"([0-9.]+)\" y=\"([0-9.]+)\"/>");
+  for (std::sregex_iterator one(svg.begin(), svg.end(), letter); one != std::sregex_iterator(); ++one)
+    lines[(*one)[3]][std::stod((*one)[2])] = (*one)[1];
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const auto& line) {
+    auto at = line.second.begin();
+    return line.second.size() > 4 && at->second == std::next(at)->second &&
+           at->second == std::next(at, 2)->second;
+  }));
 }
 
 TEST_F(Atlas, SeveralTextsAreReadTogether) {

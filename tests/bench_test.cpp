@@ -241,11 +241,15 @@ TEST(Bench, SaysWhatIsWrongWithAnOption) {
 }
 
 TEST(Bench, SaysWhenAShapeDoesNotFitInMemory) {
-  const CommandResult result =
-      run_heed({"bench", "--shape", "1,9000000000,9000000000,9000000000", "--json", "--repeat", "1"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.errors.find("more elements than 64 bits can count"), std::string::npos) << result.errors;
-  EXPECT_EQ(result.output, "");
+  for (const auto& [shape, needs] : {std::pair("1,9000000000,9000000000,9000000000", "648.0 EB"),
+                                     std::pair("100000,1000000,1000000,64", "51.2 TB")}) {
+    const CommandResult result = run_heed({"bench", "--shape", shape, "--json", "--repeat", "1"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_TRUE(result.errors.starts_with("heed: --shape " + std::string(shape) + " would need " + needs +
+                                          ", more than half of this machine's memory ("))
+        << result.errors;
+    EXPECT_EQ(result.output, "");
+  }
 }
 
 TEST(BenchCases, AreTheUsualOnesOnOneAndOnAllThreads) {

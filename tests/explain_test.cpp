@@ -397,9 +397,21 @@ TEST_F(Explain, SaysWhatIsWrong) {
 }
 
 TEST_F(Explain, RefusesSizesThatNoMemoryHolds) {
-  const CommandResult result = explain({"to be", "--dim", "9000000000000000000"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.errors.find("more elements than 64 bits can count"), std::string::npos) << result.errors;
+  for (const std::string dim : {"1000000000000", "9000000000000000000"}) {
+    const CommandResult result = explain({"to be", "--dim", dim});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_TRUE(result.errors.starts_with("heed: the layer of --heads 1, --dim " + dim +
+                                          ", --key-dim 24 and --value-dim 28 would need "))
+        << result.errors;
+    EXPECT_TRUE(result.errors.ends_with("; smaller sizes are expected\n")) << result.errors;
+  }
+  CommandInput input;
+  for (int i = 0; i < 3000; ++i) input.text += "w ";
+  const CommandResult result = explain({"-", "--heads", "100000", "--dim", "1"}, input);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_TRUE(result.errors.starts_with(
+      "heed: the scores of SENTENCE, 3000 x 3000 per head, would need 14.4 TB, more than half"))
+      << result.errors;
 }
 
 }  // namespace

@@ -153,17 +153,25 @@ TEST(Chat, IsRefusedInOneSentence) {
     return refusal(words, exit_code);
   };
   const std::string no_template =
-      "heed: the model has no chat template, by which it would read messages; a plain text is expected\n";
+      "heed: --chat: the model has no chat template, by which it would read messages; a plain text is "
+      "expected\n";
   EXPECT_EQ(look({"--chat", "Hello!"}, 2), no_template);
   EXPECT_EQ(look({"--chat", R"([{"role": "user", "content": "Hello!", "name": null}])"}, 2), no_template);
   const TemporaryFolder folder;
   heed::test::write_file(folder / "chat.json", R"([{"role": "user", "content": "Hello!"}])");
-  EXPECT_EQ(look({"--chat", folder / "chat.json"}, 2), no_template);
+  EXPECT_EQ(look({"--chat", folder / "chat.json"}, 2),
+            "heed: " + (folder / "chat.json") + no_template.substr(no_template.find(": the model")));
   EXPECT_EQ(look({"--chat", R"([{"role": "user")"}, 1).substr(0, 13), "heed: --chat ");
   EXPECT_EQ(look({"--chat", R"([3])"}, 2),
             "heed: --chat has a message that is no object of role and content\n");
   EXPECT_EQ(look({"--chat", R"([{"role": 3}])"}, 2), "heed: --chat has a message whose role is no text\n");
   EXPECT_EQ(look({"--chat", R"([{"content": "x"}])"}, 2), "heed: --chat has a message without a role\n");
+  for (const char* more : {"", R"(, "content": null)"})
+    EXPECT_EQ(
+        look({"--chat", R"([{"role": "user", "content": "x"}, {"role": "user")" + std::string(more) + "}]"},
+             2),
+        "heed: --chat has no content in message 2, counted from 1; a text is expected\n");
+  EXPECT_EQ(look({"--chat", "[]"}, 2), "heed: --chat has no message; at least one is expected\n");
   EXPECT_EQ(look({"--chat", R"([{"role": "user", "tool_calls": []}])"}, 2),
             "heed: --chat has a message with 'tool_calls'; role and content are expected\n");
   EXPECT_EQ(look({"--chat", "none.json"}, 1),

@@ -196,6 +196,23 @@ TEST_F(LookErrors, RefusesWhatWouldNotFitAndNamesWhatWould) {
             std::string::npos);
 }
 
+TEST_F(LookErrors, ShowsATextOfSingleLettersAsTyped) {
+  expect(2, {"--model", "induction", "a b a b", "--row", "zz"},
+         "--row is 'zz', which is not a word of the text, “a b a b”");
+  expect(2, {"--model", "stories", "a red ball", "--row", "zz"},
+         "--row is 'zz', which is not a word of the text, “a red ball”");
+}
+
+TEST_F(LookErrors, NamesATextThatIsLongerThanTheContext) {
+  std::string text;
+  for (int i = 0; i < 65; ++i) text += "a ";
+  write_file(folder / "long.txt", text);
+  expect(2, {"--model", "induction", text},
+         "WORDS has 65 tokens; at most 64, the context of the model, are expected");
+  expect(2, {"--model", "induction", "--text", "long.txt"},
+         "long.txt has 65 tokens; at most 64, the context of the model, are expected");
+}
+
 // Each change makes a file that must be refused, with this at the end of the message.
 TEST_F(LookErrors, RefusesFilesThatDoNotFitTogether) {
   ASSERT_EQ(look(call({"--tokens", "rows.txt", "--save", "doc.safetensors"})).exit_code, 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "heed/inspect/document.hpp"
@@ -93,7 +94,7 @@ TEST_F(Pair, ASavedDocumentAnswersTheSame) {
   }
 }
 
-TEST_F(Pair, AWeightOfNaNIsNotCounted) {
+TEST_F(Pair, AWeightOfNaNComesBehindNumbersButIsSaid) {
   for (std::int64_t d = 0; d < kDim; ++d) document.tensors[0].mutable_view().at<float>(0, 1, 7, d) = NAN;
   fill_report(document);
   for (const PairWeight& one : heads_by_pair(document, Places{7, 8}, Places{3}))
@@ -101,6 +102,11 @@ TEST_F(Pair, AWeightOfNaNIsNotCounted) {
       EXPECT_EQ(one.row, 8);
       EXPECT_NEAR(one.weight, row(0, 1, 8)[3], kRounding);
     }
+  const PairWeight last = heads_by_pair(document, Places{7}, Places{3}).back();
+  EXPECT_EQ(std::pair(last.batch, last.head), (std::pair<std::int64_t, std::int64_t>(0, 1)));
+  EXPECT_EQ(std::pair(last.row, last.key), (std::pair<std::int64_t, std::int64_t>(7, 3)));
+  EXPECT_TRUE(std::isnan(last.weight)) << last.weight;
+  EXPECT_EQ(heads_by_pair(document, Places{7}, Places{9}).back().rank, 0);  // a key that is not seen stays so
 }
 
 TEST_F(Pair, WrongPlacesAreRefused) {

@@ -293,6 +293,16 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   }
   expect_refusal(2, command("out", {"--resume"}),
                  "--resume is given, but " + out + " has no checkpoint.safetensors to continue from");
+  std::ofstream(path("empty.txt")) << "";
+  expect_refusal(2, {"train", path("empty.txt"), "--out", out},
+                 path("empty.txt") + " is empty; a text to learn from is expected");
+  const CommandResult huge =
+      run_heed({"train", "--task", "induction", "--out", out, "--layers", "1000", "--model-dim", "100000"});
+  EXPECT_EQ(huge.exit_code, 2);
+  EXPECT_TRUE(
+      huge.errors.starts_with("heed: training with --layers 1000, --model-dim 100000, --batch 16 and "
+                              "--context 64 would need 1.9 PB, more than half of this machine's"))
+      << huge.errors;
   expect_refusal(2, command("out", {"--context", "73"}),
                  path("text.txt") + " has 73 characters; more than the 73 of --context are expected");
   expect_refusal(1, {"train", path("none.txt"), "--out", out},

@@ -163,6 +163,46 @@ TEST(Who, ASavedDocumentAnswersAndWordsAreFoundWithoutTheirMarks) {
   EXPECT_EQ(answer({"to", "not", folder / "doc.safetensors"})["rows"], Json({0, 4}));
 }
 
+TEST(Who, ANumberedPlaceIsThatPlaceEvenIfATokenIsSpelledSo) {
+  const Json json = answer({"#2", "#1", "--model", "induction", "--ids", "1,2,0,3"});
+  EXPECT_EQ(json["rows"], Json({2}));
+  EXPECT_EQ(json["keys"], Json({1}));
+  EXPECT_EQ(answer({"#2:1", "#0", "--model", "induction", "--ids", "1,2,0,3"})["rows"], Json({1}));
+}
+
+TEST(Who, AWeightOfNaNIsPrinted) {
+  const TemporaryFolder folder;
+  heed::Document document = calls_of(kText);
+  heed::Tensor query = heed::Tensor::copy_of(document.query);
+  query.mutable_view().at<float>(0, 6, 5, 0) = NAN;
+  document.query = query;
+  fill_report(document);
+  save_document(folder / "doc.safetensors", document);
+  const Json last = answer({"#5", "#2", folder / "doc.safetensors"})["heads"].back();
+  EXPECT_EQ(last["label"], "1.2");
+  EXPECT_TRUE(last["weight"].is_null() && last["rank"].is_null()) << last;
+  const CommandResult printed = who({"#5", "#2", folder / "doc.safetensors"});
+  EXPECT_NE(printed.output.find("\n1.2         nan      -        5 → 2  "), std::string::npos)
+      << printed.output;
+}
+
+// Tokens as a tokenizer of bytes shows them: two spell the face.
+TEST(Who, AWordSpelledByTokensOfBytesIsAllOfThem) {
+  const TemporaryFolder folder;
+  heed::Document document = calls_of(kText);
+  document.report.query_tokens =
+      document.report.key_tokens = {"to", "😀 1/2", "😀 2/2", "é 1/2", "é 2/2", "·t", "be"};
+  fill_report(document);
+  save_document(folder / "doc.safetensors", document);
+  const Json json = answer({"😀", "to", folder / "doc.safetensors"});
+  EXPECT_EQ(json["rows"], Json({1, 2}));
+  EXPECT_EQ(answer({"ét", "to", folder / "doc.safetensors"})["rows"], Json({3, 4, 5}));
+  const CommandResult printed = who({"😀", "to", folder / "doc.safetensors"});
+  EXPECT_TRUE(printed.output.starts_with("😀 (1, 2) → to (0) in “to 😀 ét be”")) << printed.output;
+  EXPECT_EQ(who({"x", "to", folder / "doc.safetensors"}).errors,
+            "heed: ROW is 'x', which is not a word of the text, “to 😀 ét be”\n");
+}
+
 // A folder of captured weights, with one file per layer.
 void capture(const std::string& folder, const char* text, const std::string& rows = "null") {
   const heed::Document calls = calls_of(text);

@@ -5,6 +5,7 @@
 
 #include "command.hpp"
 #include "heed/parallel.hpp"
+#include "machine.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -96,6 +97,9 @@ BenchShape parse_bench_shape(const std::string& text) {
   if (sizes.size() == 4) sizes = {1, sizes[0], sizes[0], sizes[1], sizes[2], sizes[3]};
   if (sizes.size() != 6) refuse_shape(text, expected);
   if (sizes[1] % sizes[2] != 0) refuse_shape(text, "a number of heads H that is a multiple of Hkv");
+  const std::vector<double> of(sizes.begin(), sizes.end());
+  require_memory("--shape " + text,
+                 4 * of[0] * (of[1] * of[3] + of[2] * of[4]) * of[5]);  // at least, in bf16
   return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
 }
 

@@ -52,6 +52,9 @@ th, td { text-align: left; padding: 2px 18px 2px 0; } th { color: var(--soft); f
 
 constexpr const char* kScript = R"(<script>
 const drawing = document.querySelector("svg");
+const scroll = drawing.parentElement;
+const logit = drawing.querySelector("[data-node^=logit] rect").getBBox();
+scroll.scrollLeft = logit.x + logit.width / 2 - scroll.clientWidth / 2;  // where the drawing is wider than the window
 for (const node of drawing.querySelectorAll("[data-node]")) {
   node.addEventListener("pointerenter", () => {
     drawing.classList.add("chosen");

@@ -3,6 +3,9 @@
 #include <array>
 #include <cmath>
 
+#include "command.hpp"
+#include "machine.hpp"
+
 namespace heed::cli {
 namespace {
 
@@ -23,6 +26,15 @@ const char* distribution_of(Init init) {
       break;
   }
   return "N(0, 1/D)";
+}
+
+// The weights exist twice while they are drawn. Doubles, because products of the sizes may overflow.
+void check_sizes(const nn::MultiHeadOptions& sizes, std::int64_t words) {
+  const double parts = 2.0 * (static_cast<double>(sizes.head_dim) + static_cast<double>(sizes.value_dim));
+  const double rows = static_cast<double>(words) + static_cast<double>(sizes.heads) * parts;
+  require_memory(detail::said("the layer of --heads ", sizes.heads, ", --dim ", sizes.dim, ", --key-dim ",
+                              sizes.head_dim, " and --value-dim ", sizes.value_dim),
+                 2 * sizeof(float) * rows * static_cast<double>(sizes.dim));
 }
 
 nn::MultiHeadAttention draw_attention(const nn::MultiHeadOptions& sizes, Init init, Generator& generator) {
@@ -123,15 +135,15 @@ const char* name_of(WeightLayout layout) {
 
 Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init init, std::uint64_t seed,
                  WeightLayout layout) {
+  const nn::MultiHeadOptions options{.dim = sizes.dim.value_or(kDim),
+                                     .heads = sizes.heads.value_or(kHeads),
+                                     .head_dim = sizes.key_dim.value_or(kKeyDim),
+                                     .value_dim = sizes.value_dim.value_or(kValueDim)};
+  check_sizes(options, vocabulary.size());
   Generator generator(seed);
-  const std::int64_t dim = sizes.dim.value_or(kDim);
-  nn::Embedding embedding(vocabulary.size(), dim, generator);
+  nn::Embedding embedding(vocabulary.size(), options.dim, generator);
   if (init == Init::uniform) generator.manual_seed(seed);
-  nn::MultiHeadAttention attention = draw_attention({.dim = dim,
-                                                     .heads = sizes.heads.value_or(kHeads),
-                                                     .head_dim = sizes.key_dim.value_or(kKeyDim),
-                                                     .value_dim = sizes.value_dim.value_or(kValueDim)},
-                                                    init, generator);
+  nn::MultiHeadAttention attention = draw_attention(options, init, generator);
   return {
       vocabulary, std::move(embedding), std::move(attention), layout,
       std::string("drawn from ") + distribution_of(init) + ", seed " + std::to_string(seed) + ", untrained"};

@@ -18,6 +18,7 @@
 #include "look/tables.hpp"
 #include "looked_at.hpp"
 #include "text.hpp"
+#include "word_places.hpp"
 
 namespace heed::cli {
 namespace {
@@ -67,15 +68,12 @@ std::string description_of(const ModelReading& reading) {
          counted(info.parameters, "parameter");
 }
 
-// Joins characters directly, and words or subwords with spaces.
+// Joins characters directly, and words with spaces.
 std::string text_read(const ModelReading& reading) {
   const std::vector<std::string>& tokens = reading.tokens.shown;
   std::size_t bytes = 0;
   for (const std::string& token : tokens) bytes += token.size();
-  const bool together = reading.tokens.places.back().end == bytes;
-  std::string text;
-  for (const std::string& token : tokens) text += (together || text.empty() ? "" : " ") + printable(token);
-  return text;
+  return joined_tokens(tokens, reading.tokens.places.back().end != bytes);
 }
 
 std::vector<Expectation> expected_at(const ModelReading& reading, std::int64_t row, std::int64_t count) {

@@ -137,6 +137,7 @@ Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
   pango_context_set_round_glyph_positions(pango_layout_get_context(page_->layout.get()), FALSE);
   pango_layout_set_ellipsize(page_->layout.get(), PANGO_ELLIPSIZE_END);
   pango_layout_set_single_paragraph_mode(page_->layout.get(), TRUE);
+  pango_layout_set_auto_dir(page_->layout.get(), FALSE);  // a right-to-left word would change its line's side
   page_->set_source({1, 1, 1});
   cairo_paint(page_->context.get());
 }

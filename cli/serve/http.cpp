@@ -19,7 +19,9 @@ namespace {
 
 constexpr const char* kHere = "127.0.0.1";
 constexpr std::size_t kMaxBody = 1024;  // bytes; requests need no body
-constexpr int kPatience = 5;            // seconds to wait for a request, or on an idle connection
+constexpr int kPatience = 5;            // seconds to wait for the rest of a request
+constexpr int kIdle = 2;                // seconds to wait for a request on an open connection
+constexpr int kConnections = 64;  // served at once: a browser leaves several idle, and each takes a thread
 
 HttpQuestion question_of(const httplib::Request& request) {
   HttpQuestion question{request.method, {}, request.path, {}, request.has_header("Range")};
@@ -67,7 +69,8 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
   server.set_payload_max_length(kMaxBody);
   server.set_read_timeout(kPatience);
   server.set_write_timeout(kPatience);
-  server.set_keep_alive_timeout(kPatience);
+  server.set_keep_alive_timeout(kIdle);
+  server.new_task_queue = [] { return new httplib::ThreadPool(kConnections); };
   server.set_default_headers({{"Cache-Control", "no-store"},
                               {"Referrer-Policy", "no-referrer"},  // the address holds the token
                               {"Cross-Origin-Resource-Policy", "same-origin"},
@@ -83,7 +86,10 @@ HttpServer::HttpServer(int port) : listener_(std::make_unique<Listener>()) {
 void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
   httplib::Server& server = listener_->server;
   server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
-    send(answerer(question_of(request)), response);
+    const HttpQuestion question = question_of(request);
+    // Otherwise the library would cut a refusal to the range.
+    const_cast<httplib::Request&>(request).ranges.clear();
+    send(answerer(question), response);
     return httplib::Server::HandlerResponse::Handled;
   });
   server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {

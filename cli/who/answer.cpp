@@ -1,5 +1,6 @@
 #include "who/answer.hpp"
 
+#include <cmath>
 #include <utility>
 
 #include "json.hpp"
@@ -17,7 +18,7 @@ Json one_json(const Document& document, const PairWeight& one, std::int64_t top_
   if (report.batch > 1) json["batch"] = one.batch;
   json["looks_like"] = summary_of(report, one.batch, one.head).name();
   json["weight"] = one.weight;
-  json["rank"] = one.rank;
+  json["rank"] = std::isnan(one.weight) ? Json() : Json(one.rank);
   json["row"] = one.row;
   json["key"] = one.key;
   json["top"] = Json::array();

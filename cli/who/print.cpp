@@ -18,13 +18,15 @@ constexpr int kShownColumns = 76;         // of the text
 constexpr int kBarWord = 18;              // most columns of a word beside its bar
 constexpr std::int64_t kDrawnWhole = 40;  // most keys of a row that is drawn whole
 
-std::string three_digits(double value) { return formatted("%.3f", value); }
+std::string three_digits(double value) { return std::isnan(value) ? "nan" : formatted("%.3f", value); }
 
 std::string pair_text(const PairWeight& one) {
   return one.rank > 0 ? std::to_string(one.row) + " → " + std::to_string(one.key) : "not seen";
 }
 
-std::string rank_text(const PairWeight& one) { return one.rank > 0 ? std::to_string(one.rank) : "-"; }
+std::string rank_text(const PairWeight& one) {
+  return one.rank > 0 && !std::isnan(one.weight) ? std::to_string(one.rank) : "-";
+}
 
 // A bar with a resolution of 1/8 column, in block characters. Empty for NaN.
 std::string bar(double share, int width) {
@@ -40,9 +42,9 @@ std::string bar(double share, int width) {
 std::string spelled_from(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& places) {
   if (tokens.empty()) return "";
   const auto token = [&](std::size_t i) { return tokens[static_cast<std::size_t>(places[i])]; };
-  std::string word = token(0);
+  std::string word(without_continuation(token(0)));
   const bool is_spelled = std::any_of(places.begin(), places.end(), [&](std::int64_t place) {
-    return tokens[static_cast<std::size_t>(place)] != word;
+    return tokens[static_cast<std::size_t>(place)] != token(0);
   });
   for (std::size_t i = 1; is_spelled && i < places.size() && places[i] == places[i - 1] + 1; ++i)
     word += without_continuation(token(i));

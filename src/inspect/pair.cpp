@@ -24,10 +24,14 @@ void check_places(const char* name, std::span<const std::int64_t> places, std::i
       detail::refuse(name, " holds ", place, "; 0 to ", count - 1, " is expected");
 }
 
+// Sorts keys that are not seen (rank 0) behind weights of NaN, and those behind numbers.
+double order_of(const PairWeight& one) {
+  return one.rank == 0 ? -2 : std::isnan(one.weight) ? -1 : one.weight;
+}
+
 // Whether a sorts before b, both of the same head.
 bool is_heavier(const PairWeight& a, const PairWeight& b) {
-  if (a.rank == 0 || b.rank == 0) return a.rank > b.rank;  // rank 0: not seen
-  if (a.weight != b.weight) return a.weight > b.weight;
+  if (a.rank == 0 || order_of(a) != order_of(b)) return order_of(a) > order_of(b);
   return a.row != b.row ? a.row < b.row : a.key < b.key;
 }
 
@@ -47,9 +51,8 @@ class PairSearch {
   std::vector<PairWeight> find() {
     find_best();
     count_ranks();
-    std::stable_sort(best_.begin(), best_.end(), [](const PairWeight& a, const PairWeight& b) {
-      return a.weight != b.weight ? a.weight > b.weight : (a.rank > 0) > (b.rank > 0);
-    });
+    std::stable_sort(best_.begin(), best_.end(),
+                     [](const PairWeight& a, const PairWeight& b) { return order_of(a) > order_of(b); });
     return std::move(best_);
   }
 
@@ -66,7 +69,7 @@ class PairSearch {
       for (const std::int64_t key : keys_) {
         if (!weights.allows(key)) continue;
         const PairWeight one{row.batch, row.head, row.i, key, weights.weight_of_allowed(key), 1};
-        if (!std::isnan(one.weight) && is_heavier(one, best)) best = one;
+        if (is_heavier(one, best)) best = one;
       }
       const std::lock_guard lock(mutex);
       if (is_heavier(best, best_of(row))) best_of(row) = best;

@@ -32,8 +32,10 @@ std::string text_in(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
+  file.peek();
+  if (file.bad()) detail::refuse(ErrorCode::io, path, " could not be read");
+  if (file.eof()) detail::refuse(path, " is empty; a text to learn from is expected");
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad() || (text.empty() && !file.eof())) detail::refuse(ErrorCode::io, path, " could not be read");
   if (!is_utf8(text)) detail::refuse(ErrorCode::io, path, " is not UTF-8 text");
   return text;
 }

@@ -40,6 +40,15 @@ def test_no_node_overlaps_another_or_cuts_its_text(shown, text):
     assert page[0] <= page[1]  # wide drawings scroll in their box
 
 
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_it_opens_with_the_logit_in_sight(shown, text):
+    left, right, begin, end = shown(text).run("""
+        const { left, right } = document.querySelector('[data-node^=logit]').getBoundingClientRect();
+        const box = document.querySelector('.scroll').getBoundingClientRect();
+        return [left, right, box.left, box.right];""")
+    assert begin <= left and right <= end
+
+
 def test_axe_finds_no_fault(shown):
     assert not (found := faults(shown(TEXTS["short"]))), "\n".join(found)
 

@@ -509,6 +509,25 @@ def test_says_why_a_head_looks_where_it_looks(living, browser, heed, model, text
             assert [query.split(",")[0], of_key.split(",")[0]] == [pair["query"], pair["key"]]
 
 
+@pytest.mark.parametrize("width", [390, 1360])
+def test_long_words_do_not_squeeze_the_scores_of_why(heed, tmp_path, width):
+    with Browser(width, 900) as browser:
+        browser.resize(width, 900)
+        heed("explain", "--model", "induction", "--html", tmp_path / "life.html", *2 * (400 * "x", 400 * "y", "z"))
+        browser.open((tmp_path / "life.html").as_uri())
+        lines = browser.run("""return [...document.querySelectorAll('table.why tr > :first-child')].map((cell) => {
+            const range = new Range();
+            range.selectNodeContents(cell);
+            return range.getClientRects().length; })""")
+        assert len(lines) > 4 and set(lines) == {1}
+
+
+def test_lines_between_right_to_left_words_say_their_order(living, browser):
+    living("שלום עולם שלום עולם")
+    titles = browser.run("return [...document.querySelectorAll('.line title')].map((one) => one.textContent)")
+    assert any(title.startswith("\u2068שלום₂\u2069 → \u2068עולם₁\u2069: ") for title in titles)
+
+
 def test_a_model_of_characters_shows_no_stray_words(living, browser):
     living(model="stories")
     shown = browser.run("return document.body.innerText")

@@ -241,3 +241,19 @@ def test_small_weights_are_told_together_and_zeros_are_blank(look, browser):
     named = [float(cells[2].replace("−", "-")) for cells in told if cells[0] != "others"]
     assert all(weight >= 0.001 for weight in named) and told[-1][0] == "others"
     assert float(told[-1][2]) == pytest.approx(row.sum() - sum(np.sort(row)[::-1][:len(named)]), rel=2e-2, abs=2e-4)
+
+
+@pytest.mark.parametrize("length", [12, LONG])
+def test_a_row_of_nan_says_so_and_a_masked_one_attends_to_nothing(heed, browser, tmp_path, length):
+    draw = np.random.default_rng(5)
+    query, key, value = (draw.standard_normal((1, length, 8), dtype=np.float32) for _ in range(3))
+    query[0, 5, 3] = np.nan
+    mask = np.ones((length, length), bool)
+    mask[7] = False
+    for name, tensor in (("q", query), ("k", key), ("v", value), ("mask", mask)):
+        np.save(tmp_path / f"{name}.npy", tensor)
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--mask", "mask.npy", "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=map")
+    for row, said in ((5, "This row's weights are NaN."), (7, "This row attends to nothing.")):
+        move_to(browser, row, 0)
+        assert said in browser.text(".panel")

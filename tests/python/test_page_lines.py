@@ -305,3 +305,73 @@ def test_only_controls_that_act_are_shown(lines, browser):
     assert hidden() == [True, True, True]
     browser.click('[aria-label="View"] button[data-value="map"]')
     assert hidden() == [False, False, False]
+
+
+def test_the_table_says_masked_and_leaves_out_what_the_page_lacks(lines, browser):
+    weights = lines(2100, "&head=2&row=1500&pin=row")
+    places = [int(place) for place in browser.run(
+        "return [...document.querySelectorAll('.line-word[data-side=row]')].map((word) => word.dataset.place)")]
+    browser.run("[...document.querySelectorAll('.actions button')].find((one) => one.textContent === 'Table').click()")
+    cells = browser.run("""return [...document.querySelectorAll('.numbers tbody tr')].map((line) =>
+        [...line.querySelectorAll('td')].map((cell) => cell.textContent))""")
+    assert len(cells) == len(places) and {len(line) for line in cells} == {len(places)}
+    held = 0
+    for row, line in zip(places, cells):
+        top = set(np.argsort(-weights[2, row], kind="stable")[:5])
+        for key, text in zip(places, line):
+            if key > row or key not in top:
+                assert text == ("masked" if key > row else ""), (row, key)
+            else:
+                assert float(text) == pytest.approx(weights[2, row, key], abs=6e-5)
+                held += 1
+    assert held
+    assert b"NaN" not in saved(browser, "CSV")[1]
+
+
+HEBREW = ["שלום", "עולם", "טוב", "יום", "לילה", "ספר"]
+
+
+def sides(browser, css):
+    """The left edges of what stands before and after the arrow in an element's text, and that of the arrow."""
+    return browser.run("""
+        const host = document.querySelector(arguments[0]);
+        const nodes = [];
+        for (const walk = document.createTreeWalker(host, NodeFilter.SHOW_TEXT); walk.nextNode();)
+          nodes.push(...[...walk.currentNode.data].map((letter, at) => [walk.currentNode, at, letter]));
+        const left = ([node, at]) => {
+          const range = new Range();
+          range.setStart(node, at);
+          range.setEnd(node, at + 1);
+          return range.getBoundingClientRect().left;
+        };
+        const arrow = nodes.findIndex(([, , letter]) => letter === '→');
+        const letter = (some) => some.find(([, , one]) => /\\p{L}/u.test(one));
+        return [left(letter(nodes.slice(0, arrow))), left(nodes[arrow]), left(letter(nodes.slice(arrow)))];""", css)
+
+
+@pytest.mark.parametrize("view, css", [("lines", ".panel .line-pair"), ("pair", ".pair-way h2")])
+def test_right_to_left_words_do_not_turn_the_arrow(lines, browser, view, css):
+    lines(6, "&head=2&row=4&key=1&view=" + view, words=HEBREW)
+    before, arrow, after = sides(browser, css)
+    assert before < arrow < after
+
+
+def test_a_tooltip_of_right_to_left_words_keeps_their_order(lines, browser):
+    for words, told in ((HEBREW, "\u2068לילה\u2069 → \u2068עולם\u2069: "), (WORDS, "on → cat: ")):
+        lines(6, "&head=2&view=map", words=words)
+        browser.pointer(*browser.run("""
+            const canvas = document.querySelector('[data-step=map] .marks');
+            const [left, top, width, height] = canvas.dataset.cells.split(' ').map(Number);
+            const box = canvas.getBoundingClientRect();
+            return [box.x + left + 1.5 * width, box.y + top + 4.5 * height];"""))
+        frame(browser)
+        assert browser.text(".tip").startswith(told)
+
+
+def test_a_table_cuts_long_words_in_its_heads(lines, browser):
+    long = "https://example.org/" + 300 * "x"
+    lines(6, "&head=2", words=["the", long, "cat", "sat", "on", "mat"])
+    browser.run("[...document.querySelectorAll('.actions button')].find((one) => one.textContent === 'Table').click()")
+    widths = browser.run("return [...document.querySelectorAll('.numbers th')].map((head) => head.getBoundingClientRect().width)")
+    assert max(widths) < 260
+    assert browser.run("return [...document.querySelectorAll('.numbers thead th')].map((head) => head.title)")[2] == long

@@ -166,6 +166,30 @@ def test_parts_of_an_answer_are_refused(served):
     assert served.ask("/", headers={"Range": "bytes=0-1,2-3"})[0] == 400
 
 
+@pytest.mark.parametrize("parts", ["bytes=0-3", "bytes=2-5", "bytes=0-1,2-3", "bytes=-4", "bytes=5000-"])
+def test_no_refusal_is_cut_to_the_range_that_was_asked_for(served, parts):
+    refused = b"a Range header is given; this server sends only whole answers\n"
+    assert served.ask("/", headers={"Range": parts})[:2] == (400, refused)
+    for path, prefix, status in [("/x", None, 404), ("/", "/wrong", 403)]:
+        whole = served.ask(path, prefix=prefix)[1]
+        assert served.ask(path, headers={"Range": parts}, prefix=prefix)[:2] == (status, whole)
+
+
+def test_connections_that_say_nothing_hold_up_nobody(served):
+    idle = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(20)]
+    try:
+        for link in idle[10:]:
+            link.sendall(b"GET /")
+        assert served.ask("/x")[0] == 404
+        for link in idle[10:]:  # the server still waits for the rest of each: the answer did not wait for their end
+            link.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                link.recv(1)
+    finally:
+        for link in idle:
+            link.close()
+
+
 def test_many_ask_at_once(served, folder):
     cells = cells_of(folder, 0, 1).astype(np.float32)
     wrong = []

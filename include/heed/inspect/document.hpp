@@ -87,12 +87,12 @@ struct AttendedRow {
 /// The largest weight that any of the given rows gives any of the given keys, in one head.
 struct PairWeight {
   std::int64_t batch = 0, head = 0, row = 0, key = 0;
-  double weight = 0;      ///< 0 if none of the rows may see any of the keys
+  double weight = 0;      ///< 0 if none of the rows may see any of the keys; NaN if all that do have NaN
   std::int64_t rank = 0;  ///< 1 + the number of heavier keys of the row; 0 if it may see none of `keys`
 };
 /// Every head of every batch entry by falling weight, ties in head order. Shows, for example, which heads
 /// make "it" attend to "animal", at the positions `rows` and `keys`. Weights are computed in f64 from query,
-/// key and the report's lse: O(rows x keys + Lk) weights per head. NaN weights are ignored. Throws Error
+/// key and the report's lse: O(rows x keys + Lk) weights per head. NaN comes behind numbers. Throws Error
 /// (invalid_argument) for empty lists, for positions outside the document, and without a report.
 [[nodiscard]] HEED_API std::vector<PairWeight> heads_by_pair(const Document& document,
                                                              std::span<const std::int64_t> rows,

@@ -15,16 +15,19 @@ function actions(name, canvases, table, heads = []) {
   return [buttons, slot];
 }
 
-// A table: {rows, columns: labels, corner, matrix}.
+// A table: {rows, columns: labels, corner, matrix}. A cell of null is not on the page.
 const MOST_TABLE_CELLS = 20000;
+const cellsOf = ({ values, columns }, row) => Array.from(values.slice(row * columns, (row + 1) * columns));
+const isEmpty = (value) => value === null || isMasked(value);
+const cellText = (value) => (value === null ? '' : isMasked(value) ? 'masked' : exact(value));
 function tableOf({ corner, rows, columns, matrix }) {
   const shown = Math.max(1, Math.min(rows.length, Math.floor(MOST_TABLE_CELLS / columns.length)));
   const made = element('table', {},
     element('thead', {}, element('tr', {}, element('th', {}, corner),
-      columns.map((label) => element('th', { scope: 'col' }, label)))),
+      columns.map((label) => element('th', { scope: 'col', title: label }, label)))),
     element('tbody', {}, rows.slice(0, shown).map((label, i) => element('tr', {},
-      element('th', { scope: 'row' }, label),
-      [...rowOf(matrix, i)].map((value) => element('td', {}, isMasked(value) ? 'masked' : exact(value)))))));
+      element('th', { scope: 'row', title: label }, label),
+      cellsOf(matrix, i).map((value) => element('td', {}, cellText(value)))))));
   if (shown === rows.length) return made;
   return element('div', {}, made, element('p', {}, `The first ${shown} of ${rows.length} rows; CSV and JSON have all rows.`));
 }
@@ -38,12 +41,12 @@ function csvText(text) {
 function downloadCsv(name, { corner, rows, columns, matrix }) {
   const lines = [[corner, ...columns].map(csvText).join(',')];
   rows.forEach((label, i) =>
-    lines.push([csvText(label), ...[...rowOf(matrix, i)].map((value) => (isMasked(value) ? '' : value))].join(',')));
+    lines.push([csvText(label), ...cellsOf(matrix, i).map((value) => (isEmpty(value) ? '' : value))].join(',')));
   download(name + '.csv', 'text/csv', lines.join('\r\n') + '\r\n');
 }
 
 function downloadJson(name, { rows, columns, matrix }) {
-  const values = rows.map((_, i) => [...rowOf(matrix, i)].map((value) => (isMasked(value) ? null : value)));
+  const values = rows.map((_, i) => cellsOf(matrix, i).map((value) => (isEmpty(value) ? null : value)));
   download(name + '.json', 'application/json', JSON.stringify({ name, title: heading, rows, columns, values }));
 }
 

@@ -125,6 +125,10 @@ function tokenText(token) {
   return ALL_UNSEEN.test(token) ? `"${text}"` : text;
 }
 
+// A word within a line. Without these marks, two right-to-left words would change places, and an arrow its direction.
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+const isolated = (word) => (RIGHT_TO_LEFT.test(word) ? `\u2068${word}\u2069` : word);
+
 // Labels that distinguish repeated words: the₁, the₂, …
 function labelsOf(words) {
   const count = new Map();

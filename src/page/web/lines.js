@@ -147,11 +147,8 @@ const linesView = {
   table() {
     const [rows, keys] = this.windows;
     const columns = keys[1] - keys[0];
-    const values = new Float32Array((rows[1] - rows[0]) * columns);
-    for (let i = 0; i < values.length; i++) {
-      const held = heldWeight(this.list[0], rows[0] + Math.floor(i / columns), keys[0] + i % columns);
-      values[i] = held === null ? NaN : held.weight;
-    }
+    const values = Array.from({ length: (rows[1] - rows[0]) * columns }, (_, i) =>
+      heldWeight(this.list[0], rows[0] + Math.floor(i / columns), keys[0] + i % columns)?.weight ?? null);
     return { corner: 'row', rows: labelled(queryWords, ...rows), columns: labelled(keyWords, ...keys),
       matrix: { rows: rows[1] - rows[0], columns, values } };
   },
@@ -181,7 +178,7 @@ const linesView = {
       element('p', { class: 'soft' }, 'Point at a word to see its lines alone; click it to keep it.'),
       element('table', { class: 'shares' }, element('tbody', {}, strongestLines(this.list[0], rows, keys).map(({ row, key, weight, rounded }) =>
         element('tr', {}, element('th', { scope: 'row' }, element('button', { type: 'button', class: 'line-pair',
-          onclick: () => choose({ row, key, pin: 'row' }) }, `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}`)),
+          onclick: () => choose({ row, key, pin: 'row' }) }, pairText(row, key))),
         element('td', {}, written(weight, rounded)), element('td', {}, bar(weight)))))));
   },
 };

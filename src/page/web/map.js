@@ -314,7 +314,7 @@ function seenOf(text) {
 // "the → cat: 0.3012"; for a bin its rows and keys, and the rows' average share.
 function describePlace(level, { row, key }, head = state.head) {
   const weight = weightText(head, row, key);
-  if (weight !== null) return `${nameOf(queryWords, row)} → ${nameOf(keyWords, key)}: ${weight}`;
+  if (weight !== null) return `${pairText(row, key)}: ${weight}`;
   if (!level) return '';
   const [r0, k0] = originOf(level);
   const [r, c] = [Math.floor((row - r0) / level.rowStep), Math.floor((key - k0) / level.keyStep)];

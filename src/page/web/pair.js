@@ -18,7 +18,7 @@ function rankedPair(row, key) {
   const unknown = [];
   for (let n = 0; n < headCount(); n++) {
     const held = heldWeight(n, row, key);
-    if (held ? isMasked(held.weight) : !maySee(n, row, key)) continue;
+    if (held && isMasked(held.weight)) continue;
     if (held) known.push({ n, ...held });
     const [, below = null, rounded] = held === null ? topOf(n, row, Infinity).at(-1) ?? [] : [];
     if (below === 0) known.push({ n, weight: 0, rounded });
@@ -43,7 +43,8 @@ function pairTable(view, { way, row, key, ranked }) {
     element('td', {}, weight !== null && bar(weight))));
   return element('section', { class: 'pair-way', 'data-way': way }, element('h2', {}, pairWords(row, key)),
     lines.length ? element('table', { class: 'shares' }, element('tbody', {}, lines))
-      : element('p', { class: 'soft' }, `Masked in every head: ${nameOf(queryWords, row)} cannot attend to ${nameOf(keyWords, key)}.`),
+      : element('p', { class: 'soft' }, `Masked in every head: ${isolated(nameOf(queryWords, row))} cannot attend to ` +
+        `${isolated(nameOf(keyWords, key))}.`),
     ranked.length > MOST_RANKED && element('button', { type: 'button', class: 'copy', onclick: () => view.showAll() },
       view.all ? `The first ${MOST_RANKED}` : `All ${spelled(ranked.length)} heads`));
 }

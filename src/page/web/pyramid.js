@@ -202,8 +202,11 @@ function curveValue(name, head, place) {
   return name === 'entropy' && Math.abs(value) < LEAST_ENTROPY ? 0 : value;
 }
 
+const isRowNaN = (head, row) => (weightsOf(head, row) ?? [curveValue('max_weight', head, row)]).some(Number.isNaN);
+
 const spelled = (number) => number.toLocaleString('en');
 const nameOf = (words, place) => (words.length ? words[place] : spelled(place));
+const pairText = (row, key) => `${isolated(nameOf(queryWords, row))} → ${isolated(nameOf(keyWords, key))}`;
 // Layers and heads are counted from 0. Head n of the page is head `head` of batch entry `entry`. If the heads belong to
 // a model's layers, it is in layer `layer`.
 function placeOfHead(n) {

@@ -16,8 +16,9 @@ function topTable(now) {
   const hidden = held.filter(([key]) => isHidden('key', key));
   const top = held.filter(([key]) => !isHidden('key', key)).slice(0, SHOWN_TOP)
     .filter(([, weight], n) => n === 0 || weight >= LEAST_TOLD || !weightsOf(state.head, now.row));
+  const nothing = () => (isRowNaN(state.head, now.row) ? "This row's weights are NaN." : 'This row attends to nothing.');
   if (!held.length) return element('p', { class: 'soft' }, tensor('top_index-' + state.head) || weightsOf(state.head, now.row)
-    ? 'This row attends to nothing.' : '');
+    ? nothing() : '');
   const rows = top.map(([key, weight, rounded]) => element('tr', { class: key === now.key ? 'marked' : '' },
     element('th', { scope: 'row' }, nameOf(keyWords, key)),
     keyWords.length > 0 && element('td', { class: 'soft' }, spelled(key)),

@@ -67,7 +67,7 @@ function placeOf(step, row, column, head) {
 function describeCell(step, row, column, matrix) {
   const value = at(matrix, row, column);
   const words = rowAxis(step) === 'Lk' ? keyWords : queryWords;
-  const what = columnAxis(step) === 'Lk' ? `${queryWords[row]} → ${keyWords[column]}` : `${words[row]} [${column}]`;
+  const what = columnAxis(step) === 'Lk' ? pairText(row, column) : `${isolated(words[row])} [${column}]`;
   return `${what}: ${isMasked(value) ? 'masked' : exact(value)}`;
 }
 

@@ -215,10 +215,11 @@ class LinePicture {
 
 const labelled = (words, from, to) => Array.from({ length: to - from }, (_, i) => nameOf(words, from + i));
 
-// One weight as {weight, rounded}; a masked one has weight -Infinity; null if the page lacks it.
+// One weight as {weight, rounded}; one that masks forbid has weight -Infinity; null if the page lacks it.
 function heldWeight(head, row, key) {
   const weight = weightAt(head, row, key);
   if (weight !== null) return { weight, rounded: pyramidOf(head)?.[0].rounded ?? true };
+  if (!maySee(head, row, key)) return { weight: -Infinity, rounded: false };
   const found = topOf(head, row, Infinity).find(([held]) => held === key);
   return found ? { weight: found[1], rounded: found[2] } : null;
 }

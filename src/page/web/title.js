@@ -16,6 +16,6 @@ function sentenceOf(tokens) {
   return words.map((token) => token.trim()).map((token, i) => (i && /^(?:·|##)./.test(token) ? token.replace(/^(?:·|##)/, '')
     : (i ? ' ' : '') + tokenText(token))).join('');
 }
-const sentences = () => [page.query_tokens, ...(page.cross ? [page.key_tokens] : [])].map(sentenceOf).join(' → ');
+const sentences = () => [page.query_tokens, ...(page.cross ? [page.key_tokens] : [])].map(sentenceOf).map(isolated).join(' → ');
 const heading = page.title || sentences() ||
   `Attention of ${page.query_count.toLocaleString('en')} rows over ${page.key_count.toLocaleString('en')} keys`;

@@ -104,7 +104,7 @@ function peakStop(peak, n, peaks, level) {
 }
 
 function cellStop({ row, key, weight }, level) {
-  const name = (words, place, kind) => (words.length ? `“${words[place]}” (${kind} ${spelled(place)})` : `${kind} ${spelled(place)}`);
+  const name = (words, place, kind) => (words.length ? `“${isolated(words[place])}” (${kind} ${spelled(place)})` : `${kind} ${spelled(place)}`);
   const text = `${name(queryWords, row, 'row')} gives ${short(weight)} to ${name(keyWords, key, 'key')}: ` +
     'the strongest single weight in that bin.';
   const single = isServed() || tilesOf(state.head).some((tile) => row >= tile.row_begin && row < tile.row_end && key >= tile.key_begin &&

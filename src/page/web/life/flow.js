@@ -75,7 +75,7 @@ function flowLine(plan, layer, row, [key, weight], followed) {
     d: `M${from} ${plan.y(key)} C${middle} ${plan.y(key)} ${middle} ${plan.y(row)} ${to - 2} ${plan.y(row)}`,
     'stroke-width': (followed ? 1.5 : 0.8) + (followed ? 3 : 1.4) * weight,
     'stroke-opacity': Math.max(followed ? 0.5 : 0.12, weight * (followed ? 1 : 0.5)) },
-  svg('title', {}, `${now.labels[row]} → ${now.labels[key]}: ${exact(weight)}`));
+  svg('title', {}, `${isolated(now.labels[row])} → ${isolated(now.labels[key])}: ${exact(weight)}`));
 }
 
 function flowLines(plan, shown) {
