@@ -46,8 +46,10 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
     before = [(config, config._attn_implementation_internal) for config in _configs(model).values()]
     training = [module for module in model.modules() if module.training]
     try:
-        if any(used != implementation for _, used in before):
-            model.set_attn_implementation(implementation)
+        if implementation != "eager" and any(used != implementation for _, used in before):
+            model.set_attn_implementation(implementation)  # refuses a model that would not use it
+        for config, _ in before:  # transformers does not switch all: it only warns of Falcon
+            config._attn_implementation_internal = implementation
         model.eval()
         yield
     finally:

@@ -76,9 +76,9 @@ def made(name):
 
 
 def attentions(model, **given):
-    """The results of eager attention, by field."""
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
+    """The results of eager attention, by field. Some models take their attention only when they are made."""
+    eager = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager").eval()
+    eager.load_state_dict(model.state_dict())
     with torch.no_grad():
         return eager(**given, output_attentions=True)
 
@@ -124,6 +124,11 @@ def test_without_a_target_it_is_what_the_model_writes():
     report = heed.transformers.look(model, tokenizer, TEXT, max_new_tokens=5)
     written = model.generate(tokenizer(TEXT, return_tensors="pt")["input_ids"], max_new_tokens=5, do_sample=False)
     assert report.kind("cross").weights.shape[2] == written.shape[1]
+
+
+def test_a_model_that_cannot_switch_shows_no_future_keys():
+    report = heed.transformers.look(*made("Falcon"), TEXT)
+    assert not np.triu(report.weights, 1).any() and made("Falcon")[0].config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "heed"])
