@@ -24,7 +24,9 @@ FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_
 
 
 def _configs(model: PreTrainedModel) -> dict[int, Any]:
-    """Each config that sets the attention implementation of a part of the model."""
+    """Each config that sets the attention implementation of a part of the model.
+
+    Layers may keep one that their model does not have: EncoderDecoderModel replaces its encoder's."""
     found: dict[int, Any] = {}
 
     def add(config: Any) -> None:
@@ -35,8 +37,8 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
             add(getattr(config, name, None))
 
     for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            add(module.config)
+        config = getattr(module, "config", None)
+        add(config if hasattr(config, "_attn_implementation_internal") else None)
     return found
 
 

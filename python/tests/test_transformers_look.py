@@ -119,6 +119,20 @@ def test_encoder_decoder_and_cross_are_told_apart(name):
         report.kind("crss")
 
 
+def test_an_encoder_joined_to_a_decoder_is_shown():
+    tokenizer, decodes = made("BERT")[1], {"is_decoder": True, "add_cross_attention": True}
+    torch.manual_seed(2)
+    encoder = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
+    decoder = transformers.BertLMHeadModel(transformers.BertConfig(**SMALL, **decodes)).eval()
+    joined_model = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    joined_model.config.decoder_start_token_id = 2
+    report = heed.transformers.look(joined_model, tokenizer, TEXT, target="it was wide")
+    assert report.kinds == ["encoder", "decoder", "cross"]
+    expected = attentions(encoder, **tokenizer(TEXT, return_tensors="pt")).attentions
+    assert np.abs(report.weights - joined(expected)).max() <= 2e-5
+    assert {layer.attention.self.config._attn_implementation for layer in encoder.encoder.layer} == {"sdpa"}
+
+
 def test_without_a_target_it_is_what_the_model_writes():
     model, tokenizer = made("T5")
     report = heed.transformers.look(model, tokenizer, TEXT, max_new_tokens=5)
