@@ -112,13 +112,14 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
     """The weights that a model returns, if it cannot use heed's attention function."""
     with attending(model, "eager"):
         answer = model(**given, output_attentions=True)
+    has_encoder = getattr(model.config, "is_encoder_decoder", False)
     found: list[Seen] = []
     for kind, fields in FIELDS.items():
         layers = next((answer[field] for field in fields if answer.get(field) is not None), ())
         for layer, weights in enumerate(layers):
             if weights is None or weights.dim() != 4:
                 continue
-            causal = kind == "encoder" and not weights.triu(1).any()
+            causal = kind == "encoder" and not has_encoder and not weights.triu(1).any()
             found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))
     if not found:
         raise ValueError(f"{type(model).__name__} does not use transformers' AttentionInterface and returns no weights "

@@ -62,6 +62,8 @@ BY_HAND = {
     "BLIP": (of("BlipTextLMHeadModel", "BlipTextConfig", SMALL | {"encoder_hidden_size": 32}), "WordPiece"),
 }
 MODELS |= BY_HAND
+MODELS["Switch"] = of("SwitchTransformersForConditionalGeneration", "SwitchTransformersConfig", T5 | {
+    "num_decoder_layers": 2, "num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0}), "byte-level"  # by hand, too
 SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", *BY_HAND]
 
 
@@ -99,7 +101,7 @@ def test_its_weights_are_eagers(name):
     assert len(report.tokens) == given["input_ids"].shape[1]
 
 
-@pytest.mark.parametrize("name", ["T5", "BART"])
+@pytest.mark.parametrize("name", ["T5", "BART", "Switch"])
 def test_encoder_decoder_and_cross_are_told_apart(name):
     model, tokenizer = made(name)
     report = heed.transformers.look(model, tokenizer, TEXT, target="it was wide")
@@ -117,6 +119,14 @@ def test_encoder_decoder_and_cross_are_told_apart(name):
     assert "it was wide" in cross.title and TEXT in cross.title and ".kind('cross')" in repr(report)
     with pytest.raises(ValueError, match="kind is 'crss'; 'encoder' or 'decoder' or 'cross' is expected"):
         report.kind("crss")
+
+
+def test_an_encoder_of_one_token_is_no_decoder():
+    model, tokenizer = made("Switch")
+    report = heed.transformers.look(model, tokenizer, "x", target="it was wide")
+    shapes = {kind: report.kind(kind).weights.shape[1:] for kind in report.kinds}
+    target = report.kind("decoder").weights.shape[2]
+    assert shapes == {"encoder": (8, 1, 1), "decoder": (8, target, target), "cross": (8, target, 1)}
 
 
 def test_an_encoder_joined_to_a_decoder_is_shown():
