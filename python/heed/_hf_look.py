@@ -117,7 +117,7 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
     for kind, fields in FIELDS.items():
         layers = next((answer[field] for field in fields if answer.get(field) is not None), ())
         for layer, weights in enumerate(layers):
-            if weights is None or weights.dim() != 4:
+            if not isinstance(weights, Tensor) or weights.dim() != 4:  # in blocks, as Pegasus-X's encoder returns them
                 continue
             causal = kind == "encoder" and not has_encoder and not weights.triu(1).any()
             found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))

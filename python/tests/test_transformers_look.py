@@ -64,6 +64,10 @@ BY_HAND = {
 MODELS |= BY_HAND
 MODELS["Switch"] = of("SwitchTransformersForConditionalGeneration", "SwitchTransformersConfig", T5 | {
     "num_decoder_layers": 2, "num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0}), "byte-level"  # by hand, too
+MODELS["Pegasus-X"] = of("PegasusXForConditionalGeneration", "PegasusXConfig", {
+    "vocab_size": 450, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 128, "block_size": 4,
+    "num_global_tokens": 2, "decoder_start_token_id": 0, "eos_token_id": None, "forced_eos_token_id": None}), "byte-level"
 SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", *BY_HAND]
 
 
@@ -119,6 +123,17 @@ def test_encoder_decoder_and_cross_are_told_apart(name):
     assert "it was wide" in cross.title and TEXT in cross.title and ".kind('cross')" in repr(report)
     with pytest.raises(ValueError, match="kind is 'crss'; 'encoder' or 'decoder' or 'cross' is expected"):
         report.kind("crss")
+
+
+def test_an_encoder_whose_weights_are_in_blocks_is_left_out():
+    model, tokenizer = made("Pegasus-X")
+    report = heed.transformers.look(model, tokenizer, TEXT, target="it was wide")
+    assert report.kinds == ["decoder", "cross"]
+    target = tokenizer("it was wide", return_tensors="pt")["input_ids"]
+    expected = attentions(model, input_ids=tokenizer(TEXT, return_tensors="pt")["input_ids"],
+                          decoder_input_ids=torch.cat((torch.zeros(1, 1, dtype=torch.int64), target), 1))
+    for kind in report.kinds:
+        assert np.abs(report.kind(kind).weights - joined(getattr(expected, f"{kind}_attentions"))).max() <= 2e-5, kind
 
 
 def test_an_encoder_of_one_token_is_no_decoder():
