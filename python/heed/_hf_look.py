@@ -113,18 +113,37 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
     with attending(model, "eager"):
         answer = model(**given, output_attentions=True)
     has_encoder = getattr(model.config, "is_encoder_decoder", False)
+    words = 0 if "pixel_values" in given else given["input_ids"].shape[1]
+    reaches = [x.one_sided_attn_window_size for x in model.modules() if hasattr(x, "one_sided_attn_window_size")]
     found: list[Seen] = []
     for kind, fields in FIELDS.items():
         layers = next((answer[field] for field in fields if answer.get(field) is not None), ())
         for layer, weights in enumerate(layers):
             if not isinstance(weights, Tensor) or weights.dim() != 4:  # in blocks, as Pegasus-X's encoder returns them
                 continue
+            weights = detached(weights).to("cpu", torch.float32)
+            rows, keys = weights.shape[2:]
+            expected = {words, *(one.shape[2] for one in found)} if kind == "cross" else {rows}
+            is_band = kind == "encoder" and len(reaches) > 0
+            if is_band and keys == 2 * reaches[layer] + 1:
+                weights = _unfolded(weights, reaches[layer])
+            elif is_band or words and keys not in expected:
+                raise ValueError(f"{type(model).__name__} returns {kind} weights of shape {list(weights.shape)}, whose rows or "
+                                 f"keys are not the tokens of the text; weights of each token on each token are expected")
             causal = kind == "encoder" and not has_encoder and not weights.triu(1).any()
-            found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))
+            found.append(_seen("decoder" if causal else kind, layer, weights))
     if not found:
         raise ValueError(f"{type(model).__name__} does not use transformers' AttentionInterface and returns no weights "
                          f"with output_attentions=True; a model that does either is expected")
     return found
+
+
+def _unfolded(weights: Tensor, reach: int) -> Tensor:
+    """[B, H, L, L] of Longformer's [B, H, L, 2 reach + 1], the weights of each row i on keys i - reach to i + reach."""
+    count, slots = weights.shape[2:]
+    places = (torch.arange(count)[:, None] + torch.arange(slots)).expand_as(weights)
+    found = weights.new_zeros(*weights.shape[:3], count + slots).scatter_(3, places, weights)
+    return found[..., reach:reach + count]
 
 
 def _seen(kind: str, layer: int, weights: Tensor) -> Seen:

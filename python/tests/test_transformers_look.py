@@ -68,6 +68,12 @@ MODELS["Pegasus-X"] = of("PegasusXForConditionalGeneration", "PegasusXConfig", {
     "vocab_size": 450, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 128, "block_size": 4,
     "num_global_tokens": 2, "decoder_start_token_id": 0, "eos_token_id": None, "forced_eos_token_id": None}), "byte-level"
+LONG = {"attention_window": 4}
+MODELS["Longformer"] = of("LongformerForMaskedLM", "LongformerConfig", SMALL | LONG), "byte-level"
+MODELS["LED"] = of("LEDForConditionalGeneration", "LEDConfig", LONG | {
+    "vocab_size": 450, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_encoder_position_embeddings": 64,
+    "max_decoder_position_embeddings": 64, "decoder_start_token_id": 2, "eos_token_id": None}), "byte-level"
 SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", *BY_HAND]
 
 
@@ -134,6 +140,48 @@ def test_an_encoder_whose_weights_are_in_blocks_is_left_out():
                           decoder_input_ids=torch.cat((torch.zeros(1, 1, dtype=torch.int64), target), 1))
     for kind in report.kinds:
         assert np.abs(report.kind(kind).weights - joined(getattr(expected, f"{kind}_attentions"))).max() <= 2e-5, kind
+
+
+def banded(layer, hidden):
+    """The weights of Longformer's layer without global tokens, as full attention under a mask."""
+    def heads(projection):
+        return projection(hidden).unflatten(2, (4, 8)).transpose(1, 2)
+
+    count, reach = hidden.shape[1], layer.one_sided_attn_window_size
+    places = torch.arange(count)
+    scores = heads(layer.query) @ heads(layer.key).transpose(2, 3) / 8**0.5
+    return scores.masked_fill((places[:, None] - places).abs() > reach, -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("text", [TEXT, "x y z"])  # one is longer than the window, the other has as many tokens as it
+@pytest.mark.parametrize("name", ["Longformer", "LED"])
+def test_a_window_is_shown_at_its_keys(name, text):
+    model, tokenizer = made(name)
+    given = {"input_ids": tokenizer(text, return_tensors="pt")["input_ids"]}
+    assert (given["input_ids"].shape[1] == 5) == (text != TEXT)
+    report = heed.transformers.look(model, tokenizer, text, target=None if name == "Longformer" else "it was wide")
+    encoder = model.longformer if name == "Longformer" else model.led.encoder
+    with torch.no_grad():
+        hidden = encoder(**given, output_hidden_states=True).hidden_states
+        layers = [layer.attention.self for layer in encoder.encoder.layer] if name == "Longformer" else [
+            layer.self_attn.longformer_self_attn for layer in encoder.layers]
+        expected = joined([banded(layer, one) for layer, one in zip(layers, hidden)])
+    assert np.abs(report.weights - expected).max() <= 2e-5
+    assert len(report.key_tokens) == given["input_ids"].shape[1]
+
+
+@pytest.mark.parametrize("kind, config, settings, shape", [
+    ("LongformerForSequenceClassification", "LongformerConfig", SMALL | LONG, "[1, 4, 6, 6]"),  # 5 of its window, 1 global
+    ("NystromformerForMaskedLM", "NystromformerConfig", SMALL | {"num_landmarks": 3, "segment_means_seq_len": 6}, "[1, 4, 6, 3]"),
+    ("FunnelModel", "FunnelConfig", {"vocab_size": 450, "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48,
+                                     "block_sizes": [1, 1]}, "[1, 4, 3, 6]"),
+])
+def test_weights_on_other_than_tokens_are_refused(kind, config, settings, shape):
+    model = of(kind, config, settings)()
+    with pytest.raises(ValueError) as refused:
+        heed.transformers.look(model, made("BERT")[1], "x y z was")
+    assert str(refused.value) == (f"{kind} returns encoder weights of shape {shape}, whose rows or keys are not the tokens of "
+                                  f"the text; weights of each token on each token are expected")
 
 
 def test_an_encoder_of_one_token_is_no_decoder():
