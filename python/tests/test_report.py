@@ -89,6 +89,41 @@ def test_a_pair_ranks_the_heads(each, weights):
     assert asked["rank"] == [1 + int((weights[0, n, 6] > found[n]).sum()) for n in order]
 
 
+def test_keys_that_a_row_may_not_see_are_not_listed(each, weights):
+    assert [line["key"] for line in each.row(3, head=2, top=9)] == np.argsort(-weights[0, 2, 3, :4], kind="stable").tolist()
+    asked = each.pair(3, 6)
+    assert set(asked["weight"]) == {0.0} and set(asked["rank"]) == {0}
+
+
+@pytest.mark.parametrize("form", ["mask", "bias"])
+def test_a_mask_forbids_keys_of_a_row(layers, form):
+    allowed = np.random.default_rng(1).random((LENGTH, LENGTH)) < 0.7
+    allowed[4] = [True, False] + [True] * 7
+    given = allowed if form == "mask" else np.where(allowed, 0, -np.inf)
+    report = heed.look(*(x[0] for x in layers), **{form: given}, top_k=2)
+    assert sorted(line["key"] for line in report.row(4, head=1, top=9)) == [0, *range(2, 9)]
+    assert set(report.pair(4, 1)["rank"]) == {0} and set(report.pair(4, 2)["weight"]) != {0.0}
+    least = min(range(9), key=lambda key: (key == 1, report.weights[0, 0, 4, key]))
+    assert next(line for line in report.pair(4, least) if line["head"] == 0)["rank"] == 8
+
+
+def test_a_weight_of_0_may_be_seen(layers):
+    weights = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.25, 0.75]])
+    report = heed.look(weights=weights, top_k=1)
+    assert report.pair(2, 0)[0] == {"head": 0, "looks like": report.summaries[0]["name"], "weight": 0.0, "rank": 3}
+    assert [line["key"] for line in report.row(2, top=3)] == [2, 1, 0] and len(report.row(1, top=3)) == 2
+
+
+def test_a_row_of_nan_ranks_no_key(layers):
+    q = layers[0][0].copy()
+    q[0, 1, 5] = np.nan
+    report = heed.look(q, layers[1][0], layers[2][0], causal=True)
+    asked = list(report.pair(5, 2))
+    assert np.isnan(asked[-1]["weight"]) and (asked[-1]["head"], asked[-1]["rank"]) == (1, 0)
+    assert all(one["weight"] >= other["weight"] for one, other in zip(asked, asked[1:-1]))
+    assert len(report.row(5, head=1, top=9)) == len(report.row(5, head=1)) == 0
+
+
 def test_a_tile_is_a_piece_of_the_weights(each, weights, layers):
     assert np.allclose(each.tile((2, 5), slice(1, 4)), weights[:, :, 2:5, 1:4], atol=1e-12)
     assert np.allclose(each.tile("street", None, head="2.0", batch=0), weights[:1, 8:9, 6:7], atol=1e-12)
