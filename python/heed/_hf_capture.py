@@ -16,7 +16,7 @@ from . import _heed
 from ._hf_cache import CachedRows, of_held, row_mask_of_held
 from ._hf_report import Names, seen
 from ._hf_row_mask import RowMask
-from ._kinds import Seen, Texts, report_of, report_of_maps
+from ._kinds import Seen, Texts, report_of_given, report_of_maps
 from ._look import Report
 from ._places import whole
 from ._run import CallMap, Run, consecutive
@@ -256,7 +256,7 @@ class Maps(list[CallMap]):
         most = max(map(len, self._seen))
         if not 0 <= number < most:
             raise ValueError(f"call is {number}; 0 to {most - 1} is expected")
-        return report_of([calls[number] for calls in self._seen if number < len(calls)], texts, top_k)
+        return report_of_given([calls[number] for calls in self._seen if number < len(calls)], texts, top_k)
 
     def __repr__(self) -> str:
         held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else []), *self._more]

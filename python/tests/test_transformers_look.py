@@ -288,6 +288,29 @@ def test_capture_gives_the_same_of_any_forward_pass(name):
     assert {call.kind for call in maps} == ({"encoder", "decoder", "cross"} if name == "BART" else {"decoder"})
 
 
+def test_tokens_of_another_length_are_refused(tmp_path):
+    ours, tokenizer = copy.deepcopy(made("BART")[0]), made("BART")[1]
+    ours.set_attn_implementation("heed")
+    given = {"input_ids": tokenizer("was too tired", return_tensors="pt")["input_ids"], "decoder_input_ids": torch.tensor([[0, 7]])}
+    count = given["input_ids"].shape[1]
+    with torch.no_grad(), heed.transformers.capture(report=True) as maps:
+        ours(**given)
+    with torch.no_grad(), heed.transformers.capture(weights=True, to=tmp_path / "run.heed"):
+        ours(**given)
+    names = list("abcdefghijkl")
+    for report in (maps.report, heed.open(tmp_path / "run.heed").report):
+        assert report(names[:count], names[:2]).kind("cross").key_tokens == names[:count]
+        for wrong, message in (
+                ({"tokens": names[:1]}, f"tokens has 1 entry; 2 or {count}"),
+                ({"tokens": names[:2], "target_tokens": names[:2]}, f"tokens has 2 entries; {count}"),
+                ({"target_tokens": names[:count]}, f"target_tokens has {count} entries; 2"),
+                ({"token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]}, f"token_ids has 9 entries; 2 or {count}"),
+                ({"target_token_ids": [1]}, "target_token_ids has 1 entry; 2")):
+            with pytest.raises(ValueError) as refused:
+                report(**wrong)
+            assert str(refused.value) == f"{message}, one for each row or key, are expected"
+
+
 def test_steps_of_generation_have_a_report_each():
     ours, tokenizer = copy.deepcopy(made("GPT-2")[0]), made("GPT-2")[1]
     ours.set_attn_implementation("heed")
