@@ -29,16 +29,21 @@ class Writes:
         """The most likely next tokens and their probabilities, in descending order."""
         return _heed.expected_after(self._data, text, count)
 
-    def generate(self, prompt: str = "", tokens: int = 200, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
-                 seed: int = 1, cache: str = "f32", max_new_tokens: int | None = None,
+    def generate(self, prompt: str = "", tokens: int | None = None, *, temperature: float = 1.0, top_k: int = 0,
+                 top_p: float = 1.0, seed: int = 1, cache: str = "f32", max_new_tokens: int | None = None,
                  add: Callable[[str], object] | None = None) -> str:
         """Returns the text that the model generates after the prompt, as `heed generate` does.
 
-        temperature: divides the logits; 0 always takes the largest. top_k: samples from this many tokens only (0: all).
-        top_p: samples from the fewest most likely tokens with this total probability. cache: the format of the KV
-        cache. max_new_tokens: transformers' name of tokens. add: called with each token's text as it is generated.
+        tokens: at most this many, by default 200. max_new_tokens: transformers' name of tokens. temperature: divides the
+        logits; 0 always takes the largest. top_k: samples from this many tokens only (0: all). top_p: samples from the
+        fewest most likely tokens with this total probability. cache: the format of the KV cache. add: called with each
+        token's text as it is generated.
         """
-        tokens = tokens if max_new_tokens is None else max_new_tokens
+        if tokens is None:
+            tokens = 200 if max_new_tokens is None else max_new_tokens
+        elif max_new_tokens not in (None, tokens):
+            raise ValueError(f"tokens is {tokens} and max_new_tokens is {max_new_tokens}; the same number, or one of the two, "
+                             f"is expected")
         return "".join(token["text"] for token in self.watch(prompt, tokens, temperature=temperature, top_k=top_k, top_p=top_p,
                                                              seed=seed, cache=cache, add=add, pairs=0))
 
