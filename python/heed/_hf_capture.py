@@ -289,6 +289,13 @@ class Collector:
         layer = self._order[module][0]
         return layer if self.asked.layers is None or layer in self.asked.layers else None
 
+    def check_layers(self) -> None:
+        """Refuses a layer that is none of those that ran."""
+        count = len(self._order)
+        if count and self.asked.layers is not None and self.asked.layers[-1] >= count:
+            raise ValueError(f"layers has {self.asked.layers[-1]}; numbers from 0 to {count - 1}, of the layers that ran, are "
+                             f"expected")
+
     def add(self, module: Any, call: Call, found: dict[str, Any]) -> None:
         layer, kind, kind_layer = self._order[module]
         found = found | {"kind": kind, "kind_layer": kind_layer}
@@ -335,7 +342,7 @@ def capture(
 
     The model must use attn_implementation="heed"; it needs no flag. Summaries grow linearly with the length;
     weights=True collects whole matrices. Functions compiled by torch.compile run uncompiled meanwhile. Raises
-    RuntimeError at the end if nothing was collected.
+    RuntimeError at the end if nothing was collected, and ValueError if layers has one that did not run.
 
     tiles: tiles (row_begin, row_end, key_begin, key_end) of the weights.
     layers, heads, rows: restrict the capture; None means all. Layers are numbered in the order of their first call.
@@ -362,6 +369,7 @@ def capture(
         _capturing.reset(token)
         if isinstance(collector.calls, Run):
             collector.calls.end()
+    collector.check_layers()
     if not collector.calls:
         raise RuntimeError('capture() collected nothing: expected a model with attn_implementation="heed" to run '
                            "within it, in the same thread")
