@@ -95,4 +95,6 @@ def generate(model: str | os.PathLike[str] | Model, prompt: str = "", tokens: in
 
 
 def model_of(model: str | os.PathLike[str] | Model) -> Model:
+    if not isinstance(model, (str, os.PathLike, Model)):
+        raise TypeError(f"model is {model!r}; the name or the folder of a model, or a heed.Model, is expected")
     return model if isinstance(model, Model) else load_model(model)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict
 
 from . import _heed
+from ._places import checked_text, number, whole
 
 
 class Sampling(TypedDict, total=False):
@@ -55,5 +56,13 @@ class Writes:
         The prompt is a text or token ids. "attended" lists the `pairs` most attended tokens (place, token, weight,
         (layer, head)) over all heads, or of `head`, when the token was chosen, as `heed generate --watch` shows them.
         """
-        text, ids = (prompt, []) if isinstance(prompt, str) else (None, [int(id) for id in prompt])
-        return _heed.write_on(self._data, text, ids, tokens, temperature, top_k, top_p, seed, cache, pairs, head, add)
+        if not isinstance(prompt, Iterable):
+            raise TypeError(f"prompt is {prompt!r}; a text, or token ids, are expected")
+        seed = whole("seed", seed)
+        if not 0 <= seed < 1 << 64:
+            raise ValueError(f"seed is {seed}; 0 to {(1 << 64) - 1} is expected")
+        given, ids = (checked_text("prompt", prompt), []) if isinstance(prompt, str) else (
+            None, [whole(f"prompt[{place}]", id) for place, id in enumerate(prompt)])
+        return _heed.write_on(self._data, given, ids, whole("tokens", tokens), number("temperature", temperature),
+                              whole("top_k", top_k), number("top_p", top_p), seed, checked_text("cache", cache),
+                              whole("pairs", pairs), head, add)

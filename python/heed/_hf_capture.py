@@ -128,7 +128,10 @@ class Asked:
                  received_last: int, map: tuple[int, int] | None, **needs: bool) -> None:
         self.layers, self.heads = _at_least_0("layers", layers), _at_least_0("heads", heads)
         self.rows = rows if rows is None or isinstance(rows, slice) else _whole_numbers("rows", rows)
-        self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
+        try:
+            self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
+        except TypeError:
+            raise TypeError(f"tiles is {tiles!r}; a list of (row_begin, row_end, key_begin, key_end) is expected") from None
         for tile in self.tiles:
             if len(tile) != 4 or not (0 <= tile[0] < tile[1] and 0 <= tile[2] < tile[3]):
                 raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), with no empty range, is "

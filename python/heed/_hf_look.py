@@ -17,7 +17,7 @@ from ._hf_picture import name_of, read_picture
 from ._kinds import Seen, Texts, report_of
 from ._look import Report
 from ._look_at import Tokens, data_of_weights, detached
-from ._places import whole
+from ._places import checked_text, whole
 
 FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_attentions",),
           "cross": ("cross_attentions",)}  # the model output's fields with the weights of each kind
@@ -180,7 +180,7 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
         raise TypeError(f"tokenizer is of type {type(tokenizer).__name__}; a tokenizer of transformers is expected")
     if not isinstance(text, str) and (text is not None or picture is None):
         raise TypeError(f"text is of type {type(text).__name__}; a str is expected")
-    top_k = whole("top_k", top_k)
+    top_k, title = whole("top_k", top_k), title if title is None else checked_text("title", title)
     from .transformers import register
 
     register()

@@ -17,6 +17,24 @@ def whole(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}; a whole number is expected") from None
 
 
+def number(name: str, value: Any) -> float:
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}; a number is expected")
+    return float(value)
+
+
+def checked_text(name: str, value: Any) -> str:
+    """A text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; a str is expected")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is {value!r}, in which {value[error.start]!r} is half of a character; whole characters are "
+                         f"expected") from None
+    return value
+
+
 def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
     """The first and last of the consecutive pieces that spell the word, or None."""
     for first in range(len(words)):

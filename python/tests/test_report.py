@@ -267,6 +267,13 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
      "tokens is 'ab'; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
+    (lambda x: heed.look(x, x, x, tokens=["a", "\ud800"]), ValueError,
+     "one of tokens is '\\ud800', in which '\\ud800' is half of a character; whole characters are expected"),
+    (lambda x: heed.look(x, x, x, title=3), TypeError, "title is 3; a str is expected"),
+    (lambda x: heed.look("to be", model=3), TypeError,
+     "model is 3; the name or the folder of a model, or a heed.Model, is expected"),
+    (lambda x: heed.explain("to be", model=3), TypeError,
+     "model is 3; the name or the folder of a model, or a heed.Model, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
      "tokens has 1 entry; 2, one for each query, are expected"),
     (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
@@ -283,4 +290,22 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
 def test_mistakes_are_sentences(call, kind, message):
     with pytest.raises(kind) as refused:
         call(np.ones((1, 2, 2, 4), np.float32))
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("given, kind, message", [
+    ({"temperature": "x"}, TypeError, "temperature is 'x'; a number is expected"),
+    ({"top_p": None}, TypeError, "top_p is None; a number is expected"),
+    ({"tokens": 2.5}, TypeError, "tokens is 2.5; a whole number is expected"),
+    ({"top_k": "all"}, TypeError, "top_k is 'all'; a whole number is expected"),
+    ({"seed": -1}, ValueError, "seed is -1; 0 to 18446744073709551615 is expected"),
+    ({"cache": 8}, TypeError, "cache is 8; a str is expected"),
+    ({"prompt": 3}, TypeError, "prompt is 3; a text, or token ids, are expected"),
+    ({"prompt": [1, 2.5]}, TypeError, "prompt[1] is 2.5; a whole number is expected"),
+    ({"prompt": "to \ud83d"}, ValueError,
+     "prompt is 'to \\ud83d', in which '\\ud83d' is half of a character; whole characters are expected"),
+])
+def test_mistakes_of_generation_are_sentences(given, kind, message):
+    with pytest.raises(kind) as refused:
+        heed.generate("induction", **({"prompt": "to be", "tokens": 2} | given))
     assert str(refused.value) == message

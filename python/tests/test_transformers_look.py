@@ -256,6 +256,7 @@ def test_layers_can_be_chosen_and_keep_their_numbers():
     (lambda m, t: heed.transformers.look(m, t, [TEXT]), TypeError, "text is of type list; a str is expected"),
     (lambda m, t: heed.transformers.look(m, t, ""), ValueError,
      "text is '', from which the tokenizer makes no tokens; at least one is expected"),
+    (lambda m, t: heed.transformers.look(m, t, TEXT, title=3), TypeError, "title is 3; a str is expected"),
     (lambda m, t: heed.transformers.look(m, t, TEXT, layers=[9]), ValueError,
      "layers has 9; numbers from 0 to 2, of the layers that ran, are expected"),
     (lambda m, t: heed.transformers.look(m, t, TEXT, layers=[0, 3]), ValueError,
