@@ -72,6 +72,21 @@ def _takes_heed(model: PreTrainedModel) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _within_positions(model: PreTrainedModel, given: dict[str, Tensor]) -> Iterator[None]:
+    """Where a model stops at a text that is longer than its positions, names the text instead of PyTorch's index."""
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        for name, ids in ("text", "input_ids"), ("target", "decoder_input_ids"):
+            count = given[ids].shape[1] if ids in given else 0
+            if isinstance(limit, int) and count > limit and (isinstance(error, IndexError) or str(limit) in str(error)):
+                raise ValueError(f"{name} has {count} tokens, but {type(model).__name__} has {limit} positions; fewer tokens are "
+                                 f"expected") from error
+        raise
+
+
 def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | None, max_new_tokens: int) -> dict[str, Tensor]:
     known = inspect.signature(model.forward).parameters
     given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()
@@ -90,7 +105,8 @@ def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | Non
         if not model.can_generate():
             raise ValueError(f"target is None, but {type(model).__name__} cannot generate text; the decoder's text is "
                              f"expected")
-        written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
+        with _within_positions(model, given):
+            written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
     else:
         written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(model.device)
         if start is not None and (written.shape[1] == 0 or written[0, 0] != start):
@@ -194,12 +210,13 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
             given = _inputs(model, tokenizer, text or "", target, max_new_tokens)
         else:
             given, pictured = read_picture(model, tokenizer, text, picture)
-        if takes_heed:
-            with capture(report=True, layers=layers) as maps:
-                model(**given)
-            seen = [calls[0] for calls in maps._seen]
-        else:
-            seen = _from_weights(model, given)
+        with _within_positions(model, given):
+            if takes_heed:
+                with capture(report=True, layers=layers) as maps:
+                    model(**given)
+                seen = [calls[0] for calls in maps._seen]
+            else:
+                seen = _from_weights(model, given)
     words = tokenizer if picture is None else getattr(tokenizer, "tokenizer", tokenizer)
     texts = _texts(words, given, text or "") if "input_ids" in given else Texts(title=name_of(picture))
     if pictured is not None:

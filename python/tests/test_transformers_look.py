@@ -270,6 +270,25 @@ def test_mistakes_are_sentences(ask, kind, message):
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize("name, target, given, count", [
+    ("BERT", None, "text", 142), ("GPT-2", None, "text", 140), ("BART", None, "text", 140), ("BART", "x" * 139, "target", 140),
+    ("GPT-Neo", None, "text", 140)])
+def test_a_text_that_is_longer_than_the_positions_is_named(name, target, given, count):
+    model, tokenizer = made(name)
+    with pytest.raises(ValueError) as refused:
+        heed.transformers.look(model, tokenizer, "x" if target else "x " * 140 if name == "BERT" else "x" * 140, target=target)
+    assert str(refused.value) == (f"{given} has {count} tokens, but {type(model).__name__} has 128 positions; fewer tokens are "
+                                  f"expected")
+
+
+def test_other_errors_of_a_model_are_its_own():
+    model, tokenizer = copy.deepcopy(made("GPT-2")[0]), made("GPT-2")[1]
+    model.transformer.wte = torch.nn.Embedding(1, 32)
+    with pytest.raises(IndexError, match="index out of range"):
+        heed.transformers.look(model, tokenizer, TEXT)
+    assert heed.transformers.look(*made("Llama"), "x" * 140).weights.shape[-1] == 142  # its positions have no end
+
+
 @pytest.mark.parametrize("name", ["GPT-2", "BART"])
 def test_capture_gives_the_same_of_any_forward_pass(name):
     model, tokenizer = made(name)
