@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import heed
+from heed._cause import _numbers
 
 WORDS = ["The", "animal", "was", "tired", "and", "the", "street", "was", "wide"]
 LAYERS, HEADS, LENGTH = 3, 4, len(WORDS)
@@ -180,6 +181,22 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
     assert list(report.row("believ", head=0)) == list(report.row(1, head=0))
     with pytest.raises(ValueError, match="'unbelievable', which is split into 'un' '·believ' '·able', 0 to 2; one of these"):
         report.row("unbelievable")
+
+
+def test_a_character_that_the_tokenizer_cut_is_said(layers):
+    report = heed.look(*layers, tokens=["so", "😀 1/2", "😀 2/2", "€ 1/3", "€ 2/3", "€ 3/3", *WORDS[6:]])
+    for word, cut in (("😀", "'😀 1/2' '😀 2/2', 1 to 2"), ("€", "'€ 1/3' '€ 2/3' '€ 3/3', 3 to 5")):
+        with pytest.raises(ValueError) as refused:
+            report.row(word)
+        assert str(refused.value) == f"row is {word!r}, which is split into {cut}; one of these is expected"
+
+
+def test_a_place_is_a_place_where_tokens_are_spelled_alike(layers):
+    report = heed.look(*layers, tokens=["#5", "#2", *WORDS[2:]])
+    assert list(report.row("#5", head=0)) == list(report.row(5, head=0))
+    assert list(report.row("#2:1", head=0)) == list(report.row(1, head=0))
+    assert [line["key"] for line in heed.look(*layers).row("#5", head=0)] == [line["key"] for line in report.row(5, head=0)]
+    assert _numbers("places", ["#5", "was"], report.tokens, LENGTH) == [5, 2, 7]
 
 
 def test_the_table_of_heads_prints_and_sorts(report):
