@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _heed
 from ._look import Floats
-from ._places import CONTINUES, place_of, whole
+from ._places import CONTINUES, is_place, place_of, whole
 
 Text = str | Sequence[int] | Floats
 Places = int | str | Iterable[int | str]
@@ -236,7 +236,7 @@ def _numbers(name: str, places: Sequence[int | str], words: Sequence[str], count
     """The numbers of these places; a word stands for all its places."""
     numbers = []
     for one in places:
-        same = [at for at, word in enumerate(words) if one in (word, word.removeprefix(CONTINUES))]
+        same = [] if is_place(one) else [at for at, word in enumerate(words) if one in (word, word.removeprefix(CONTINUES))]
         numbers += same or [place_of(name, one, words, count)]
     return numbers
 

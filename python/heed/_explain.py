@@ -85,7 +85,8 @@ def explain(text: str, model: str | os.PathLike[str] | Model | None = None, *, w
                        loaded.look(text))
 
 
-def generate(model: str | os.PathLike[str] | Model, prompt: str = "", tokens: int = 200, **sampling: Unpack[Sampling]) -> str:
+def generate(model: str | os.PathLike[str] | Model, prompt: str = "", tokens: int | None = None,
+             **sampling: Unpack[Sampling]) -> str:
     """The text that a model generates after the prompt, as `heed generate` does.
 
     model: "stories", "induction", a folder, or a loaded model. The options are those of heed.Model.generate.
@@ -94,4 +95,6 @@ def generate(model: str | os.PathLike[str] | Model, prompt: str = "", tokens: in
 
 
 def model_of(model: str | os.PathLike[str] | Model) -> Model:
+    if not isinstance(model, (str, os.PathLike, Model)):
+        raise TypeError(f"model is {model!r}; the name or the folder of a model, or a heed.Model, is expected")
     return model if isinstance(model, Model) else load_model(model)

@@ -16,7 +16,7 @@ from . import _heed
 from ._hf_cache import CachedRows, of_held, row_mask_of_held
 from ._hf_report import Names, seen
 from ._hf_row_mask import RowMask
-from ._kinds import Seen, Texts, report_of, report_of_maps
+from ._kinds import Seen, Texts, report_of_given, report_of_maps
 from ._look import Report
 from ._places import whole
 from ._run import CallMap, Run, consecutive
@@ -128,7 +128,10 @@ class Asked:
                  received_last: int, map: tuple[int, int] | None, **needs: bool) -> None:
         self.layers, self.heads = _at_least_0("layers", layers), _at_least_0("heads", heads)
         self.rows = rows if rows is None or isinstance(rows, slice) else _whole_numbers("rows", rows)
-        self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
+        try:
+            self.tiles = [tuple(operator.index(x) for x in tile) for tile in tiles]
+        except TypeError:
+            raise TypeError(f"tiles is {tiles!r}; a list of (row_begin, row_end, key_begin, key_end) is expected") from None
         for tile in self.tiles:
             if len(tile) != 4 or not (0 <= tile[0] < tile[1] and 0 <= tile[2] < tile[3]):
                 raise ValueError(f"tiles has {tile}; (row_begin, row_end, key_begin, key_end), with no empty range, is "
@@ -256,7 +259,7 @@ class Maps(list[CallMap]):
         most = max(map(len, self._seen))
         if not 0 <= number < most:
             raise ValueError(f"call is {number}; 0 to {most - 1} is expected")
-        return report_of([calls[number] for calls in self._seen if number < len(calls)], texts, top_k)
+        return report_of_given([calls[number] for calls in self._seen if number < len(calls)], texts, top_k)
 
     def __repr__(self) -> str:
         held = ["lse", *self.names, *([f"top_k={self.top_k}"] if self.top_k else []), *self._more]
@@ -288,6 +291,13 @@ class Collector:
             self._order[module] = len(self._order), kind, sum(one[1] == kind for one in self._order.values())
         layer = self._order[module][0]
         return layer if self.asked.layers is None or layer in self.asked.layers else None
+
+    def check_layers(self) -> None:
+        """Refuses a layer that is none of those that ran."""
+        count = len(self._order)
+        if count and self.asked.layers is not None and self.asked.layers[-1] >= count:
+            raise ValueError(f"layers has {self.asked.layers[-1]}; numbers from 0 to {count - 1}, of the layers that ran, are "
+                             f"expected")
 
     def add(self, module: Any, call: Call, found: dict[str, Any]) -> None:
         layer, kind, kind_layer = self._order[module]
@@ -335,7 +345,7 @@ def capture(
 
     The model must use attn_implementation="heed"; it needs no flag. Summaries grow linearly with the length;
     weights=True collects whole matrices. Functions compiled by torch.compile run uncompiled meanwhile. Raises
-    RuntimeError at the end if nothing was collected.
+    RuntimeError at the end if nothing was collected, and ValueError if layers has one that did not run.
 
     tiles: tiles (row_begin, row_end, key_begin, key_end) of the weights.
     layers, heads, rows: restrict the capture; None means all. Layers are numbered in the order of their first call.
@@ -362,6 +372,7 @@ def capture(
         _capturing.reset(token)
         if isinstance(collector.calls, Run):
             collector.calls.end()
+    collector.check_layers()
     if not collector.calls:
         raise RuntimeError('capture() collected nothing: expected a model with attn_implementation="heed" to run '
                            "within it, in the same thread")

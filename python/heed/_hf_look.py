@@ -17,14 +17,16 @@ from ._hf_picture import name_of, read_picture
 from ._kinds import Seen, Texts, report_of
 from ._look import Report
 from ._look_at import Tokens, data_of_weights, detached
-from ._places import whole
+from ._places import checked_text, whole
 
 FIELDS = {"encoder": ("encoder_attentions", "attentions"), "decoder": ("decoder_attentions",),
           "cross": ("cross_attentions",)}  # the model output's fields with the weights of each kind
 
 
 def _configs(model: PreTrainedModel) -> dict[int, Any]:
-    """Each config that sets the attention implementation of a part of the model."""
+    """Each config that sets the attention implementation of a part of the model.
+
+    Layers may keep one that their model does not have: EncoderDecoderModel replaces its encoder's."""
     found: dict[int, Any] = {}
 
     def add(config: Any) -> None:
@@ -35,8 +37,8 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
             add(getattr(config, name, None))
 
     for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            add(module.config)
+        config = getattr(module, "config", None)
+        add(config if hasattr(config, "_attn_implementation_internal") else None)
     return found
 
 
@@ -46,8 +48,10 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
     before = [(config, config._attn_implementation_internal) for config in _configs(model).values()]
     training = [module for module in model.modules() if module.training]
     try:
-        if any(used != implementation for _, used in before):
-            model.set_attn_implementation(implementation)
+        if implementation != "eager" and any(used != implementation for _, used in before):
+            model.set_attn_implementation(implementation)  # refuses a model that would not use it
+        for config, _ in before:  # transformers does not switch all: it only warns of Falcon
+            config._attn_implementation_internal = implementation
         model.eval()
         yield
     finally:
@@ -68,6 +72,21 @@ def _takes_heed(model: PreTrainedModel) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _within_positions(model: PreTrainedModel, given: dict[str, Tensor]) -> Iterator[None]:
+    """Where a model stops at a text that is longer than its positions, names the text instead of PyTorch's index."""
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:
+        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        for name, ids in ("text", "input_ids"), ("target", "decoder_input_ids"):
+            count = given[ids].shape[1] if ids in given else 0
+            if isinstance(limit, int) and count > limit and (isinstance(error, IndexError) or str(limit) in str(error)):
+                raise ValueError(f"{name} has {count} tokens, but {type(model).__name__} has {limit} positions; fewer tokens are "
+                                 f"expected") from error
+        raise
+
+
 def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | None, max_new_tokens: int) -> dict[str, Tensor]:
     known = inspect.signature(model.forward).parameters
     given = {name: x.to(model.device) for name, x in tokenizer(text, return_tensors="pt").items()
@@ -86,7 +105,8 @@ def _inputs(model: PreTrainedModel, tokenizer: Any, text: str, target: str | Non
         if not model.can_generate():
             raise ValueError(f"target is None, but {type(model).__name__} cannot generate text; the decoder's text is "
                              f"expected")
-        written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
+        with _within_positions(model, given):
+            written = model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False)
     else:
         written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(model.device)
         if start is not None and (written.shape[1] == 0 or written[0, 0] != start):
@@ -108,18 +128,38 @@ def _from_weights(model: PreTrainedModel, given: dict[str, Tensor]) -> list[Seen
     """The weights that a model returns, if it cannot use heed's attention function."""
     with attending(model, "eager"):
         answer = model(**given, output_attentions=True)
+    has_encoder = getattr(model.config, "is_encoder_decoder", False)
+    words = 0 if "pixel_values" in given else given["input_ids"].shape[1]
+    reaches = [x.one_sided_attn_window_size for x in model.modules() if hasattr(x, "one_sided_attn_window_size")]
     found: list[Seen] = []
     for kind, fields in FIELDS.items():
         layers = next((answer[field] for field in fields if answer.get(field) is not None), ())
         for layer, weights in enumerate(layers):
-            if weights is None or weights.dim() != 4:
+            if not isinstance(weights, Tensor) or weights.dim() != 4:  # in blocks, as Pegasus-X's encoder returns them
                 continue
-            causal = kind == "encoder" and not weights.triu(1).any()
-            found.append(_seen("decoder" if causal else kind, layer, detached(weights).to("cpu", torch.float32)))
+            weights = detached(weights).to("cpu", torch.float32)
+            rows, keys = weights.shape[2:]
+            expected = {words, *(one.shape[2] for one in found)} if kind == "cross" else {rows}
+            is_band = kind == "encoder" and len(reaches) > 0
+            if is_band and keys == 2 * reaches[layer] + 1:
+                weights = _unfolded(weights, reaches[layer])
+            elif is_band or words and keys not in expected:
+                raise ValueError(f"{type(model).__name__} returns {kind} weights of shape {list(weights.shape)}, whose rows or "
+                                 f"keys are not the tokens of the text; weights of each token on each token are expected")
+            causal = kind == "encoder" and not has_encoder and not weights.triu(1).any()
+            found.append(_seen("decoder" if causal else kind, layer, weights))
     if not found:
         raise ValueError(f"{type(model).__name__} does not use transformers' AttentionInterface and returns no weights "
                          f"with output_attentions=True; a model that does either is expected")
     return found
+
+
+def _unfolded(weights: Tensor, reach: int) -> Tensor:
+    """[B, H, L, L] of Longformer's [B, H, L, 2 reach + 1], the weights of each row i on keys i - reach to i + reach."""
+    count, slots = weights.shape[2:]
+    places = (torch.arange(count)[:, None] + torch.arange(slots)).expand_as(weights)
+    found = weights.new_zeros(*weights.shape[:3], count + slots).scatter_(3, places, weights)
+    return found[..., reach:reach + count]
 
 
 def _seen(kind: str, layer: int, weights: Tensor) -> Seen:
@@ -156,7 +196,7 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
         raise TypeError(f"tokenizer is of type {type(tokenizer).__name__}; a tokenizer of transformers is expected")
     if not isinstance(text, str) and (text is not None or picture is None):
         raise TypeError(f"text is of type {type(text).__name__}; a str is expected")
-    top_k = whole("top_k", top_k)
+    top_k, title = whole("top_k", top_k), title if title is None else checked_text("title", title)
     from .transformers import register
 
     register()
@@ -170,12 +210,13 @@ def look(model: PreTrainedModel, tokenizer: Any, text: str | None = None, *, pic
             given = _inputs(model, tokenizer, text or "", target, max_new_tokens)
         else:
             given, pictured = read_picture(model, tokenizer, text, picture)
-        if takes_heed:
-            with capture(report=True, layers=layers) as maps:
-                model(**given)
-            seen = [calls[0] for calls in maps._seen]
-        else:
-            seen = _from_weights(model, given)
+        with _within_positions(model, given):
+            if takes_heed:
+                with capture(report=True, layers=layers) as maps:
+                    model(**given)
+                seen = [calls[0] for calls in maps._seen]
+            else:
+                seen = _from_weights(model, given)
     words = tokenizer if picture is None else getattr(tokenizer, "tokenizer", tokenizer)
     texts = _texts(words, given, text or "") if "input_ids" in given else Texts(title=name_of(picture))
     if pictured is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _heed
+from ._counted import counted
 from ._look import Report
 from ._look_at import Tokens, data_of_weights
 
@@ -52,6 +53,20 @@ class Texts(NamedTuple):
                       fitting(ids, rows, among), fitting(key_ids, keys, keys)), title
 
 
+    def check(self, seen: Sequence[Seen]) -> None:
+        """Refuses tokens and ids that no layer has as many rows or keys as: of() would leave them out."""
+        has_target = len(self.target_tokens) > 0 or len(self.target_ids) > 0
+        own: dict[bool, set[int]] = {False: set(), True: set()}  # rows and keys, by whether they are those of the target
+        for one in seen:
+            own[has_target and one.kind != "encoder"].add(one.shape[2])
+            own[has_target and one.kind == "decoder"].add(one.shape[3])
+        for name, given, of_target in (("tokens", self.tokens, False), ("token_ids", self.ids, False),
+                                       ("target_tokens", self.target_tokens, True), ("target_token_ids", self.target_ids, True)):
+            if len(given) > 0 and own[of_target] and len(given) not in own[of_target]:
+                raise ValueError(f"{name} has {counted(len(given), 'entry', 'entries')}; "
+                                 f"{' or '.join(map(str, sorted(own[of_target])))}, one for each row or key, are expected")
+
+
 def fitting(tokens: Sequence[Token], count: int, keys: int) -> list[Token]:
     """The tokens of these rows or keys. Fewer rows than keys are the last ones. [] if the model added positions of its
     own."""
@@ -69,6 +84,12 @@ def groups(seen: Sequence[Seen]) -> dict[str, list[Seen]]:
             name = kind if len(shapes) == 1 else f"{kind} {shape[1]} x {shape[2]}"
             found[name] = [one for one in seen if one.kind == kind and (one.shape[0], *one.shape[2:]) == shape]
     return found
+
+
+def report_of_given(seen: Sequence[Seen], texts: Texts, top_k: int) -> Report:
+    """report_of(), for tokens that were given for these calls."""
+    texts.check(seen)
+    return report_of(seen, texts, top_k)
 
 
 def report_of(seen: Sequence[Seen], texts: Texts, top_k: int = 5) -> Report:
@@ -97,7 +118,7 @@ def report_of_maps(calls: Sequence[Any], texts: Texts, call: int, top_k: int) ->
         raise ValueError(f"call is {call}; 0 to {max(counted.values(), default=0) - 1} is expected")
     if any(one.weights is None or one.rows is not None for one in chosen):
         raise ValueError("report() needs all rows of the weights: capture(report=True) or capture(weights=True) is expected")
-    return report_of([_seen(one) for one in chosen], texts, top_k)
+    return report_of_given([_seen(one) for one in chosen], texts, top_k)
 
 
 def _seen(call: Any) -> Seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 import pathlib
 import re
@@ -30,6 +31,7 @@ MOST_HEADS = 64  # rows of a printed table
 MOST_WITH_KEYS = 32  # heads of a printed table that also lists their most attended keys
 LINE = 80  # characters of a printed line
 COLUMNS = {"sink": "first", "distance": "distance", "self": "self", "previous": "previous", "next": "next"}  # after entropy
+MASKS = {"mask", "sparse-mask", "score-expression", "bias"}  # options that may forbid a key between key_begin and key_end
 MOST_CELL_BYTES = 4_000_000  # of a page in a notebook cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
@@ -302,22 +304,34 @@ class Report:
             keys, weights = self.top_k_index[batch, head, row, :count], self.top_k_weight[batch, head, row, :count]
         else:
             whole_row = self.tile((row, row + 1), None, head, batch)[0, 0, 0]
-            keys = np.argsort(-whole_row, kind="stable")[:count]
+            seen = np.flatnonzero(self._sees(batch, head, row, whole_row) & ~np.isnan(whole_row))
+            keys = seen[np.argsort(-whole_row[seen], kind="stable")][:count]
             weights = whole_row[keys]
         return [{"key": int(key), "word": self.key_tokens[key] if self.key_tokens else str(key), "weight": float(weight)}
                 for key, weight in zip(keys, weights) if key >= 0]
 
+    def _sees(self, batch: int, head: int, row: int, weights: Floats) -> npt.NDArray[np.bool_]:
+        """Which keys the row may see. A mask that the report does not hold forbids keys of weight 0."""
+        keys = np.arange(len(weights))
+        inside: npt.NDArray[np.bool_] = (self.key_begin[batch, row] <= keys) & (keys < self.key_end[batch, row])
+        if any(name in MASKS for name, _ in self._data.options):
+            inside &= (weights != 0) | np.isin(keys, self.top_k_index[batch, head, row])
+        return inside
+
     def pair(self, row: int | str, key: int | str, batch: int = 0) -> Any:
         """The weight that this row gives this key in each head, in descending order, as a table like heads().
 
-        `rank` counts from 1, as `heed who` does: 1 is the row's heaviest key."""
+        `rank` counts from 1, as `heed who` does: 1 is the row's heaviest key. It is 0 if the row may not see the key, or
+        is NaN."""
         batch = self._batch(batch)
         i = place_of("row", row, self.tokens, self._data.queries)
         j = place_of("key", key, self.key_tokens, self._data.keys)
         weights = self.tile((i, i + 1), None, batch=batch)[0, :, 0]
-        found = [self._place(n, batch) | {"weight": float(all_keys[j]), "rank": 1 + int((all_keys > all_keys[j]).sum())}
+        ranked = [self._sees(batch, n, i, all_keys)[j] and not np.isnan(all_keys[j]) for n, all_keys in enumerate(weights)]
+        found = [self._place(n, batch) | {"weight": float(all_keys[j]),
+                                          "rank": 1 + int((all_keys > all_keys[j]).sum()) if ranked[n] else 0}
                  for n, all_keys in enumerate(weights)]
-        return table(sorted(found, key=lambda line: -line["weight"]))
+        return table(sorted(found, key=lambda line: (math.isnan(line["weight"]), -line["weight"], line["rank"] == 0)))
 
     def tile(self, rows: Any = None, keys: Any = None, head: Any = None, batch: int | None = None) -> Floats:
         """Any tile of the weights, [B, H, rows, keys], computed if the report does not store it.

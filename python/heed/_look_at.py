@@ -11,7 +11,7 @@ import numpy as np
 from . import _heed
 from ._counted import counted
 from ._look import Floats, Report
-from ._places import whole
+from ._places import checked_text, whole
 from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise TypeError(f"{name} has {word!r}; texts are expected")
+        checked_text(f"one of {name}", word)
     if words and len(words) != count:
         raise ValueError(f"{name} has {counted(len(words), 'entry', 'entries')}; {count}, one for each {of}, are expected")
     return words
@@ -131,7 +132,7 @@ def look(
     title: of the page; by default made from the tokens.
     cost: also measures a plain call, and what each part of the report adds to it.
     """
-    top_k = whole("top_k", top_k)
+    top_k, title = whole("top_k", top_k), checked_text("title", title or "")
     if model is not None or isinstance(q, str):
         others = {"k": k, "v": v, "weights": weights, "allowed": allowed, **options}
         return _look_with_model(q, model, top_k, title, [name for name, given in others.items() if given is not None])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 CONTINUES = "·"  # before a piece that continues a word
+MOST_PARTS = 4  # tokens of one character: "😀 1/2", "😀 2/2"
 
 
 def whole(name: str, value: Any) -> int:
@@ -17,8 +18,31 @@ def whole(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}; a whole number is expected") from None
 
 
+def number(name: str, value: Any) -> float:
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}; a number is expected")
+    return float(value)
+
+
+def checked_text(name: str, value: Any) -> str:
+    """A text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; a str is expected")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is {value!r}, in which {value[error.start]!r} is half of a character; whole characters are "
+                         f"expected") from None
+    return value
+
+
 def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
     """The first and last of the consecutive pieces that spell the word, or None."""
+    for count in range(2, MOST_PARTS + 1):
+        parts = [f"{word} {n}/{count}" for n in range(1, count + 1)]
+        for first in range(len(words) - count + 1):
+            if list(words[first:first + count]) == parts:
+                return first, first + count - 1
     for first in range(len(words)):
         text = words[first]
         for last in range(first + 1, len(words)):
@@ -41,10 +65,8 @@ def _occurrences(word: str, words: Sequence[str]) -> list[int]:
 
 
 def _numbered(name: str, which: str, words: Sequence[str]) -> int | None:
-    """The place that "#7" or "or:2" names, as the command counts, or None."""
+    """The place that "or:2" names, as the command counts, or None."""
     word, colon, number = which.rpartition(":")
-    if which.startswith("#") and which[1:].isdecimal():
-        return whole_within(name, int(which[1:]), len(words))
     if not colon or not number.isdecimal() or not (found := _occurrences(word, words)):
         return None
     if not 1 <= int(number) <= len(found):
@@ -58,12 +80,19 @@ def whole_within(name: str, number: int, count: int) -> int:
     return number % count
 
 
+def is_place(which: Any) -> bool:
+    """Whether this is "#7", which is place 7 even where a token is spelled so."""
+    return isinstance(which, str) and which.startswith("#") and which[1:].isdecimal()
+
+
 def place_of(name: str, which: Any, words: Sequence[str], count: int) -> int:
     """The number of a row or key. `name` is the argument's name, for messages.
 
     "or" is a word that occurs once, "or:2" the second "or" (counted from 1), "#7" the token at place 7 (counted from 0)."""
     if not isinstance(which, str):
         return whole_within(name, whole(name, which), count)
+    if is_place(which):
+        return whole_within(name, int(which[1:]), count)
     if not words:
         raise ValueError(f"{name} is {which!r}, but the report has no tokens; a number from 0 to {count - 1} is expected")
     found = _occurrences(which, words)

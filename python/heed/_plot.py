@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 MOST_PLOTS = 16  # most heads in a picture with words
 MOST_WORDS = 40
+LONGEST_LABEL = 16  # characters of a word, as wide as on the page
 
 
 def draw_head(axis: Any, report: Report, head: int, batch: int) -> None:
@@ -19,7 +20,8 @@ def draw_head(axis: Any, report: Report, head: int, batch: int) -> None:
 
 def label(set_ticks: Any, tokens: list[str], count: int, **style: Any) -> None:
     if tokens and count <= MOST_WORDS:
-        set_ticks(range(count), [token.replace("$", r"\$") for token in tokens], fontsize=7, **style)
+        short = [token if len(token) <= LONGEST_LABEL else token[:LONGEST_LABEL - 1] + "…" for token in tokens]
+        set_ticks(range(count), [token.replace("$", r"\$") for token in short], fontsize=7, **style)
 
 
 def figure_class(pyplot: Any) -> Any:

@@ -87,6 +87,10 @@ def test_generate_writes_as_the_command_does(command):
     model = heed.load_model("induction")
     assert heed.generate(model, TEXT, 3, seed=2) == model.generate(TEXT, 3, seed=2)
     assert heed.generate(model, TEXT, max_new_tokens=3, seed=2) == model.generate(TEXT, 3, seed=2)
+    assert model.generate(TEXT, 3, max_new_tokens=3, seed=2) == model.generate(TEXT, 3, seed=2)
+    with pytest.raises(ValueError) as refused:
+        heed.generate("induction", TEXT, 2, max_new_tokens=3)
+    assert str(refused.value) == "tokens is 2 and max_new_tokens is 3; the same number, or one of the two, is expected"
 
 
 def test_show_opens_the_page_in_the_browser(monkeypatch, model):

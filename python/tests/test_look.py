@@ -153,3 +153,13 @@ def test_it_plots_a_map_of_each_head(report):
     assert len([axis for axis in report.plot(heads=[1]).axes if axis.images]) == 1
     with pytest.raises(ValueError, match="heads is empty"):
         report.plot(heads=[])
+
+
+def test_a_long_word_leaves_room_for_the_map(call):
+    pytest.importorskip("matplotlib").use("Agg")
+    words = ["x" * 300, "a" * 16, *WORDS[2:]]
+    figure = heed.look(*call, tokens=words).plot(heads=[0])
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["x" * 15 + "…", *words[1:]]
+    assert axis.get_window_extent().width > figure.bbox.width / 2

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import heed
+from heed._cause import _numbers
 
 WORDS = ["The", "animal", "was", "tired", "and", "the", "street", "was", "wide"]
 LAYERS, HEADS, LENGTH = 3, 4, len(WORDS)
@@ -89,6 +90,41 @@ def test_a_pair_ranks_the_heads(each, weights):
     assert asked["rank"] == [1 + int((weights[0, n, 6] > found[n]).sum()) for n in order]
 
 
+def test_keys_that_a_row_may_not_see_are_not_listed(each, weights):
+    assert [line["key"] for line in each.row(3, head=2, top=9)] == np.argsort(-weights[0, 2, 3, :4], kind="stable").tolist()
+    asked = each.pair(3, 6)
+    assert set(asked["weight"]) == {0.0} and set(asked["rank"]) == {0}
+
+
+@pytest.mark.parametrize("form", ["mask", "bias"])
+def test_a_mask_forbids_keys_of_a_row(layers, form):
+    allowed = np.random.default_rng(1).random((LENGTH, LENGTH)) < 0.7
+    allowed[4] = [True, False] + [True] * 7
+    given = allowed if form == "mask" else np.where(allowed, 0, -np.inf)
+    report = heed.look(*(x[0] for x in layers), **{form: given}, top_k=2)
+    assert sorted(line["key"] for line in report.row(4, head=1, top=9)) == [0, *range(2, 9)]
+    assert set(report.pair(4, 1)["rank"]) == {0} and set(report.pair(4, 2)["weight"]) != {0.0}
+    least = min(range(9), key=lambda key: (key == 1, report.weights[0, 0, 4, key]))
+    assert next(line for line in report.pair(4, least) if line["head"] == 0)["rank"] == 8
+
+
+def test_a_weight_of_0_may_be_seen(layers):
+    weights = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.25, 0.75]])
+    report = heed.look(weights=weights, top_k=1)
+    assert report.pair(2, 0)[0] == {"head": 0, "looks like": report.summaries[0]["name"], "weight": 0.0, "rank": 3}
+    assert [line["key"] for line in report.row(2, top=3)] == [2, 1, 0] and len(report.row(1, top=3)) == 2
+
+
+def test_a_row_of_nan_ranks_no_key(layers):
+    q = layers[0][0].copy()
+    q[0, 1, 5] = np.nan
+    report = heed.look(q, layers[1][0], layers[2][0], causal=True)
+    asked = list(report.pair(5, 2))
+    assert np.isnan(asked[-1]["weight"]) and (asked[-1]["head"], asked[-1]["rank"]) == (1, 0)
+    assert all(one["weight"] >= other["weight"] for one, other in zip(asked, asked[1:-1]))
+    assert len(report.row(5, head=1, top=9)) == len(report.row(5, head=1)) == 0
+
+
 def test_a_tile_is_a_piece_of_the_weights(each, weights, layers):
     assert np.allclose(each.tile((2, 5), slice(1, 4)), weights[:, :, 2:5, 1:4], atol=1e-12)
     assert np.allclose(each.tile("street", None, head="2.0", batch=0), weights[:1, 8:9, 6:7], atol=1e-12)
@@ -145,6 +181,22 @@ def test_a_word_that_the_tokenizer_cut_is_said(layers):
     assert list(report.row("believ", head=0)) == list(report.row(1, head=0))
     with pytest.raises(ValueError, match="'unbelievable', which is split into 'un' '·believ' '·able', 0 to 2; one of these"):
         report.row("unbelievable")
+
+
+def test_a_character_that_the_tokenizer_cut_is_said(layers):
+    report = heed.look(*layers, tokens=["so", "😀 1/2", "😀 2/2", "€ 1/3", "€ 2/3", "€ 3/3", *WORDS[6:]])
+    for word, cut in (("😀", "'😀 1/2' '😀 2/2', 1 to 2"), ("€", "'€ 1/3' '€ 2/3' '€ 3/3', 3 to 5")):
+        with pytest.raises(ValueError) as refused:
+            report.row(word)
+        assert str(refused.value) == f"row is {word!r}, which is split into {cut}; one of these is expected"
+
+
+def test_a_place_is_a_place_where_tokens_are_spelled_alike(layers):
+    report = heed.look(*layers, tokens=["#5", "#2", *WORDS[2:]])
+    assert list(report.row("#5", head=0)) == list(report.row(5, head=0))
+    assert list(report.row("#2:1", head=0)) == list(report.row(1, head=0))
+    assert [line["key"] for line in heed.look(*layers).row("#5", head=0)] == [line["key"] for line in report.row(5, head=0)]
+    assert _numbers("places", ["#5", "was"], report.tokens, LENGTH) == [5, 2, 7]
 
 
 def test_the_table_of_heads_prints_and_sorts(report):
@@ -232,6 +284,13 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
      "tokens is 'ab'; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=5), TypeError, "tokens is 5; a list of texts, one for each query, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a", 2]), TypeError, "tokens has 2; texts are expected"),
+    (lambda x: heed.look(x, x, x, tokens=["a", "\ud800"]), ValueError,
+     "one of tokens is '\\ud800', in which '\\ud800' is half of a character; whole characters are expected"),
+    (lambda x: heed.look(x, x, x, title=3), TypeError, "title is 3; a str is expected"),
+    (lambda x: heed.look("to be", model=3), TypeError,
+     "model is 3; the name or the folder of a model, or a heed.Model, is expected"),
+    (lambda x: heed.explain("to be", model=3), TypeError,
+     "model is 3; the name or the folder of a model, or a heed.Model, is expected"),
     (lambda x: heed.look(x, x, x, tokens=["a"]), ValueError,
      "tokens has 1 entry; 2, one for each query, are expected"),
     (lambda x: heed.look(x, x, x, top_k="all"), TypeError, "top_k is 'all'; a whole number is expected"),
@@ -248,4 +307,22 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
 def test_mistakes_are_sentences(call, kind, message):
     with pytest.raises(kind) as refused:
         call(np.ones((1, 2, 2, 4), np.float32))
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("given, kind, message", [
+    ({"temperature": "x"}, TypeError, "temperature is 'x'; a number is expected"),
+    ({"top_p": None}, TypeError, "top_p is None; a number is expected"),
+    ({"tokens": 2.5}, TypeError, "tokens is 2.5; a whole number is expected"),
+    ({"top_k": "all"}, TypeError, "top_k is 'all'; a whole number is expected"),
+    ({"seed": -1}, ValueError, "seed is -1; 0 to 18446744073709551615 is expected"),
+    ({"cache": 8}, TypeError, "cache is 8; a str is expected"),
+    ({"prompt": 3}, TypeError, "prompt is 3; a text, or token ids, are expected"),
+    ({"prompt": [1, 2.5]}, TypeError, "prompt[1] is 2.5; a whole number is expected"),
+    ({"prompt": "to \ud83d"}, ValueError,
+     "prompt is 'to \\ud83d', in which '\\ud83d' is half of a character; whole characters are expected"),
+])
+def test_mistakes_of_generation_are_sentences(given, kind, message):
+    with pytest.raises(kind) as refused:
+        heed.generate("induction", **({"prompt": "to be", "tokens": 2} | given))
     assert str(refused.value) == message

@@ -239,6 +239,8 @@ def test_what_is_no_run_is_refused(tmp_path):
     ({"heads": "a"}, TypeError, "heads is 'a'; whole numbers are expected"),
     ({"rows": 1.5}, TypeError, "rows is 1.5; whole numbers are expected"),
     ({"rows": [1, 3], "map": (2, 2)}, ValueError, r"rows is \[1, 3\]; a slice of step 1 is expected with received_last or map"),
+    ({"tiles": 3}, TypeError, r"tiles is 3; a list of \(row_begin, row_end, key_begin, key_end\) is expected"),
+    ({"tiles": [3]}, TypeError, r"tiles is \[3\]; a list of \(row_begin, row_end, key_begin, key_end\) is expected"),
     ({"tiles": [(0, 1, 3)]}, ValueError, r"tiles has \(0, 1, 3\); \(row_begin, row_end, key_begin, key_end\), with no empty range, "),
     ({"top_k": -1}, ValueError, "top_k"),
     ({"map": (0, 3)}, ValueError, "map"),

@@ -62,6 +62,18 @@ BY_HAND = {
     "BLIP": (of("BlipTextLMHeadModel", "BlipTextConfig", SMALL | {"encoder_hidden_size": 32}), "WordPiece"),
 }
 MODELS |= BY_HAND
+MODELS["Switch"] = of("SwitchTransformersForConditionalGeneration", "SwitchTransformersConfig", T5 | {
+    "num_decoder_layers": 2, "num_sparse_encoder_layers": 0, "num_sparse_decoder_layers": 0}), "byte-level"  # by hand, too
+MODELS["Pegasus-X"] = of("PegasusXForConditionalGeneration", "PegasusXConfig", {
+    "vocab_size": 450, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 128, "block_size": 4,
+    "num_global_tokens": 2, "decoder_start_token_id": 0, "eos_token_id": None, "forced_eos_token_id": None}), "byte-level"
+LONG = {"attention_window": 4}
+MODELS["Longformer"] = of("LongformerForMaskedLM", "LongformerConfig", SMALL | LONG), "byte-level"
+MODELS["LED"] = of("LEDForConditionalGeneration", "LEDConfig", LONG | {
+    "vocab_size": 450, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_encoder_position_embeddings": 64,
+    "max_decoder_position_embeddings": 64, "decoder_start_token_id": 2, "eos_token_id": None}), "byte-level"
 SINGLE = ["BERT", "GPT-2", "Llama", "Gemma 2", "GPT-OSS", *BY_HAND]
 
 
@@ -76,9 +88,9 @@ def made(name):
 
 
 def attentions(model, **given):
-    """The results of eager attention, by field."""
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
+    """The results of eager attention, by field. Some models take their attention only when they are made."""
+    eager = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager").eval()
+    eager.load_state_dict(model.state_dict())
     with torch.no_grad():
         return eager(**given, output_attentions=True)
 
@@ -99,7 +111,7 @@ def test_its_weights_are_eagers(name):
     assert len(report.tokens) == given["input_ids"].shape[1]
 
 
-@pytest.mark.parametrize("name", ["T5", "BART"])
+@pytest.mark.parametrize("name", ["T5", "BART", "Switch"])
 def test_encoder_decoder_and_cross_are_told_apart(name):
     model, tokenizer = made(name)
     report = heed.transformers.look(model, tokenizer, TEXT, target="it was wide")
@@ -119,11 +131,91 @@ def test_encoder_decoder_and_cross_are_told_apart(name):
         report.kind("crss")
 
 
+def test_an_encoder_whose_weights_are_in_blocks_is_left_out():
+    model, tokenizer = made("Pegasus-X")
+    report = heed.transformers.look(model, tokenizer, TEXT, target="it was wide")
+    assert report.kinds == ["decoder", "cross"]
+    target = tokenizer("it was wide", return_tensors="pt")["input_ids"]
+    expected = attentions(model, input_ids=tokenizer(TEXT, return_tensors="pt")["input_ids"],
+                          decoder_input_ids=torch.cat((torch.zeros(1, 1, dtype=torch.int64), target), 1))
+    for kind in report.kinds:
+        assert np.abs(report.kind(kind).weights - joined(getattr(expected, f"{kind}_attentions"))).max() <= 2e-5, kind
+
+
+def banded(layer, hidden):
+    """The weights of Longformer's layer without global tokens, as full attention under a mask."""
+    def heads(projection):
+        return projection(hidden).unflatten(2, (4, 8)).transpose(1, 2)
+
+    count, reach = hidden.shape[1], layer.one_sided_attn_window_size
+    places = torch.arange(count)
+    scores = heads(layer.query) @ heads(layer.key).transpose(2, 3) / 8**0.5
+    return scores.masked_fill((places[:, None] - places).abs() > reach, -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("text", [TEXT, "x y z"])  # one is longer than the window, the other has as many tokens as it
+@pytest.mark.parametrize("name", ["Longformer", "LED"])
+def test_a_window_is_shown_at_its_keys(name, text):
+    model, tokenizer = made(name)
+    given = {"input_ids": tokenizer(text, return_tensors="pt")["input_ids"]}
+    assert (given["input_ids"].shape[1] == 5) == (text != TEXT)
+    report = heed.transformers.look(model, tokenizer, text, target=None if name == "Longformer" else "it was wide")
+    encoder = model.longformer if name == "Longformer" else model.led.encoder
+    with torch.no_grad():
+        hidden = encoder(**given, output_hidden_states=True).hidden_states
+        layers = [layer.attention.self for layer in encoder.encoder.layer] if name == "Longformer" else [
+            layer.self_attn.longformer_self_attn for layer in encoder.layers]
+        expected = joined([banded(layer, one) for layer, one in zip(layers, hidden)])
+    assert np.abs(report.weights - expected).max() <= 2e-5
+    assert len(report.key_tokens) == given["input_ids"].shape[1]
+
+
+@pytest.mark.parametrize("kind, config, settings, shape", [
+    ("LongformerForSequenceClassification", "LongformerConfig", SMALL | LONG, "[1, 4, 6, 6]"),  # 5 of its window, 1 global
+    ("NystromformerForMaskedLM", "NystromformerConfig", SMALL | {"num_landmarks": 3, "segment_means_seq_len": 6}, "[1, 4, 6, 3]"),
+    ("FunnelModel", "FunnelConfig", {"vocab_size": 450, "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48,
+                                     "block_sizes": [1, 1]}, "[1, 4, 3, 6]"),
+])
+def test_weights_on_other_than_tokens_are_refused(kind, config, settings, shape):
+    model = of(kind, config, settings)()
+    with pytest.raises(ValueError) as refused:
+        heed.transformers.look(model, made("BERT")[1], "x y z was")
+    assert str(refused.value) == (f"{kind} returns encoder weights of shape {shape}, whose rows or keys are not the tokens of "
+                                  f"the text; weights of each token on each token are expected")
+
+
+def test_an_encoder_of_one_token_is_no_decoder():
+    model, tokenizer = made("Switch")
+    report = heed.transformers.look(model, tokenizer, "x", target="it was wide")
+    shapes = {kind: report.kind(kind).weights.shape[1:] for kind in report.kinds}
+    target = report.kind("decoder").weights.shape[2]
+    assert shapes == {"encoder": (8, 1, 1), "decoder": (8, target, target), "cross": (8, target, 1)}
+
+
+def test_an_encoder_joined_to_a_decoder_is_shown():
+    tokenizer, decodes = made("BERT")[1], {"is_decoder": True, "add_cross_attention": True}
+    torch.manual_seed(2)
+    encoder = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
+    decoder = transformers.BertLMHeadModel(transformers.BertConfig(**SMALL, **decodes)).eval()
+    joined_model = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    joined_model.config.decoder_start_token_id = 2
+    report = heed.transformers.look(joined_model, tokenizer, TEXT, target="it was wide")
+    assert report.kinds == ["encoder", "decoder", "cross"]
+    expected = attentions(encoder, **tokenizer(TEXT, return_tensors="pt")).attentions
+    assert np.abs(report.weights - joined(expected)).max() <= 2e-5
+    assert {layer.attention.self.config._attn_implementation for layer in encoder.encoder.layer} == {"sdpa"}
+
+
 def test_without_a_target_it_is_what_the_model_writes():
     model, tokenizer = made("T5")
     report = heed.transformers.look(model, tokenizer, TEXT, max_new_tokens=5)
     written = model.generate(tokenizer(TEXT, return_tensors="pt")["input_ids"], max_new_tokens=5, do_sample=False)
     assert report.kind("cross").weights.shape[2] == written.shape[1]
+
+
+def test_a_model_that_cannot_switch_shows_no_future_keys():
+    report = heed.transformers.look(*made("Falcon"), TEXT)
+    assert not np.triu(report.weights, 1).any() and made("Falcon")[0].config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa", "heed"])
@@ -164,6 +256,11 @@ def test_layers_can_be_chosen_and_keep_their_numbers():
     (lambda m, t: heed.transformers.look(m, t, [TEXT]), TypeError, "text is of type list; a str is expected"),
     (lambda m, t: heed.transformers.look(m, t, ""), ValueError,
      "text is '', from which the tokenizer makes no tokens; at least one is expected"),
+    (lambda m, t: heed.transformers.look(m, t, TEXT, title=3), TypeError, "title is 3; a str is expected"),
+    (lambda m, t: heed.transformers.look(m, t, TEXT, layers=[9]), ValueError,
+     "layers has 9; numbers from 0 to 2, of the layers that ran, are expected"),
+    (lambda m, t: heed.transformers.look(m, t, TEXT, layers=[0, 3]), ValueError,
+     "layers has 3; numbers from 0 to 2, of the layers that ran, are expected"),
     (lambda m, t: heed.transformers.look(m, t, TEXT, target="x"), ValueError,
      "target is 'x', but GPT2LMHeadModel is not an encoder with a decoder; None is expected"),
 ])
@@ -171,6 +268,25 @@ def test_mistakes_are_sentences(ask, kind, message):
     with pytest.raises(kind) as refused:
         ask(*made("GPT-2"))
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("name, target, given, count", [
+    ("BERT", None, "text", 142), ("GPT-2", None, "text", 140), ("BART", None, "text", 140), ("BART", "x" * 139, "target", 140),
+    ("GPT-Neo", None, "text", 140)])
+def test_a_text_that_is_longer_than_the_positions_is_named(name, target, given, count):
+    model, tokenizer = made(name)
+    with pytest.raises(ValueError) as refused:
+        heed.transformers.look(model, tokenizer, "x" if target else "x " * 140 if name == "BERT" else "x" * 140, target=target)
+    assert str(refused.value) == (f"{given} has {count} tokens, but {type(model).__name__} has 128 positions; fewer tokens are "
+                                  f"expected")
+
+
+def test_other_errors_of_a_model_are_its_own():
+    model, tokenizer = copy.deepcopy(made("GPT-2")[0]), made("GPT-2")[1]
+    model.transformer.wte = torch.nn.Embedding(1, 32)
+    with pytest.raises(IndexError, match="index out of range"):
+        heed.transformers.look(model, tokenizer, TEXT)
+    assert heed.transformers.look(*made("Llama"), "x" * 140).weights.shape[-1] == 142  # its positions have no end
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "BART"])
@@ -194,6 +310,29 @@ def test_capture_gives_the_same_of_any_forward_pass(name):
         assert np.abs(one.weights - joined(getattr(expected, field))).max() <= 2e-5
     assert report.tokens == tokens and report.title == "mine"
     assert {call.kind for call in maps} == ({"encoder", "decoder", "cross"} if name == "BART" else {"decoder"})
+
+
+def test_tokens_of_another_length_are_refused(tmp_path):
+    ours, tokenizer = copy.deepcopy(made("BART")[0]), made("BART")[1]
+    ours.set_attn_implementation("heed")
+    given = {"input_ids": tokenizer("was too tired", return_tensors="pt")["input_ids"], "decoder_input_ids": torch.tensor([[0, 7]])}
+    count = given["input_ids"].shape[1]
+    with torch.no_grad(), heed.transformers.capture(report=True) as maps:
+        ours(**given)
+    with torch.no_grad(), heed.transformers.capture(weights=True, to=tmp_path / "run.heed"):
+        ours(**given)
+    names = list("abcdefghijkl")
+    for report in (maps.report, heed.open(tmp_path / "run.heed").report):
+        assert report(names[:count], names[:2]).kind("cross").key_tokens == names[:count]
+        for wrong, message in (
+                ({"tokens": names[:1]}, f"tokens has 1 entry; 2 or {count}"),
+                ({"tokens": names[:2], "target_tokens": names[:2]}, f"tokens has 2 entries; {count}"),
+                ({"target_tokens": names[:count]}, f"target_tokens has {count} entries; 2"),
+                ({"token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]}, f"token_ids has 9 entries; 2 or {count}"),
+                ({"target_token_ids": [1]}, "target_token_ids has 1 entry; 2")):
+            with pytest.raises(ValueError) as refused:
+                report(**wrong)
+            assert str(refused.value) == f"{message}, one for each row or key, are expected"
 
 
 def test_steps_of_generation_have_a_report_each():
