@@ -31,7 +31,6 @@ MOST_HEADS = 64  # rows of a printed table
 MOST_WITH_KEYS = 32  # heads of a printed table that also lists their most attended keys
 LINE = 80  # characters of a printed line
 COLUMNS = {"sink": "first", "distance": "distance", "self": "self", "previous": "previous", "next": "next"}  # after entropy
-MASKS = {"mask", "sparse-mask", "score-expression", "bias"}  # options that may forbid a key between key_begin and key_end
 MOST_CELL_BYTES = 4_000_000  # of a page in a notebook cell, which is saved with the notebook
 PAGES = (".html", ".htm")
 PICTURES = (".png", ".svg", ".pdf")
@@ -304,19 +303,16 @@ class Report:
             keys, weights = self.top_k_index[batch, head, row, :count], self.top_k_weight[batch, head, row, :count]
         else:
             whole_row = self.tile((row, row + 1), None, head, batch)[0, 0, 0]
-            seen = np.flatnonzero(self._sees(batch, head, row, whole_row) & ~np.isnan(whole_row))
+            seen = np.flatnonzero(self._allowed(row)[batch, head] & ~np.isnan(whole_row))
             keys = seen[np.argsort(-whole_row[seen], kind="stable")][:count]
             weights = whole_row[keys]
         return [{"key": int(key), "word": self.key_tokens[key] if self.key_tokens else str(key), "weight": float(weight)}
                 for key, weight in zip(keys, weights) if key >= 0]
 
-    def _sees(self, batch: int, head: int, row: int, weights: Floats) -> npt.NDArray[np.bool_]:
-        """Which keys the row may see. A mask that the report does not hold forbids keys of weight 0."""
-        keys = np.arange(len(weights))
-        inside: npt.NDArray[np.bool_] = (self.key_begin[batch, row] <= keys) & (keys < self.key_end[batch, row])
-        if any(name in MASKS for name, _ in self._data.options):
-            inside &= (weights != 0) | np.isin(keys, self.top_k_index[batch, head, row])
-        return inside
+    def _allowed(self, row: int) -> npt.NDArray[np.bool_]:
+        """Which keys the row may see, [B, H, keys]."""
+        tiles = self._data.tiles((row, row + 1), (0, self._data.keys))
+        return np.concatenate([allowed[:, :, 0] for _, allowed in tiles], 1)
 
     def pair(self, row: int | str, key: int | str, batch: int = 0) -> Any:
         """The weight that this row gives this key in each head, in descending order, as a table like heads().
@@ -327,7 +323,7 @@ class Report:
         i = place_of("row", row, self.tokens, self._data.queries)
         j = place_of("key", key, self.key_tokens, self._data.keys)
         weights = self.tile((i, i + 1), None, batch=batch)[0, :, 0]
-        ranked = [self._sees(batch, n, i, all_keys)[j] and not np.isnan(all_keys[j]) for n, all_keys in enumerate(weights)]
+        ranked = self._allowed(i)[batch, :, j] & ~np.isnan(weights[:, j])
         found = [self._place(n, batch) | {"weight": float(all_keys[j]),
                                           "rank": 1 + int((all_keys > all_keys[j]).sum()) if ranked[n] else 0}
                  for n, all_keys in enumerate(weights)]
@@ -346,7 +342,7 @@ class Report:
         if self.weights is not None:
             piece: Floats = self.weights[:, :, slice(*row_range), slice(*key_range)]
         else:
-            piece = np.concatenate(data.tiles(row_range, key_range), 1)
+            piece = np.concatenate([weights for weights, _ in data.tiles(row_range, key_range)], 1)
         piece = piece if n is None else piece[:, n:n + 1]
         return piece if batch is None else piece[self._batch(batch)][None]
 

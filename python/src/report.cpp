@@ -100,18 +100,19 @@ ReportData report_of_layers(const std::vector<std::pair<std::string, const Repor
   return data;
 }
 
-// A tile of every call, each as an array [B, H, rows, keys].
+// A tile of every call: its weights, and which keys its rows may see, each as an array [B, H, rows, keys].
 nb::list tiles(const ReportData& data, Range rows, Range keys) {
-  std::vector<Tensor> found;
+  std::vector<WeightTile> found;
   {
     const nb::gil_scoped_release released;
     for (const auto& call : data.calls)
       found.push_back(attention_tile(call->document.query, call->document.key, call->document.options,
-                                     call->lse, {rows.first, rows.second, keys.first, keys.second})
-                          .weights);
+                                     call->lse, {rows.first, rows.second, keys.first, keys.second}));
   }
   nb::list all;
-  for (Tensor& tensor : found) all.append(to_python(std::move(tensor), Kind::numpy));
+  for (WeightTile& tile : found)
+    all.append(nb::make_tuple(to_python(std::move(tile.weights), Kind::numpy),
+                              to_python(std::move(tile.allowed), Kind::numpy)));
   return all;
 }
 
