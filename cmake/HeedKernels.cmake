@@ -127,7 +127,11 @@ if(HEED_KERNELS STREQUAL "plain")
   list(APPEND unit_flags_plain -O1)
 endif()
 if((HEED_BUILD_TESTS OR HEED_BUILD_FUZZERS) AND NOT CMAKE_CROSSCOMPILING)
-  list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)  # only for tests
+  # Only for tests. Where `runnable` has the tiles themselves, emulations take minutes to compile and to run, and the build
+  # of `all` kernels beside it tests them.
+  if(NOT (HEED_KERNELS STREQUAL "runnable" AND "amx" IN_LIST kernel_units))
+    list(APPEND kernel_units amx_emulated amx_f32_emulated amx_f16_emulated)
+  endif()
 endif()
 
 set(HEED_KERNEL_UNITS "${kernel_units}" CACHE INTERNAL "The units that are built")

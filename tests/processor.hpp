@@ -65,8 +65,8 @@ inline bool system_gives_tiles() {
 /// Whether this machine has an instruction set of the kernel.
 inline bool processor_has(std::string_view isa) {
   if (isa == "plain") return true;
-#if defined(HEED_EMULATED)
-  if (isa.ends_with("emulated")) return false;  // a cross build has no emulations
+#if defined(HEED_EMULATED) || defined(HEED_WITHOUT_EMULATIONS)
+  if (isa.ends_with("emulated")) return false;  // the build has no emulations
 #else
   if (isa.ends_with("emulated")) return true;
 #endif
