@@ -38,14 +38,15 @@ void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part
   if (part.bias) page.weights.emplace_back(name + ".bias", part.bias->view());
 }
 
-// Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty;
-// of two sentences, the page makes it. Throws Error (invalid_argument) if the page would be too large; see
-// heed/inspect/page.hpp.
+// Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty.
+// Throws Error (invalid_argument) if the page would be too large; see heed/inspect/page.hpp.
 void write_html(const std::string& path, const Model& model, const Explanation& explanation,
                 const std::string& title) {
   const Question& question = explanation.question;
   HtmlPage page;
-  page.title = title.empty() && !question.cross ? joined_words(question.tokens) : title;
+  page.title = joined_words(question.tokens);
+  if (question.cross) page.title += " → " + joined_words(question.context_tokens);
+  if (!title.empty()) page.title = title;
   page.about = subject_of(model, explanation) + ". Weights " + model.origin + ".";
   page.query_tokens = question.tokens;
   page.key_tokens = question.context_tokens;
