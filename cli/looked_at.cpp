@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -79,8 +78,7 @@ std::string name_of_text(const std::string& path) { return path == "-" ? "standa
 
 std::string file_text(const std::string& path) {
   if (path == "-") return all_of_standard_input();
-  if (std::filesystem::is_directory(path))
-    detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
+  if (is_folder(path)) detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse_unread(path);

@@ -117,6 +117,9 @@ TEST_F(Atlas, SeveralTextsAreReadTogether) {
       drawn({"atlas", "--model", "induction", "--text", "one.txt", "--out", "o.svg"}, "o.svg"));
   expect_refusal({"atlas", "--model", "induction", "--text", "none.txt", "--out", "n.svg"},
                  "none.txt could not be read: No such file or directory", 1);
+  const std::string many_letters(300, 'a');  // no file's name
+  expect_refusal({"atlas", "--model", "induction", "--text", many_letters, "--out", "n.svg"},
+                 many_letters + " could not be read: File name too long", 1);
 }
 
 TEST_F(Atlas, TwoModelsStandBesideOneAnotherTheLargestChangeFirst) {

@@ -309,6 +309,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
                  path("none.txt") + " could not be opened: No such file or directory");
   expect_refusal(1, {"train", folder.path(), "--out", out},
                  folder.path() + " is a folder; a text file is expected");
+  const std::string many_letters(300, 'a');
+  expect_refusal(1, {"train", many_letters, "--out", out},
+                 many_letters + " could not be opened: File name too long");
   std::ofstream(path("bytes.txt")) << "\xff\xfe";
   expect_refusal(1, {"train", path("bytes.txt"), "--out", out}, path("bytes.txt") + " is not UTF-8 text");
   expect_refusal(1, {"train", path("text.txt"), "--out", path("text.txt") + "/in"},

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "core/message.hpp"
 #include "core/utf8.hpp"
@@ -27,7 +28,8 @@ std::string fingerprint_of(const std::string& text) {
 }
 
 std::string text_in(const std::string& path) {
-  if (std::filesystem::is_directory(path))
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none))
     detail::refuse(ErrorCode::io, path, " is a folder; a text file is expected");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
