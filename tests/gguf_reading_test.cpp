@@ -102,6 +102,7 @@ TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
   made = config(with_tensors(with(file, {{"llama.attention.key_length", u32_value(2)},
                                          {"llama.attention.causal", flag_value(false)},
                                          {"llama.rope.freq_base", f32_value(500)},
+                                         {"general.sampling.penalty_repeat", f32_value(1.5)},
                                          {"tokenizer.ggml.bos_token_id", u32_value(1)},
                                          {"tokenizer.ggml.eos_token_id", u32_value(2)},
                                          {"tokenizer.ggml.eot_token_id", u32_value(3)}}),
@@ -110,6 +111,7 @@ TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
   EXPECT_EQ(made["is_causal"], false);
   EXPECT_EQ(made["rope_theta"], 500);
   EXPECT_EQ(made["bos_token_id"], 1);
+  EXPECT_EQ(made["repetition_penalty"], 1.5);
   EXPECT_EQ(made["eos_token_id"], Json::array({2, 3}));
   EXPECT_EQ(made["attention_bias"], true);
   EXPECT_EQ(config(with(file, {{"llama.attention.head_count", u32_value(0)}}))["head_dim"],

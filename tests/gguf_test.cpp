@@ -237,6 +237,23 @@ TEST(Gguf, IsAModel) {
   EXPECT_EQ(model.info().parameters, 24 + 8 + 64 + 32 + 32 + 64 + 8 + 32 + 32 + 32 + 8 + 24);
 }
 
+TEST(Gguf, HasThePenaltyOfRepeatedTokens) {
+  const TemporaryFolder folder;
+  const auto written = [&](const GgufBytes& file) {
+    write_file(folder / "m.gguf", file.bytes());
+    const Model model = load_model(folder / "m.gguf");
+    const heed::ModelTokens prompt{.ids = {0}};
+    return message_of([&] { (void)heed::generate(model, prompt, {.tokens = 1}); });
+  };
+  GgufBytes file = gguf_llama();
+  EXPECT_EQ(written(file), "");
+  file.set("general.sampling.penalty_repeat", f32_value(0));
+  EXPECT_EQ(written(file),
+            "'" + (folder / "m.gguf") + "' has repetition_penalty 0.0; a number above 0 is expected");
+  file.set("general.sampling.penalty_last_n", u32_value(0));
+  EXPECT_EQ(written(file), "");
+}
+
 TEST(Gguf, ReadsValuesOfEachKind) {
   const std::uint64_t minus_two = ~std::uint64_t{1};
   GgufBytes file;

@@ -144,6 +144,7 @@ Model model_in_gguf(const std::string& path, const ModelOptions& options) {
   parts->info.end_tokens = tokens_in(config, "eos_token_id", parts->info);
   if (const auto begin = tokens_in(config, "bos_token_id", parts->info); !begin.empty())
     parts->info.begin_token = begin.front();
+  read_generation(config, *parts);
   return Model(std::move(parts));
 }
 

@@ -225,6 +225,10 @@ Json gguf_config(std::span<const GgufFile> parts) {
   for (const char* token : {"eos_token_id", "eot_token_id", "eom_token_id"})
     if (const GgufValue* end = file.find("tokenizer.ggml." + std::string(token)))
       config["eos_token_id"].push_back(end->integer());
+  // Converters copy it from generation_config.json. A penalty on the last 0 tokens is none.
+  if (const GgufValue* penalty = file.find("general.sampling.penalty_repeat"))
+    if (file.real_or("general.sampling.penalty_last_n", 1) != 0)
+      config["repetition_penalty"] = penalty->real();
   read_head_width(file, architecture, root, config);
   read_rope(parts, root, config);
   if (architecture.complete != nullptr) architecture.complete(parts, root, config);
