@@ -166,7 +166,7 @@ const TargetEntry& best_target(const std::function<bool(std::string_view)>& has,
 // 5 it is best.
 ReadAhead read_ahead(std::string_view vendor) {
   constexpr int kZen3And4 = 25;
-  if (vendor == "GenuineIntel") return {3 << 10, 6 << 10, false};
+  if (vendor == "GenuineIntel") return {3 << 10, 6 << 10, false, false, true};
   if (vendor == "AuthenticAMD" && processor_family() == kZen3And4 && processor_has("avx512f"))
     return {8 << 10, 6 << 10, false, true};
   return {6 << 10, 12 << 10, true};

@@ -17,25 +17,34 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
   const float *query = queries.rows, *offset = queries.offset;
   const std::int64_t ldq = queries.stride, depth = queries.depth;
   constexpr int kKeys = kLanes / kRows;
+  constexpr bool kPrefetchesLines = kLanes == 16;  // a vector of f32 is a line
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
   // Addresses are computed first. The products leave too few registers for that.
   typename Rows::Row from[kPanel + kLanes];
   for (std::int64_t k = 0; k < round_up(count, kKeys); ++k) from[k] = keys.row(smaller(k, count - 1));
+  [[maybe_unused]] const std::int64_t bits = prefetch.line_bits();
   alignas(64) float offsets[kLanes];
   for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
   for (std::int64_t k = 0; k < count; k += kKeys) {
     Vf acc[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) acc[i] = zero();
+    [[maybe_unused]] const char* ahead[std::size_t{kKeys}];
 #pragma GCC unroll 16
-    for (int i = 0; i < kKeys; ++i) prefetch.fetch();
+    for (int i = 0; i < kKeys; ++i) {
+      if constexpr (kPrefetchesLines)
+        ahead[i] = prefetch.beside();
+      else
+        prefetch.fetch();
+    }
     for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
       const float* q = query + d / Format::kElements;
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
         Vf x[std::size_t{Rows::kParts}];
         keys.load(from[k + i], keys.column(d), x);
+        if constexpr (kPrefetchesLines) __builtin_prefetch(ahead[i] + d * bits / 8, 0, 2);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2

@@ -14,11 +14,17 @@ struct StreamPrefetch {
   std::int64_t ahead;
   bool to_first_cache;
   bool by_phases = false;  // prefetches lie a phase ahead (decode_products.hpp)
+  // Bits of an element, if products along rows prefetch a row line by line; 0: all lines of it at once.
+  std::int64_t line_bits = 0;
+
+  [[nodiscard]] HEED_INLINE const char* row(std::int64_t at) const {
+    return at < block.count ? block.rows.address_ahead(block.first + at)
+                            : next.rows.address_ahead(next.first + at - block.count);
+  }
 
   template <int kLocality>
   HEED_INLINE void fetch_row(std::int64_t at) const {
-    const char* from = at < block.count ? block.rows.address_ahead(block.first + at)
-                                        : next.rows.address_ahead(next.first + at - block.count);
+    const char* from = row(at);
     const std::int64_t size = at < block.count ? bytes : next_bytes;
     for (std::int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(from + byte, 0, kLocality);
   }
@@ -43,6 +49,16 @@ class PassPrefetch {
     }
     wait_ = interval_;
   }
+
+  /// For products that go along rows, by vectors of a line: what to prefetch beside a key, line_bits()
+  /// further for each element. With 0 bits it is something cached, and the row, if one is due, is prefetched
+  /// here. Call once per key.
+  [[nodiscard]] HEED_INLINE const char* beside() {
+    if (line_bits() != 0) return stream_.row(row_++);
+    fetch();
+    return reinterpret_cast<const char*>(&stream_);
+  }
+  [[nodiscard]] HEED_INLINE std::int64_t line_bits() const { return interval_ == 1 ? stream_.line_bits : 0; }
 
   /// Call once per key.
   HEED_INLINE void fetch() {
@@ -144,7 +160,9 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const RowBloc
           bytes,
           next.rows.bytes_of(next.width),
           rows_ahead(ahead, block.rows.tensor.dtype, bytes),
-          ahead.to_first_cache};
+          ahead.to_first_cache,
+          false,
+          ahead.by_lines ? block.rows.bits : 0};
 }
 
 /// The same for rows that are read in the next phase, `ahead` rows further on.

@@ -69,6 +69,7 @@ struct ReadAhead {
   bool to_first_cache;          ///< else to the second-level cache
   /// Values are prefetched while the keys of their KV block are read, and the next keys with values.
   bool by_phases = false;
+  bool by_lines = false;  ///< rows of keys are prefetched line by line, as others are read, not all at once
 };
 
 /// The arguments that are the same for all tasks.
