@@ -172,7 +172,7 @@ TEST_F(FusedNumbers, TinyBf16ValuesAreRightTo4e38) {
         const auto number = [&](const Tensor& x) {
           return heed::to_float(x.values<heed::BFloat16>()[static_cast<std::size_t>(i)]);
         };
-        // Half a unit of bf16 (2^-9) of an output of that size, beside the sum of what is missed.
+        // The second term is for the rounding of such outputs to bf16.
         ASSERT_NEAR(number(fused), number(expected), 4e-38 + 0x1p-8 * 3 * static_cast<double>(size))
             << rows << " " << size;
       }

@@ -170,7 +170,7 @@ namespace masks {
 /// Keys i - left <= j <= i + right; -1 leaves a side open.
 [[nodiscard]] HEED_API SparseMask sliding_window(std::int64_t left, std::int64_t right,
                                                  std::int64_t query_length, std::int64_t key_length);
-/// Of the keys j <= i, the first `sinks` and those with j > i - window (StreamingLLM, Xiao et al. 2023).
+/// The keys j <= i that are among the first `sinks`, or have j > i - window (StreamingLLM, Xiao et al. 2023).
 [[nodiscard]] HEED_API SparseMask sinks_and_window(std::int64_t sinks, std::int64_t window,
                                                    std::int64_t query_length, std::int64_t key_length);
 /// Keys j = i + k * step for whole |k| <= reach (Longformer's dilated window, Beltagy et al. 2020).

@@ -50,9 +50,9 @@ class PassPrefetch {
     wait_ = interval_;
   }
 
-  /// For products that go along rows, by vectors of a line: what to prefetch beside a key, line_bits()
-  /// further for each element. With 0 bits it is something cached, and the row, if one is due, is prefetched
-  /// here. Call once per key.
+  /// For products that go along rows by vectors of a line. Call once per key. Returns what to prefetch beside
+  /// it, line_bits() further for each element. Where that is 0, the row is prefetched here, if one is due,
+  /// and the result is something cached.
   [[nodiscard]] HEED_INLINE const char* beside() {
     if (line_bits() != 0) return stream_.row(row_++);
     fetch();
