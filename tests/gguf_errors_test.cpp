@@ -218,6 +218,11 @@ TEST(GgufErrors, Metadata) {
       {"has 'general.architecture' that is not a string", with("general.architecture", u32_value(1))},
       {"has no llama.expert_used_count", with("llama.expert_count", u32_value(4))},
       {"no error", with("llama.expert_count", u32_value(0))},
+      {"has the bias blk.0.attn_q.bias of type Q8_0, whose numbers have another order here; F32, F16 or BF16 "
+       "is expected",
+       [](GgufBytes& bytes) {
+         bytes.tensors.push_back({"blk.0.attn_q.bias", {32}, 8, std::string(34, '\0')});
+       }},
       {"has 'llama.attention.clamp_kqv', which heed does not know",
        with("llama.attention.clamp_kqv", f32_value(1))},
       {"has 'llama.attention.causal' that is neither true nor false",

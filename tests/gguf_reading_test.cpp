@@ -89,6 +89,16 @@ class GgufReading : public testing::Test {
   std::string path_ = folder_ / "m.gguf";
 };
 
+TEST_F(GgufReading, TextsEndAtTokensThatAreNamedSo) {
+  const auto ends = [&](const std::vector<std::string>& tokens) {
+    return config(with(gguf_llama(), {{"tokenizer.ggml.tokens", texts_value(tokens)},
+                                      {"tokenizer.ggml.eos_token_id", u32_value(0)}}))["eos_token_id"];
+  };
+  EXPECT_EQ(ends({"</s>", "<|end|>", "a"}), Json::array({0, 1}));
+  EXPECT_EQ(ends({"<|end|>", "<end_of_turn>", "<|im_end|>"}), Json::array({0, 1, 2}));
+  EXPECT_EQ(ends({"<|return|>", "<|end|>", "<|call|>"}), Json::array({0, 2}));  // gpt-oss
+}
+
 TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
   GgufBytes file = gguf_llama();
   file.drop("llama.attention.head_count_kv");
@@ -319,6 +329,19 @@ TEST_F(GgufReading, PiecesOfSentencePieceMergeByScore) {
   file.drop("tokenizer.ggml.add_bos_token");
   file.set("tokenizer.ggml.bos_token_id", u32_value(6));
   EXPECT_EQ(ids(file, "ab"), (Ids{6, 3}));
+}
+
+TEST_F(GgufReading, Phi3sSpecialTokensTakeTheSpacesBehindThem) {
+  GgufBytes file =
+      with(gguf_llama(), {{"tokenizer.ggml.model", text_value("llama")},
+                          {"tokenizer.ggml.tokens", texts_value({"<unk>", "a", "▁", "▁a", "<s>", "<|end|>"})},
+                          {"tokenizer.ggml.scores", f32s_value({0, -3, -3, -1, 0, 0})},
+                          {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 3, 3})},
+                          {"tokenizer.ggml.add_bos_token", flag_value(false)}});
+  file.set("general.name", text_value("Phi-2"));
+  EXPECT_EQ(ids(file, "a<|end|> a<s> a"), (Ids{3, 5, 3, 4, 3}));
+  file.set("general.name", text_value("Phi-3 Mini"));
+  EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 1, 4, 3}));
 }
 
 TEST_F(GgufReading, WordPiecesOfBert) {

@@ -102,6 +102,12 @@ TEST_F(Training, RefusesInOneSentence) {
   EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data, {.checkpoint_every = 0}); }),
             "checkpoint_every is 0; 1 or more is expected");
   EXPECT_FALSE(std::filesystem::exists(path("out")));
+  std::filesystem::create_directory(path("llama"));
+  for (const char* file : {"model.safetensors", "config.json"}) {  // the first alone, then both
+    heed::test::write_file(path("llama/" + std::string(file)), "{\"model_type\": \"llama\"}");
+    EXPECT_EQ(message_of([&] { (void)train(path("llama"), kTiny, data); }),
+              path("llama") + " holds a model that heed did not train; another folder is expected");
+  }
   (void)train(path("out"), kTiny, data, {.stop_at = 1});
   EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data); }),
             path("out") + " already holds a training; resuming it, or another folder, is expected");

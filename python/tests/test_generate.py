@@ -148,3 +148,66 @@ def test_it_stops_at_the_end_of_a_text(folder):
 
 def test_without_a_prompt_it_begins_with_the_token_that_begins_texts(folder):
     assert heed.load_model(folder).watch("", 1)[0]["id"] == 0
+
+
+def cycle_model(folder, tokenizer, cycle):
+    """A model that continues any token of the cycle by the next one."""
+    size = tokenizer.get_vocab_size()
+    width = (size + 7) // 8 * 8
+    config = transformers.LlamaConfig(vocab_size=size, hidden_size=width, intermediate_size=8, num_hidden_layers=1,
+                                      num_attention_heads=4, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
+    model = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "norm" not in name:
+                weights.zero_()
+        model.model.embed_tokens.weight[:, :size] = torch.eye(size)
+        for token, after in zip(cycle, cycle[1:] + cycle[:1]):
+            model.lm_head.weight[after, token] = 1
+    model.save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return heed.load_model(folder)
+
+
+def bytes_of_sentencepiece():
+    """A tokenizer whose tokens are bytes ("<0xE2>"), "a", "b" and pieces of spaces."""
+    words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a"]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={word: place for place, word in enumerate(words)}, merges=[("▁", "a")],
+                                                      unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    normal, decoders = tokenizers.normalizers, tokenizers.decoders
+    made.normalizer = normal.Sequence([normal.Prepend("▁"), normal.Replace(" ", "▁")])
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                      decoders.Strip(" ", 1, 0)])
+    return made
+
+
+def written(model, prompt, count):
+    made = model.watch(prompt, count, temperature=0, pairs=0)
+    return [token["id"] for token in made], "".join(token["text"] for token in made)
+
+
+@pytest.mark.parametrize("letter", ["é", "€", "😀", "中文"])
+@pytest.mark.parametrize("prompt", ["a{}", "a{}{}{}", "b {} a{}"])
+def test_letters_of_byte_tokens_come_whole(letter, prompt, tmp_path):
+    tokenizer = bytes_of_sentencepiece()
+    model = cycle_model(tmp_path, tokenizer, [1 + byte for byte in letter.encode()])
+    ids = model.token_ids(prompt.replace("{}", letter))
+    new, text = written(model, prompt.replace("{}", letter), 40)
+    assert text == tokenizer.decode(ids + new)[len(tokenizer.decode(ids)):]
+
+
+def test_text_goes_on_behind_a_byte_that_is_no_letter(tmp_path):
+    tokenizer = bytes_of_sentencepiece()
+    a, b, space_a = (tokenizer.token_to_id(word) for word in ("a", "b", "▁a"))
+    model = cycle_model(tmp_path, tokenizer, [a, 1 + 0xC3, 1 + 0xA9, 1 + 0x80, b, space_a, 1 + ord(" ")])
+    assert written(model, "b a", 14)[1].count("b a") == 2
+
+
+def test_a_letter_that_the_prompt_begins_is_completed(tmp_path):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(
+        vocab={word: byte for byte, word in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cycle = tokenizer.encode("😀abc").ids
+    model = cycle_model(tmp_path, tokenizer, cycle)
+    assert written(model, [tokenizer.encode("x").ids[0], cycle[0]], 10)[1] == "😀abc😀"

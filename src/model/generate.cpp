@@ -1,8 +1,12 @@
 // Generation of text by a model.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/message.hpp"
 #include "heed/model/generate.hpp"
@@ -24,20 +28,27 @@ class TextStream {
  public:
   /// Continues after these tokens. The tokenizer must outlive it.
   TextStream(const Tokenizer& tokenizer, const std::vector<std::int64_t>& before) : tokenizer_(tokenizer) {
-    for (std::size_t i = before.size() - std::min(before.size(), kBefore); i < before.size(); ++i)
-      take(before[i]);
-    told_ = ids_.size();
+    std::size_t first = before.size() - std::min(before.size(), kBefore);
+    while (first > 0 && is_inside_letter(before[first])) --first;
+    for (; first < before.size(); ++first) take(before[first]);
+    tell(tokenizer_.decode(ids_));
+    while (told_.ends_with(kBroken)) told_.resize(told_.size() - kBroken.size());
   }
   /// Returns the text that one more token adds: nothing while the last letter lacks bytes, unless `last`.
   [[nodiscard]] std::string add(std::int64_t id, bool last) {
     take(id);
-    const std::string before = tokenizer_.decode({ids_.data(), told_});
-    const std::string all = tokenizer_.decode(ids_);
-    if (!last && (all.ends_with(kBroken) || !all.starts_with(before))) return "";
-    if (ids_.size() > 2 * kBefore)
-      ids_.erase(ids_.begin(), ids_.end() - static_cast<std::ptrdiff_t>(kBefore));
-    told_ = ids_.size();
-    return all.starts_with(before) ? all.substr(before.size()) : "";
+    std::string all = tokenizer_.decode(ids_), more;
+    if (!last && all.ends_with(kBroken)) return "";
+    if (all.starts_with(told_)) {
+      more = all.substr(told_.size());
+    } else {  // a stray byte broke letters beside it that have been returned
+      ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));
+      ends_.clear();
+      more = all = tokenizer_.decode(ids_);
+    }
+    tell(std::move(all));
+    forget();
+    return more;
   }
 
  private:
@@ -45,10 +56,37 @@ class TextStream {
   void take(std::int64_t id) {
     if (tokenizer_.token(id)) ids_.push_back(id);
   }
+  void tell(std::string text) {
+    told_ids_ = ids_.size();
+    if (!text.ends_with(kBroken)) ends_.push_back(told_ids_);
+    told_ = std::move(text);
+  }
+  // Keeps a few tokens, which begin with a whole letter.
+  void forget() {
+    if (ids_.size() <= 2 * kBefore) return;
+    const auto later = std::find_if(ends_.begin(), ends_.end(),
+                                    [&](std::size_t end) { return end + kBefore > ids_.size(); });
+    if (later == ends_.begin()) return;
+    const std::size_t old = *std::prev(later);
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(old));
+    ends_.erase(ends_.begin(), later);
+    for (std::size_t& end : ends_) end -= old;
+    told_ = tokenizer_.decode(ids_);
+    told_ids_ = ids_.size();
+  }
+  // Whether the token may be one of several that spell a letter, and not the first. A byte that stands for
+  // itself, "<0xE2>", is decoded together with the bytes beside it.
+  [[nodiscard]] bool is_inside_letter(std::int64_t id) const {
+    const std::optional<std::string> token = tokenizer_.token(id);
+    return token && ((token->size() == 6 && token->starts_with("<0x") && token->ends_with('>')) ||
+                     tokenizer_.decode({&id, 1}).starts_with(kBroken));
+  }
 
   const Tokenizer& tokenizer_;
   std::vector<std::int64_t> ids_;  // a few tokens already returned, and the pending ones
-  std::size_t told_ = 0;
+  std::string told_;               // the text of the first told_ids_ tokens, which has been returned
+  std::size_t told_ids_ = 0;
+  std::vector<std::size_t> ends_;  // after so many of ids_ a letter ends
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "core/message.hpp"
@@ -103,6 +105,18 @@ void write_tokenizers(const std::string& folder, const TrainedTokenizer& tokeniz
 }
 
 }  // namespace
+
+bool holds_other_model(const std::string& folder) {
+  std::error_code error;
+  const std::string config = folder + "/config.json";
+  if (!fs::exists(config, error)) return fs::exists(folder + "/model.safetensors", error);
+  try {
+    const Json found = Json::parse(json_in(config, kConfigMiB, kConfig));
+    return !found.contains("heed") && found.value("format", "") != "heed model 1";
+  } catch (const std::exception&) {
+    return true;  // heed writes none that cannot be read
+  }
+}
 }  // namespace detail
 
 TrainedModel load_trained_model(const std::string& name) {

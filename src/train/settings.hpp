@@ -14,4 +14,7 @@ namespace heed::detail {
 
 [[nodiscard]] nn::LanguageModelConfig model_config(const TrainSettings& settings, std::int64_t vocabulary);
 
+/// Whether a folder holds a model that heed train did not make, whose files a training would replace.
+[[nodiscard]] bool holds_other_model(const std::string& folder);
+
 }  // namespace heed::detail

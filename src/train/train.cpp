@@ -8,6 +8,7 @@
 #include "core/message.hpp"
 #include "heed/nn/train.hpp"
 #include "heed/nn/train_ranks.hpp"
+#include "train/settings.hpp"
 
 namespace heed {
 namespace {
@@ -103,6 +104,8 @@ TrainState train(const std::string& folder, const TrainSettings& settings, const
     std::error_code error;
     if (fs::exists(checkpoint, error))
       detail::refuse(folder, " already holds a training; resuming it, or another folder, is expected");
+    if (detail::holds_other_model(folder))
+      detail::refuse(folder, " holds a model that heed did not train; another folder is expected");
   });
   TrainState state = same_on_all(ranks, options, [&] { return begin_training(settings, data); });
   ranks.once([&] {

@@ -72,7 +72,8 @@ std::shared_ptr<Weights> Weights::open(const std::string& folder) {
   const std::string index = folder + "/model.safetensors.index.json";
   std::error_code error;
   std::vector<std::string> files = {"model.safetensors"};
-  if (fs::exists(index, error))
+  // transformers reads the index only where the whole file is missing.
+  if (!fs::exists(folder + "/model.safetensors", error) && fs::exists(index, error))
     files = files_of_index(index);
   else
     refuse_pickles(folder);

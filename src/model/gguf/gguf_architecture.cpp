@@ -118,10 +118,10 @@ void complete_gemma2(std::span<const GgufFile> parts, const std::string& root, J
 // Without a window all layers see all keys. Every sixth layer does, unless the file has another pattern.
 void complete_gemma3(std::span<const GgufFile> parts, const std::string& root, Json& config) {
   const GgufFile& file = parts.front();
-  const GgufValue* window = file.find(root + "attention.sliding_window");
-  config["sliding_window"] = window == nullptr || window->integer() == 0 ? Json() : Json(window->integer());
+  const std::int64_t window = file.integer_or(root + "attention.sliding_window", 0);
+  config["sliding_window"] = window == 0 ? Json() : Json(window);
   config["sliding_window_pattern"] =
-      window == nullptr ? 1 : file.integer_or(root + "attention.sliding_window_pattern", 6);
+      window == 0 ? 1 : file.integer_or(root + "attention.sliding_window_pattern", 6);
   config["rope_local_base_freq"] = file.real_or(root + "rope.freq_base_swa", 10000);
   if (const double cap = file.real_or(root + "final_logit_softcapping", 0); cap != 0)
     config["final_logit_softcapping"] = cap;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numbers>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,6 +95,29 @@ double llama3_divisor(double frequency, double factor) {
   if (wavelength > kContext / kLow) return factor;
   const double smooth = (kContext / wavelength - kLow) / (kHigh - kLow);
   return 1 / ((1 - smooth) / factor + smooth);
+}
+
+// The ends of a turn and of a message end a text too. Many files name only one of them, so llama.cpp
+// (llama-vocab.cpp) also ends texts at tokens with these names. gpt-oss goes on after <|end|>.
+void read_end_tokens(const GgufFile& file, Json& config) {
+  std::set<std::int64_t> ends;
+  for (const char* token : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (const GgufValue* end = file.find("tokenizer.ggml." + std::string(token))) ends.insert(end->integer());
+  std::map<std::string_view, std::int64_t> named;
+  for (const char* name : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>",
+                           "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+                           "<EOT>", "_<EOT>", "<end_of_utterance>"})
+    named[name] = -1;
+  std::int64_t id = 0;
+  if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens"))
+    for (const std::string_view text : tokens->texts()) {
+      if (const auto found = named.find(text); found != named.end()) found->second = id;
+      ++id;
+    }
+  if (named["<|return|>"] >= 0 && named["<|call|>"] >= 0) named.erase("<|end|>");
+  for (const auto& [name, place] : named)
+    if (place >= 0) ends.insert(place);
+  for (const std::int64_t end : ends) config["eos_token_id"].push_back(end);
 }
 
 // The numbers of a tensor of F32, one for each rotated pair.
@@ -221,10 +246,7 @@ Json gguf_config(std::span<const GgufFile> parts) {
   if (has_tensor(parts, "blk.0.attn_q.bias") && architecture.name != "qwen2") config["attention_bias"] = true;
   if (const GgufValue* begin = file.find("tokenizer.ggml.bos_token_id"))
     config["bos_token_id"] = begin->integer();
-  // The ends of a turn and of a message end a text too.
-  for (const char* token : {"eos_token_id", "eot_token_id", "eom_token_id"})
-    if (const GgufValue* end = file.find("tokenizer.ggml." + std::string(token)))
-      config["eos_token_id"].push_back(end->integer());
+  read_end_tokens(file, config);
   // Converters copy it from generation_config.json. A penalty on the last 0 tokens is none.
   if (const GgufValue* penalty = file.find("general.sampling.penalty_repeat"))
     if (file.real_or("general.sampling.penalty_last_n", 1) != 0)

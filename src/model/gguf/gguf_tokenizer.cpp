@@ -83,7 +83,17 @@ std::vector<std::int64_t> types_of(const GgufFile& file, std::size_t count) {
   return types;
 }
 
-Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
+// Of Phi-3, spaces behind a special token belong to it. GGUF has no key for that; llama.cpp (llama-vocab.cpp)
+// knows the model by its name, and these tokens by theirs.
+bool strips_right(const GgufFile& file, std::string_view token) {
+  const GgufValue* name = file.find("general.name");
+  if (name == nullptr || token == "<unk>" || token == "<s>" || token == "<|endoftext|>") return false;
+  std::string lower(name->text());
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
+}
+
+Json added_tokens(const GgufFile& file, const Texts& tokens, const std::vector<std::int64_t>& types) {
   Json added = Json::array();
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (types[i] == kControl || types[i] == kUserDefined)
@@ -91,7 +101,7 @@ Json added_tokens(const Texts& tokens, const std::vector<std::int64_t>& types) {
                        {"content", std::string(tokens[i])},
                        {"single_word", false},
                        {"lstrip", false},
-                       {"rstrip", false},
+                       {"rstrip", strips_right(file, tokens[i])},
                        {"normalized", false},
                        {"special", types[i] == kControl}});
   return added;
@@ -307,7 +317,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
     tokens.assign(pieces.begin(), pieces.end());
   }
   Json made = {{"version", "1.0"}};
-  made["added_tokens"] = added_tokens(tokens, types);
+  made["added_tokens"] = added_tokens(file, tokens, types);
   made["model"] = {{"type", "BPE"}};
   made["model"]["vocab"] = vocabulary_of(file, tokens);
   TextEnd begin{file.flag_or("tokenizer.ggml.add_bos_token", true), "tokenizer.ggml.bos_token_id", 1},

@@ -106,13 +106,20 @@ class GgufTensors {
   const void* placed(const std::string& name, const GgufTensor& tensor, const WeightFormat& format) {
     const std::byte* data = file_.data() + tensor.offset;
     const std::int64_t rows = tensor.sizes.size() == 1 ? tensor.count : tensor.sizes[1];
-    // Other shapes are refused when the model takes the weights.
-    if (tensor.sizes.size() > 2 || (tensor.sizes.size() == 1 && format.values != 1)) return data;
+    if (tensor.sizes.size() > 2) return data;  // refused when the model takes the weights
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
     const bool query = has(".q_proj."), key = has(".k_proj.");
     const std::int64_t heads = key ? kv_heads_ : heads_;
     const std::int64_t row_bytes = bytes_of(format, tensor.count) / rows;
     std::shared_ptr<Tensor> copy;
+    const bool moves =
+        architecture_.interleaved ? query || key : architecture_.parts_in_turn && has(".query_key_value.");
+    if (tensor.sizes.size() == 1 && format.values != 1) {
+      if (moves)
+        fail(file_.subject(), "has the bias ", tensor.name, " of type ", format.name,
+             ", whose numbers have another order here; F32, F16 or BF16 is expected");
+      return data;
+    }
     if (architecture_.interleaved && (query || key) && heads >= 1 && rows % (2 * heads) == 0) {
       const std::int64_t width = rows / heads, half = width / 2;
       copy = reordered(data, rows, row_bytes, [&](std::int64_t row) {
