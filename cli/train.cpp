@@ -15,6 +15,7 @@
 #include "heed/nn/train.hpp"
 #include "heed/parallel.hpp"
 #include "help.hpp"
+#include "machine.hpp"
 #include "options.hpp"
 #include "rank_options.hpp"
 #include "terminal.hpp"

@@ -158,7 +158,7 @@ TEST_F(FusedNumbers, DenormalInputsAreNotZero) {
 // values, so it misses a few 2^-126 (1.2e-38) at most.
 TEST_F(FusedNumbers, TinyBf16ValuesAreRightTo4e38) {
   for (const std::int64_t rows : {1, 8, 40}) {
-    const auto bf16 = [](const heed::Dims& shape, int seed, float size) {
+    const auto bf16 = [](const heed::Dims& shape, std::uint64_t seed, float size) {
       Tensor x = normal_tensor(shape, seed, DType::f32);
       for (float& element : x.values<float>()) element *= size;
       return Tensor::copy_of(x, DType::bf16);

@@ -339,9 +339,9 @@ TEST_F(GgufReading, Phi3sSpecialTokensTakeTheSpacesBehindThem) {
                           {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 3, 3})},
                           {"tokenizer.ggml.add_bos_token", flag_value(false)}});
   file.set("general.name", text_value("Phi-2"));
-  EXPECT_EQ(ids(file, "a<|end|> a<s> a"), (Ids{3, 5, 3, 4, 3}));
+  EXPECT_EQ(ids(file, "a<|end|> a<s> a"), (Ids{3, 5, 2, 3, 4, 2, 3}));
   file.set("general.name", text_value("Phi-3 Mini"));
-  EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 1, 4, 3}));
+  EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 3, 4, 2, 3}));
 }
 
 TEST_F(GgufReading, WordPiecesOfBert) {
