@@ -83,7 +83,7 @@ std::vector<std::int64_t> types_of(const GgufFile& file, std::size_t count) {
   return types;
 }
 
-// Of Phi-3, spaces behind a special token belong to it. GGUF has no key for that; llama.cpp (llama-vocab.cpp)
+// In Phi-3, a special token takes the spaces behind it. GGUF has no key for that; llama.cpp (llama-vocab.cpp)
 // knows the model by its name, and these tokens by theirs.
 bool strips_right(const GgufFile& file, std::string_view token) {
   const GgufValue* name = file.find("general.name");
