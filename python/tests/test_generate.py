@@ -192,7 +192,7 @@ def test_letters_of_byte_tokens_come_whole(letter, prompt, tmp_path):
     tokenizer = bytes_of_sentencepiece()
     model = cycle_model(tmp_path, tokenizer, [1 + byte for byte in letter.encode()])
     ids = model.token_ids(prompt.replace("{}", letter))
-    new, text = written(model, prompt.replace("{}", letter), 40)
+    new, text = written(model, prompt.replace("{}", letter), 48)  # whole letters: one that is cut breaks its run
     assert text == tokenizer.decode(ids + new)[len(tokenizer.decode(ids)):]
 
 

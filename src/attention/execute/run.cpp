@@ -83,6 +83,15 @@ AttentionRun run_gathered(const BackwardProblem& problem, const GatherPlan& plan
 }  // namespace
 
 AttentionRun run(const Problem& problem, Kernel wanted) {
+  // Without rows, sums over rows alone have elements. The batch then needs no memory, and may be of any size.
+  const bool has_rows = problem.batch > 0 && problem.heads > 0 && problem.query_length > 0;
+  if (!has_rows && !problem.received && !problem.received_last && !problem.map) {
+    Problem none = problem;
+    none.batch = 0;
+    none.segments.clear();
+    const ExecutionPlan plan(none, wanted);
+    return {plan.kernel, plan.isa};
+  }
   if (const std::optional<GatherPlan> gathers = plan_gather(problem, wanted))
     return run_gathered(*gathers, wanted);
   const DecaySkips skips(problem, wanted);

@@ -81,8 +81,7 @@ WeightsPass scores_pass(const Problem& p, Arguments call) {
   if (p.cache != nullptr)  // a cache has no keys outside of segments
     return weights_pass(p, call, unit, p.segments);
   std::vector<Segment> all;
-  for (std::int64_t b = 0; p.heads > 0 && p.query_length > 0 && b < p.batch; ++b)
-    all.push_back({b, 0, p.query_length, 0, p.key_length, 0});
+  for (std::int64_t b = 0; b < p.batch; ++b) all.push_back({b, 0, p.query_length, 0, p.key_length, 0});
   return weights_pass(p, call, unit, all);
 }
 
