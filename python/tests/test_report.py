@@ -118,8 +118,8 @@ def test_a_weight_of_0_may_be_seen(layers):
 def test_a_key_whose_weight_underflows_is_seen_beside_a_mask(layers):
     allowed = np.ones((LENGTH, LENGTH), bool)
     allowed[4, 1] = False
-    slopes = np.full(HEADS, 200.0)
-    report = heed.look(*(x[0] for x in layers), mask=allowed, alibi_slopes=slopes, top_k=2)
+    slopes = np.full(HEADS, 300.0)
+    report = heed.look(*(x[0] for x in layers), mask=allowed, alibi=slopes, top_k=2)
     assert set(report.pair(4, 0)["weight"]) == {0.0} and min(report.pair(4, 0)["rank"]) > 1
     assert set(report.pair(4, 1)["rank"]) == {0}
     assert len(report.row(4, head=0, top=9)) == LENGTH - 1
