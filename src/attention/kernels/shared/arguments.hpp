@@ -189,7 +189,7 @@ struct CodedRow {
   const std::int32_t* start;     ///< of each four codes: their sum times -BlockProducts::less
 };
 
-/// What is done with rows of one format.
+/// The functions for rows of one format.
 struct BlockProducts {
   int summed;        ///< add_dots() reads the sum of each so many numbers of x; 0: none
   float sum_factor;  ///< of these sums
