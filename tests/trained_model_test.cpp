@@ -217,7 +217,7 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   std::string longest;
   for (int i = 0; i < 65; ++i) longest += "to ";
   expect_refusal(2, with({longest}),
-                 "tokens has length 65; at most 64, the context of the model, is expected");
+                 "SENTENCE has 65 tokens; at most 64, the context of the model, are expected");
   expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
