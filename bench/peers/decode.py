@@ -18,7 +18,9 @@ import datetime
 import statistics
 
 import numpy as np
-from peers import UNCACHED_BYTES, Peer, Unsupported
+from peers import Peer
+from shapes import UNCACHED_BYTES, Unsupported
+from vllm_cpu import Caches
 
 HEADS, KV_HEADS, DIM = 32, 8, 128
 ROWS = [2048, 8192, 32768]
@@ -110,6 +112,26 @@ class Torch:
         return call, lambda output: plain_array(output).reshape(step.batch, HEADS, 1, DIM)
 
 
+class Vllm:
+    """vLLM's operator over pages of 128 rows."""
+
+    def __init__(self, _argument, threads):
+        import torch
+
+        torch.set_num_threads(threads)
+
+    def prepare(self, step):
+        import torch
+
+        if step.dtype == "int8":
+            raise Unsupported("no caches of int8")
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[step.dtype]
+        query, key, value = (torch.from_numpy(x).to(dtype) for x in step.inputs())
+        key, value = (x.repeat(step.batch, 1, 1, 1) for x in (key, value))
+        calls = [Caches(query, key, value, False) for _ in range(step.copies)]
+        return lambda i: calls[i % len(calls)].attend(), calls[0].plain
+
+
 class OnnxRuntime:
     """com.microsoft.GroupQueryAttention, with one buffer as both past and present."""
 
@@ -193,6 +215,7 @@ PEERS = {
     "ONNX Runtime": (OnnxRuntime, None),
     "PyTorch, enable_gqa": (Torch, False),
     "PyTorch, as rows": (Torch, True),
+    "vLLM": (Vllm, None),
 }
 
 

@@ -23,7 +23,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 
-from peers import PEERS, Peer, Shape, random_inputs, reference  # noqa: E402
+from peers import PEERS, Peer  # noqa: E402
+from shapes import Shape, random_inputs, reference  # noqa: E402
 
 SHAPES = [
     Shape(12, 12, 128, 128, 64),
