@@ -332,6 +332,29 @@ TEST(KvCacheCalls, AgreeWithTheDefinitionsWithTensorsAndWithOtherLayoutsBitForBi
   }
 }
 
+// Tiles read bf16 rows in pairs. A distance of an odd number of elements changes how they read, and no bit.
+TEST(KvCacheCalls, RowsAnOddNumberOfElementsApartHaveTheSameBits) {
+  const Tensor key = heed::test::normal_tensor({1, 1, 300, 65}, 1, DType::bf16),
+               value = heed::test::normal_tensor({1, 1, 300, 65}, 2, DType::bf16);
+  const TensorView keys = key.view().narrow(3, 0, 64), values = value.view().narrow(3, 1, 64);
+  const std::int64_t length[] = {300};
+  const auto cache = heed::KvCache::over(keys, values, TensorView(length, {1}));
+  const auto copy = cache.copy();
+  const Tensor even_keys = Tensor::copy_of(keys), even_values = Tensor::copy_of(values);
+  const AttentionOptions options{.need = Need::lse | Need::entropy, .top_k = 3, .kernel = Kernel::fused};
+  const heed::test::EachTarget targets;
+  for (const std::string& target : targets.available())
+    for (const std::int64_t rows : {1, 4, 5, 12, 13, 20, 32, 33, 64}) {
+      SCOPED_TRACE(target + ", rows " + std::to_string(rows));
+      heed::set_target(target);
+      const Tensor query = heed::test::normal_tensor({1, 1, rows, 64}, 3, DType::bf16);
+      const AttentionResult expected = heed::attention(query, even_keys, even_values, options);
+      EXPECT_TRUE(heed::test::same_bits(heed::attention(query, keys, values, options), expected));
+      EXPECT_TRUE(heed::test::same_bits(heed::attention(query, cache, options), expected));
+      EXPECT_TRUE(heed::test::same_bits(heed::attention(query, copy, options), expected));
+    }
+}
+
 // The reference kernel gathers the rows.
 TEST(KvCacheCalls, OfTheReferenceAgreeWithTheDefinitions) {
   std::map<std::string, Outcome> outcomes;

@@ -26,13 +26,15 @@ struct RowTile {
   std::int64_t stride;
 };
 
-/// The tile from row `first` on. It is copied to `room` [16][floats] if its rows are not evenly spaced, or
-/// not all `valid`. Other rows are zeros there.
+/// The tile from row `first` on. It is copied to `room` [16][floats] if its rows are not evenly spaced, are
+/// not whole floats apart, or are not all `valid`. Other rows are zeros there.
 inline RowTile row_tile(const HeadRows& rows, std::int64_t first, const KeyRange& valid, std::int64_t floats,
                         float* room) {
   const auto row = [&](std::int64_t r) { return reinterpret_cast<const float*>(rows.address(first + r)); };
-  if (valid.begin == 0 && valid.end == kTileKeys && rows.is_even(first, kTileKeys))
-    return {row(0), rows.row_bytes / static_cast<std::int64_t>(sizeof(float))};
+  constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+  if (valid.begin == 0 && valid.end == kTileKeys && rows.row_bytes % kFloat == 0 &&
+      rows.is_even(first, kTileKeys))
+    return {row(0), rows.row_bytes / kFloat};
   for (std::int64_t r = 0; r < kTileKeys; ++r)
     for (std::int64_t i = 0; i < floats; i += kLanes)
       store(room + r * floats + i, r >= valid.begin && r < valid.end ? load(row(r) + i) : zero());

@@ -35,31 +35,34 @@ void multiply_keys(const TaskState& state, float* rows, std::int64_t row_stride,
                                                     w.key_lanes / kLanes, state.padded_rows / kMatrixRows});
 }
 
-/// The same for the keys of a KV block that some row may see. Keys beyond the last one are zeros.
+/// The same for the keys of a KV block that some row may see. Keys beyond the last one are zeros. Tiles that
+/// are not whole, and rows that are not whole floats apart, are copied.
 template <class Format>
 void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::int64_t count) {
   const Workspace& w = state.w;
   const HeadRows keys = even_rows(state, true, kv_block_key, count).rows;
   const RowGroup& group = w.group[0];
   const std::int64_t stride = keys.row_stride() / Format::kElements;
+  const bool in_place = stride * Format::kElements == keys.row_stride();
   const auto row_of = [&](std::int64_t key) {
     return reinterpret_cast<float*>(const_cast<char*>(keys.address(kv_block_key + key)));
   };
   std::int64_t key = larger(0, group.begin - kv_block_key) / kMatrixRows * kMatrixRows;
   const std::int64_t end = smaller(count, group.end - kv_block_key);
-  while (key + kMatrixRows <= end) {
+  while (in_place && key + kMatrixRows <= end) {
     const std::int64_t here = end - key >= kGroupRows ? kGroupRows : kMatrixRows;
     const std::int64_t width = state.call.cache == nullptr ? w.depth : 0;
     for (std::int64_t r = key; r < key + here; ++r) fetch_row({keys, kv_block_key + kKeysAhead, width}, r);
     multiply_keys<Format>(state, row_of(key), stride, key, here);
     key += here;
   }
-  if (key >= end) return;
-  const std::int64_t last = smaller(kMatrixRows, count - key);
-  for (std::int64_t r = 0; r < kMatrixRows; ++r)
-    for (std::int64_t d = 0; d < w.key_lanes; d += kLanes)
-      store(w.scratch + r * w.key_lanes + d, r < last ? load(row_of(key + r) + d) : zero());
-  multiply_keys<Format>(state, w.scratch, w.key_lanes, key, kMatrixRows);
+  for (; key < end; key += kMatrixRows) {
+    const std::int64_t last = smaller(kMatrixRows, count - key);
+    for (std::int64_t r = 0; r < kMatrixRows; ++r)
+      for (std::int64_t d = 0; d < w.key_lanes; d += kLanes)
+        store(w.scratch + r * w.key_lanes + d, r < last ? load(row_of(key + r) + d) : zero());
+    multiply_keys<Format>(state, w.scratch, w.key_lanes, key, kMatrixRows);
+  }
 }
 
 /// Transposes a panel's scores to rows. Returns false if a score is not finite, or larger than weights can be

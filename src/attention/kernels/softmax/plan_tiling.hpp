@@ -9,7 +9,7 @@ namespace heed::detail::HEED_ISA {
 /// Whether matrix tiles read keys in place, as rows of whole steps. Only for tasks of one group of rows.
 inline bool tiles_read_keys_in_place(const Arguments& call, std::int64_t task_rows) {
   return kHasMatrixTiles && UnitFormat::kParts == 1 && task_rows <= kGroupRows && call.key.stride[3] == 1 &&
-         call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0;
+         call.head_dim % (2 * kLanes) == 0;
 }
 
 /// Whether tile registers read keys and values in place, as rows of whole steps (decode/decode_tiles.hpp).
@@ -18,8 +18,8 @@ inline bool tiles_decode(const Arguments& call) {
          call.most_rows * call.group <= kTileDecodeRows && call.dropout.threshold == 0 &&
          call.key.dtype == kMatrixType &&
          (call.cache == nullptr || call.cache->codes.format == RowFormat::floats) &&
-         call.key.stride[3] == 1 && call.key.stride[2] % 2 == 0 && call.head_dim % (2 * kLanes) == 0 &&
-         call.value.stride[3] == 1 && call.value.stride[2] % 2 == 0 && call.value_dim % (2 * kLanes) == 0;
+         call.key.stride[3] == 1 && call.head_dim % (2 * kLanes) == 0 && call.value.stride[3] == 1 &&
+         call.value_dim % (2 * kLanes) == 0;
 }
 
 /// Least number of rows per key head for a unit of matrix tiles: enough to fill tiles. For f32, enough to
