@@ -133,6 +133,8 @@ TEST(Eviction, CountsNaNAsNothingReceived) {
   cache.append(zeros, zeros);
   cache.add_received(Tensor::from<float>({1, std::nanf(""), 2, 0}, {1, 1, 4}));
   EXPECT_EQ(positions_to_evict(cache, 0, {EvictionKind::h2o, 2, 1}), Rows{1});
+  // Nor does a NaN take from its neighbours: the pooled votes are 1, 3 and 2.
+  EXPECT_EQ(positions_to_evict(cache, 0, {EvictionKind::snapkv, 1, 1, 1, 3}), (Rows{0, 2}));
 }
 
 // One batch entry of a call in f64, with full rows of scores from the formulas of

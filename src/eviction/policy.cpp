@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/message.hpp"
@@ -19,10 +18,10 @@ std::vector<double> sums_of(const KvCache& cache, std::int64_t sequence) {
   const Tensor received = cache.received(sequence);
   std::vector<double> sums(static_cast<std::size_t>(received.size(1)));
   for (std::int64_t h = 0; h < received.size(0); ++h)
-    for (std::int64_t row = 0; row < received.size(1); ++row)
-      sums[static_cast<std::size_t>(row)] += static_cast<double>(received.at<float>(h, row));
-  for (double& sum : sums)
-    if (std::isnan(sum)) sum = -std::numeric_limits<double>::infinity();
+    for (std::int64_t row = 0; row < received.size(1); ++row) {
+      const float weight = received.at<float>(h, row);
+      if (!std::isnan(weight)) sums[static_cast<std::size_t>(row)] += static_cast<double>(weight);
+    }
   return sums;
 }
 
