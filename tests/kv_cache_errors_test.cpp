@@ -287,13 +287,19 @@ TEST(KvCacheErrors, NumbersFitTheFormat) {
     expect(format, name, std::numeric_limits<float>::max(),
            "3.4028234663852886e+38");  // more than bf16's largest
   }
-  expect(CacheFormat::f16, "f16", 65520, "65520");  // the smallest number that rounds to infinity
+  // The smallest numbers that round to infinity.
+  expect(CacheFormat::f16, "f16", 65520, "65520");
+  expect(CacheFormat::bf16, "bf16", 0x1.ffp127f, "3.39617752923046e+38");
   KvCache f16(options_of(CacheLayout::paged, CacheFormat::f16));
   Tensor key = keys_of(2, 1);
   key.at<float>(0, 0, 0, 0) = 65519.996f;
   key.at<float>(0, 0, 0, 1) = std::numeric_limits<float>::infinity();
   EXPECT_EQ(message_of([&] { f16.append(key, values_of(2, 1)); }), "no error");
   EXPECT_EQ(f16.keys(0).at<float>(0, 0, 0), 65504);
+  KvCache bf16(options_of(CacheLayout::paged, CacheFormat::bf16));
+  key.at<float>(0, 0, 0, 0) = std::nextafter(0x1.ffp127f, 0.0f);
+  EXPECT_EQ(message_of([&] { bf16.append(key, values_of(2, 1)); }), "no error");
+  EXPECT_EQ(bf16.keys(0).at<float>(0, 0, 0), 0x1.fep127f);
 }
 
 // The largest numbers that are accepted are read as finite numbers, rotated or not.
@@ -962,6 +968,17 @@ TEST(KvCacheErrors, WhatIsRotatedIsAligned) {
               (void)heed::hadamard(TensorView(bytes + 2, DType::f32, {1, 8}));
             }),
             "x is not aligned; its f32 data is expected at a multiple of 4 bytes");
+}
+
+// Rows of the cache's own memory are appended as they were before the call.
+TEST(KvCacheErrors, RowsOfItsOwnMemoryAreAppendedAsTheyWere) {
+  Tensor keys = keys_of(1, 6), values = values_of(1, 6);
+  const Tensor key = Tensor::copy_of(keys.view().narrow(2, 2, 3)),
+               value = Tensor::copy_of(values.view().narrow(2, 2, 3));
+  KvCache cache = KvCache::over(keys, values, integers({3}));
+  cache.append(keys.view().narrow(2, 2, 3), values.view().narrow(2, 2, 3));
+  EXPECT_TRUE(heed::test::same_bits(Tensor::copy_of(keys.view().narrow(2, 3, 3)), key));
+  EXPECT_TRUE(heed::test::same_bits(Tensor::copy_of(values.view().narrow(2, 3, 3)), value));
 }
 
 // A cache over mutable views can be appended to.

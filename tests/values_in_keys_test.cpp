@@ -241,7 +241,10 @@ TEST(CacheOfValuesInKeys, OverTheCallersMemoryIsRecognisedByPointerAndStrides) {
   };
   EXPECT_TRUE(over(0, 6).values_in_keys());
   EXPECT_TRUE(over(0, 8).values_in_keys());
-  EXPECT_FALSE(over(2, 6).values_in_keys());
+  EXPECT_EQ(heed::test::message_of([&] { (void)over(2, 6); }),
+            "value overlaps key in memory; separate memory is expected");
+  const KvCache read = KvCache::over(rows.view(), rows.view().narrow(3, 2, 6), TensorView(lengths, {2}));
+  EXPECT_FALSE(read.values_in_keys());  // nothing is written
   KvCache cache = over(0, 6);
   const Tensor more = normal_tensor({2, 1, 2, 8}, 2, DType::f32);
   cache.append_keys(more);
@@ -252,6 +255,14 @@ TEST(CacheOfValuesInKeys, OverTheCallersMemoryIsRecognisedByPointerAndStrides) {
   EXPECT_TRUE(copy.values_in_keys());
   EXPECT_EQ(copy.stats().bytes, 2 * 9 * 8 * 4);
   EXPECT_TRUE(same_bits(copy.values(0), cache.values(0)));
+}
+
+// Strides of axes of size 1 mean nothing, and NumPy changes them.
+TEST(CacheOfValuesInKeys, OneRowIsRecognisedWhateverItsStrides) {
+  Tensor row = normal_tensor({1, 1, 1, 8}, 1, DType::f32);
+  const std::int64_t length[] = {0};
+  const heed::MutableTensorView key = row.mutable_view(), value(key.data(), DType::f32, {1, 1, 1, 4});
+  EXPECT_TRUE(KvCache::over(key, value, TensorView(length, {1})).values_in_keys());
 }
 
 TEST(CacheOfValuesInKeys, WrongCallsAreRefusedInOneSentence) {

@@ -243,14 +243,7 @@ void refuse_overlaps(const Problem& problem, const CacheState& cache) {
   Problem others = problem;
   others.key = others.value = {};
   if (!cache.borrowed) return detail::check_overlaps(others);
-  const auto pool = [&](const char* name, detail::Operand view, std::int64_t width) {
-    view.stride[0] = cache.page_rows * view.stride[2];
-    const auto pages = static_cast<std::int64_t>(cache.page_holders.size());
-    return detail::ReadMemory{name, view, {pages, cache.options.kv_heads, cache.options.page_size, width}};
-  };
-  const detail::ReadMemory pools[] = {pool("key", cache.key.view, cache.options.head_dim),
-                                      pool("value", cache.value.view, cache.options.value_dim)};
-  detail::check_overlaps(others, pools);
+  detail::check_overlaps(others, cache.pools());
 }
 
 AttentionRun compute(CacheCall& call, Kernel kernel) {

@@ -12,12 +12,12 @@ namespace heed::detail {
 namespace {
 
 // The bytes from a view's lowest element to its highest; `dense` if it has an element at every place in
-// between.
+// between. The bytes [first, row_end) are those of its first row, or of its first element.
 struct Extent {
   const char* name;
-  std::uintptr_t begin;
-  std::uintptr_t end;
+  std::uintptr_t begin, end;
   bool dense;
+  std::uintptr_t first, row_end;
 };
 
 using Sizes = std::array<std::int64_t, 4>;
@@ -39,14 +39,24 @@ Extent extent_of(const char* name, const void* data, DType dtype, const std::int
       (reach < 0 ? low : high) += reach;
     }
   const auto at = reinterpret_cast<std::uintptr_t>(data);
-  return {name, at + static_cast<std::uintptr_t>(low * width),
-          at + static_cast<std::uintptr_t>((high + 1) * width), covered == high - low + 1};
+  return {name,
+          at + static_cast<std::uintptr_t>(low * width),
+          at + static_cast<std::uintptr_t>((high + 1) * width),
+          covered == high - low + 1,
+          at,
+          at + static_cast<std::uintptr_t>((stride[3] == 1 ? sizes[3] : 1) * width)};
 }
+Extent extent_of(const MemoryUse& use) {
+  return extent_of(use.name, use.view.data, use.view.dtype, use.view.stride, use.size);
+}
+
+bool reaches_meet(const Extent& a, const Extent& b) { return a.begin < b.end && b.begin < a.end; }
 
 // A view has an element at both of its ends; a dense view has every byte in between.
 bool surely_overlap(const Extent& a, const Extent& b) {
-  if (a.begin >= b.end || b.begin >= a.end) return false;
+  if (!reaches_meet(a, b)) return false;
   if (a.begin == b.begin || a.end == b.end) return true;
+  if (a.first < b.row_end && b.first < a.row_end) return true;
   const auto holds_an_end = [](const Extent& dense, const Extent& other) {
     const bool first = other.begin >= dense.begin && other.begin < dense.end;
     const bool last = other.end > dense.begin && other.end <= dense.end;
@@ -125,13 +135,15 @@ Extents outputs_of(const BackwardProblem& problem) {
   return outputs;
 }
 
+void refuse_overlap(const Extent& written, const Extent& other) {
+  if (surely_overlap(written, other))
+    refuse(written.name, " overlaps ", other.name, " in memory; separate memory is expected");
+}
+
 void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
   const std::span<const Extent> all = outputs.list();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto refuse_overlap_with = [&](const Extent& other) {
-      if (surely_overlap(all[i], other))
-        refuse(all[i].name, " overlaps ", other.name, " in memory; separate memory is expected");
-    };
+    const auto refuse_overlap_with = [&](const Extent& other) { refuse_overlap(all[i], other); };
     std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
     std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);
   }
@@ -139,9 +151,15 @@ void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
 
 }  // namespace
 
-void check_overlaps(const Problem& problem, std::span<const ReadMemory> more) {
+void check_overlap(const MemoryUse& written, const MemoryUse& other) {
+  refuse_overlap(extent_of(written), extent_of(other));
+}
+
+bool may_overlap(const MemoryUse& a, const MemoryUse& b) { return reaches_meet(extent_of(a), extent_of(b)); }
+
+void check_overlaps(const Problem& problem, std::span<const MemoryUse> more) {
   Extents inputs = inputs_of(problem);
-  for (const ReadMemory& memory : more) inputs.add(memory.name, memory.view, memory.size);
+  for (const MemoryUse& memory : more) inputs.add(memory.name, memory.view, memory.size);
   refuse_overlaps(inputs, outputs_of(problem));
 }
 

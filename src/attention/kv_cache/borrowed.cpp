@@ -90,8 +90,10 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
   state->key.view = operand(keys.view);
   state->value.view = operand(values.view);
   const detail::Operand &k = state->key.view, &v = state->value.view;
-  o.values_in_keys = k.data == v.data && o.value_dim <= o.head_dim && k.stride[1] == v.stride[1] &&
-                     k.stride[2] == v.stride[2] && (size[0] == 1 || keys.page_rows == values.page_rows);
+  const bool one_row = size[0] == 1 && size[2] == 1;  // axes of size 1 may have any stride
+  o.values_in_keys = k.data == v.data && o.value_dim <= o.head_dim &&
+                     (size[1] == 1 || k.stride[1] == v.stride[1]) && (one_row || k.stride[2] == v.stride[2]);
+  if (o.values_in_keys) state->value.view = k;
   state->page_holders.resize(index(size[0]), 0);
   return state;
 }
@@ -101,6 +103,8 @@ void make_writable(CacheState& state, const MutableTensorView& key, const Mutabl
   detail::target_of("value", value, value.shape(), value.dtype(), 0);
   state.key.writable = static_cast<std::byte*>(key.data());
   state.value.writable = static_cast<std::byte*>(value.data());
+  const auto [keys, values] = state.pools();
+  if (!state.options.values_in_keys) check_overlap(values, keys);
 }
 
 // A sequence with `length` rows in `pages`; the rest of the pages is free.

@@ -75,6 +75,17 @@ ScaleStrides value_scale_strides(const CacheState& state) {
   return {value.stride[1] / width * state.value_groups(), value.stride[2] / width * state.value_groups()};
 }
 
+std::array<MemoryUse, 2> CacheState::pools() const {
+  const auto pool = [&](const char* name, Operand view, std::int64_t width) {
+    view.stride[0] = page_rows * view.stride[2];
+    return MemoryUse{
+        name,
+        view,
+        {static_cast<std::int64_t>(page_holders.size()), options.kv_heads, options.page_size, width}};
+  };
+  return {pool("key", key.view, options.head_dim), pool("value", value.view, options.value_dim)};
+}
+
 void CacheState::read_row(const Sequence& s, bool is_key, std::int64_t head, std::int64_t row,
                           std::span<float> to) const {
   const CachedSequence one = plain(s);

@@ -3,6 +3,7 @@
 // capacity. So every operation is written once.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/check/overlap.hpp"
 #include "attention/kv_cache/codes.hpp"
 #include "attention/problem/problem.hpp"
 #include "core/index.hpp"
@@ -78,6 +80,8 @@ class CacheState {
     return s.length / options.group * options.group;
   }
   [[nodiscard]] std::int64_t page_of(std::int32_t slot) const { return slot / page_rows; }
+  /// The memory of keys and of values, if the cache is borrowed.
+  [[nodiscard]] std::array<MemoryUse, 2> pools() const;
   /// Returns a sequence for reading. Throws if it does not exist.
   [[nodiscard]] const Sequence& sequence(std::int64_t number) const;
   /// Returns a sequence for changes or attention. Throws if it does not exist or is released.

@@ -36,16 +36,17 @@ std::optional<Enum> named(std::span<const std::string_view> names, std::string_v
 }
 
 // Throws for a number that the cache cannot store. Scales and offsets of codes are bf16, and a number of a
-// rotated key is a sum of up to D numbers before it is scaled. f16 has a largest number.
+// rotated key is a sum of up to D numbers before it is scaled. f16 and bf16 round larger numbers to infinity.
 void check_numbers(const detail::CacheState& state, const char* name, const detail::Operand& rows,
                    std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t width) {
-  const bool to_half = state.key.view.dtype == DType::f16 && rows.dtype != DType::f16;
-  if (!state.has_codes() && !to_half) return;
+  const DType kept = state.key.view.dtype;
+  if (!state.has_codes() && (kept == DType::f32 || rows.dtype == kept)) return;
   constexpr float largest_bf16 = 0x1.fep127f;
   const bool rotates = state.options.rotate && name == std::string_view("key");
   const float most = rotates ? largest_bf16 / static_cast<float>(width) : largest_bf16;
+  const float beyond = kept == DType::f16 ? 65520 : 0x1.ffp127f;
   const auto fits = [&](float x) {
-    return state.has_codes() ? std::abs(x) <= most : !std::isfinite(x) || std::abs(x) < 65520;
+    return state.has_codes() ? std::abs(x) <= most : !std::isfinite(x) || std::abs(x) < beyond;
   };
   std::vector<float> numbers(detail::index(width));
   for (std::int64_t h = 0; h < state.options.kv_heads; ++h)
@@ -58,14 +59,22 @@ void check_numbers(const detail::CacheState& state, const char* name, const deta
     }
 }
 
+// Rows that may lie in the caller's memory of the cache are copied to `copy`, because appending one row could
+// change the next.
 detail::CallTensor rows_to_append(const detail::CacheState& state, const char* name, const TensorView& view,
-                                  std::int64_t batch, std::int64_t width) {
+                                  std::int64_t batch, std::int64_t width, Tensor& copy) {
   if (!is_floating(view.dtype()) || view.dtype() == DType::f64)
     refuse(name, " has dtype ", view.dtype(), "; f32, f16 or bf16 is expected");
   const detail::CallTensor tensor = detail::tensor_of(name, view);
   if (tensor.size[0] != batch || tensor.size[1] != state.options.kv_heads || tensor.size[3] != width)
     refuse(name, " has shape ", view.shape(), "; [", batch, ", ", state.options.kv_heads, ", rows, ", width,
            "] is expected");
+  const detail::MemoryUse rows{
+      name, tensor.rows, {tensor.size[0], tensor.size[1], tensor.size[2], tensor.size[3]}};
+  const auto pools = state.pools();
+  if (state.borrowed && std::any_of(pools.begin(), pools.end(),
+                                    [&](const auto& pool) { return detail::may_overlap(rows, pool); }))
+    return detail::tensor_of(name, (copy = Tensor::copy_of(view)).view());
   return tensor;
 }
 
@@ -106,9 +115,11 @@ void append_to(detail::CacheState& state, const TensorView& key, const TensorVie
         value != nullptr
             ? "value is given, but the values of this cache are channels of its keys; key alone is expected"
             : "value is missing; it may be absent only if the values of a cache are channels of its keys");
-  const detail::CallTensor k = rows_to_append(state, "key", key, batch, state.options.head_dim);
+  Tensor key_copy, value_copy;
+  const detail::CallTensor k = rows_to_append(state, "key", key, batch, state.options.head_dim, key_copy);
   const detail::CallTensor v =
-      value == nullptr ? k : rows_to_append(state, "value", *value, batch, state.options.value_dim);
+      value == nullptr ? k
+                       : rows_to_append(state, "value", *value, batch, state.options.value_dim, value_copy);
   if (v.size[2] != k.size[2])
     refuse("value has ", counted(v.size[2], "row"), "; ", k.size[2], " as in key are expected");
   const std::vector<Arrival> arrivals = arrivals_of(k.size[2]);
