@@ -257,6 +257,8 @@ Json gguf_config(std::span<const GgufFile> parts) {
   if (const GgufValue* penalty = file.find("general.sampling.penalty_repeat"))
     if (file.real_or("general.sampling.penalty_last_n", 1) != 0)
       config["repetition_penalty"] = penalty->real();
+  for (const std::string name : {"min_p", "xtc_probability", "mirostat"})
+    if (file.find("general.sampling." + name)) config[name] = file.real_or("general.sampling." + name, 0);
   read_head_width(file, architecture, root, config);
   read_rope(parts, root, config);
   if (architecture.complete != nullptr) architecture.complete(parts, root, config);
