@@ -1,5 +1,6 @@
 // heed explain: attention on a sentence, step by step.
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -38,14 +39,25 @@ void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part
   if (part.bias) page.weights.emplace_back(name + ".bias", part.bias->view());
 }
 
+// Between U+2068 and U+2069, so that letters written from right to left keep their side of an arrow. Such
+// letters begin with one of these bytes.
+std::string isolated(const std::string& text) {
+  const bool turns = std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte >= 0xD6 && byte <= 0xE0) || byte == 0xEF || byte == 0xF0;
+  });
+  return turns ? "\u2068" + text + "\u2069" : text;
+}
+
 // Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty.
 // Throws Error (invalid_argument) if the page would be too large; see heed/inspect/page.hpp.
 void write_html(const std::string& path, const Model& model, const Explanation& explanation,
                 const std::string& title) {
   const Question& question = explanation.question;
   HtmlPage page;
-  page.title = joined_words(question.tokens);
-  if (question.cross) page.title += " → " + joined_words(question.context_tokens);
+  const std::string sentence = joined_words(question.tokens);
+  page.title = question.cross ? isolated(sentence) + " → " + isolated(joined_words(question.context_tokens))
+                              : sentence;
   if (!title.empty()) page.title = title;
   page.about = subject_of(model, explanation) + ". Weights " + model.origin + ".";
   page.query_tokens = question.tokens;

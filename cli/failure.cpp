@@ -11,6 +11,7 @@
 
 #include "command.hpp"
 #include "heed/error.hpp"
+#include "io/held_temporary.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -24,6 +25,7 @@ constexpr int kInterrupted = 130;
 extern "C" void end_at_bus_error(int) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) pause();
+  io::detail::remove_temporaries();
   constexpr std::string_view kMessage =
       "heed: a file was cut or became unreadable while its mapped bytes were in use\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kMessage.data(), kMessage.size());

@@ -15,8 +15,8 @@ struct Failure {
 /// Runs `work` and turns an exception into a Failure.
 [[nodiscard]] std::optional<Failure> failure_of(const std::function<void()>& work);
 
-/// From now on a bus error (SIGBUS) ends the process with one sentence and exit code 1. The operating system
-/// sends it if the mapped file of a model was cut by another program.
+/// From now on a bus error (SIGBUS) ends the process with one sentence and exit code 1, and removes temporary
+/// files. The operating system sends it if the mapped file of a model was cut by another program.
 void tell_bus_errors();
 
 /// Prints "heed: …" on standard error.

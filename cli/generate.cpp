@@ -101,7 +101,7 @@ nlohmann::ordered_json watched_json(const GeneratedToken& token) {
 // The tokens of --prompt, --ids or --chat. For the latter two, the prompt becomes their text.
 ModelTokens read_prompt(const heed::Model& model, GenerateArguments& arguments) {
   if (arguments.given.empty()) return tokens_of_prompt(model, arguments.prompt, "--prompt");
-  ModelTokens tokens = read_given_tokens(model, arguments.given);
+  ModelTokens tokens = read_given_tokens(model, arguments.given, false);
   const heed::Tokenizer* tokenizer = model.tokenizer();
   arguments.prompt =
       tokenizer != nullptr ? tokenizer->decode(tokens.ids, false) : joined_words("", tokens.shown);

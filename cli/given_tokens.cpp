@@ -65,6 +65,7 @@ ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
                  "are expected");
   const std::string source = in_file ? ids : "--ids";
   const std::vector<std::int64_t> numbers = ids_in(in_file ? file_text(ids) : ids, source);
+  check_context(model, numbers.size(), source);
   try {
     return model.tokens_of(TensorView(numbers.data(), {static_cast<std::int64_t>(numbers.size())}));
   } catch (const Error& error) {
@@ -161,8 +162,9 @@ std::vector<NamedFile> files_of(const GivenTokens& tokens) {
   return files;
 }
 
-ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens) {
+ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens, bool fits) {
   ModelTokens read = tokens.ids.empty() ? read_chat(model, tokens.chat) : read_ids(model, tokens);
+  if (fits) check_context(model, read.ids.size(), "--chat");
   warn_of_length(model, read, tokens.ids.empty() ? "--chat" : "--ids");
   return with_shown(model, std::move(read));
 }

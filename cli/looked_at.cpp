@@ -33,6 +33,13 @@ Document open_looked_at(const std::string& path) {
   return document;
 }
 
+void check_context(const heed::Model& model, std::size_t tokens, const std::string& source) {
+  const ModelInfo& info = model.info();
+  if (info.fixed_context && static_cast<std::int64_t>(tokens) > info.context)
+    refuse_usage(source, " has ", tokens, " tokens; at most ", info.context,
+                 ", the context of the model, are expected");
+}
+
 void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const std::string& source) {
   const ModelInfo& info = model.info();
   if (static_cast<std::int64_t>(tokens.ids.size()) > info.context && !info.fixed_context)
@@ -45,9 +52,7 @@ ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, co
   ModelTokens tokens = model.tokenize(text, source);
   if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
     refuse_usage(source, " has no words; at least one is expected");
-  if (const ModelInfo& info = model.info(); info.fixed_context && std::ssize(tokens.ids) > info.context)
-    refuse_usage(source, " has ", tokens.ids.size(), " tokens; at most ", info.context,
-                 ", the context of the model, are expected");
+  check_context(model, tokens.ids.size(), source);
   warn_of_length(model, tokens, source);
   return tokens;
 }

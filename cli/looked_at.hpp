@@ -18,6 +18,9 @@ void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std
 /// from heed.transformers.capture(weights=True, to=…), opens its first pass.
 [[nodiscard]] Document open_looked_at(const std::string& path);
 
+/// Refuses so many tokens if the model has a fixed context that does not hold them.
+void check_context(const heed::Model& model, std::size_t tokens, const std::string& source);
+
 /// Warns on standard error if the text is longer than the model's training texts.
 void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const std::string& source);
 

@@ -258,6 +258,20 @@ TEST(Backward, EmptySizesGiveZerosOrNothing) {
   EXPECT_TRUE(all_zero(no_value.query));
 }
 
+TEST(Backward, ABatchWithoutRowsMayBeOfAnySize) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const Tensor sinks = normal_tensor({1}, 6, DType::f32);
+  for (const Dims& shape : {Dims{kMany, 1, 0, 8}, Dims{1, kMany, 0, 8}}) {
+    const Tensor empty(shape, DType::f32), rows({shape[0], shape[1], 0}, DType::f32);
+    const bool one_head = shape[1] == 1;
+    const AttentionGradients gradients = heed::attention_backward(
+        {empty, empty, empty, empty, rows, empty},
+        one_head ? AttentionOptions{.sinks = sinks} : AttentionOptions{}, {.sinks = one_head});
+    EXPECT_EQ(gradients.key.shape(), shape);
+    EXPECT_TRUE(!one_head || same_bits(gradients.sinks, Tensor({1}, DType::f32)));
+  }
+}
+
 TEST(Backward, SharedGradientsAreZerosInACallWithoutEntries) {
   const Tensor none({0, 1, 3, 4}, DType::f32), lse({0, 1, 3}, DType::f32), decay({3}, DType::f32),
       sinks({1}, DType::f32), bias({3, 3}, DType::f32);

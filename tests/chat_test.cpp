@@ -118,6 +118,33 @@ TEST(Chat, TemplatesMakeTheirText) {
       {"{{ 'x' if none is none else 'y' }}{{ 1 is odd or 0 }}{{ 1 is odd and 3 }}", "xTrue3"},
       {"{{ (messages|first).role }} {{ ['a'|upper, 1.25] |join('-') }} {{ (1, 2)|last }}", "system A-1.25 2"},
       {"{% if tools %}{{ tools|unheard_of }}{{ x.y.z }}{% endif %}ok", "ok"},
+      {"{% if messages|selectattr('role', 'eq', 'tool') %}a{% endif %}{% if []|map('upper') %}b{% endif %}{% "
+       "if "
+       "missing|reject %}c{% endif %}{% if {}|items %}d{% endif %}{% if []|reverse %}e{% endif %}{% if "
+       "{}.items() "
+       "%}f{% endif %}",
+       "abcde"},
+      {"{{ (messages|map(attribute='role'))[0] }}{{ (messages|reverse)[0] }}{{ ({'a': 1}.keys())[0] }}|{{ "
+       "range(3)[1] }}{{ range(3)[1:]|length }}",
+       "|12"},
+      {"{{ messages|map(attribute='role')|reverse|join(' ') }} {{ "
+       "messages|map(attribute='role')|reverse|length "
+       "}} {{ messages|reverse|map(attribute='role')|first }} {{ {'a': 1}.keys()|last }}",
+       "assistant user system 3 assistant a"},
+      {"{{ 'user' in messages|map(attribute='role') }} {{ []|select is sequence }} {{ []|select is iterable "
+       "}} {{ "
+       "{}.keys() is sequence }} {{ range(2) is sequence }}",
+       "True False True False True"},
+      {"{{ range(2) == [0, 1] }} {{ range(2) == range(2) }} {{ {'a': 1}.keys() == ['a'] }} {{ ['a'] == "
+       "('a',) }}",
+       "False True False False"},
+      {"{% for x in messages|map(attribute='role') %}{{ x }} {{ loop.length }}{{ loop.previtem }} {% endfor "
+       "%}{% "
+       "set a, b = ['x', 'y']|map('upper') %}{{ b }}",
+       "system 3 user 3system assistant 3user Y"},
+      {"{% for x in 'ab' %}{% for y in 'c' %}{{ loop.depth }}{{ loop.depth0 }}{{ loop['length'] }}{{ loop is "
+       "mapping }}{{ loop.nope }}{% endfor %}{% endfor %}",
+       "101False101False"},
   };
   for (const Case& one : cases)
     EXPECT_EQ(refusal(one.source), std::string("gives '") + one.expected + "'") << one.source;
@@ -194,6 +221,29 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
        "has a macro whose parameter 'b' without a default follows one with a default (line 1)"},
       {"{% macro f(a, a) %}{% endmacro %}", "has a macro with two parameters 'a' (line 1)"},
       {"{% macro f(a,) %}{% endmacro %}", "has ')' where a name is expected (line 1)"},
+      {"{{ []|map('upper')|length }}", "asks for the length of a generator (line 1)"},
+      {"{{ messages|reverse|length }}", "asks for the length of a generator (line 1)"},
+      {"{{ []|select|last }}", "asks for the last item of a generator (line 1)"},
+      {"{{ []|select|tojson }}", "writes a generator as JSON (line 1)"},
+      {"{{ {'a': 1}.keys()|tojson }}", "writes a view of a dict as JSON (line 1)"},
+      {"{{ range(3)|tojson }}", "writes a range as JSON (line 1)"},
+      {"{{ []|select + [] }}", "computes '+' of a generator and a list (line 1)"},
+      {"{{ range(3) + [] }}", "computes '+' of a range and a list (line 1)"},
+      {"{{ range(3).stop }}", "uses 'stop' of a range without calling it, which heed does not know (line 1)"},
+      {"{{ ({}.keys())[1:] }}", "takes a slice of a view of a dict (line 1)"},
+      {"{{ {}.keys() == {}.keys() }}", "compares two views of dicts, which heed does not know (line 1)"},
+      {"{% set u = []|select %}{{ u|join }}{{ u|join }}",
+       "takes the items of a generator twice, which heed does not know (line 1)"},
+      {"{% set u = [[]|select] %}", "puts a generator into a list or a dict (line 1)"},
+      {"{{ ['b', 'a']|sort }}", "uses the filter 'sort', which heed does not know (line 1)"},
+      {"{{ []|groupby('x') }}", "uses the filter 'groupby', which heed does not know (line 1)"},
+      {"{{ [1]|sum }}", "uses the filter 'sum', which heed does not know (line 1)"},
+      {"{{ [1]|unique }}", "uses the filter 'unique', which heed does not know (line 1)"},
+      {"{% for x in [1] %}{{ loop|length }}{% endfor %}", "asks for the length of a namespace (line 1)"},
+      {"{% for x in [1] %}{{ loop.items() }}{% endfor %}", "calls an undefined value, 'items' (line 1)"},
+      {"{% for x in [1] %}{{ loop.cycle('a') }}{% endfor %}", "calls an undefined value, 'cycle' (line 1)"},
+      {"{% for x in [1] %}{% set loop.x = 1 %}{% endfor %}",
+       "sets a member of the variable 'loop'; a namespace is expected (line 1)"},
       {"{{ dict(a=1, a=2) }}", "gives the argument 'a' twice (line 1)"},
       {"{% set ns = namespace() %}{% set ns.me = ns %}", "puts a namespace into a list or a dict (line 1)"},
   };

@@ -292,6 +292,18 @@ TEST(DifferentialAttention, HasAPlanOfBothSoftmaxes) {
             "lambda has dtype f32 and shape [3]; f64 or f32 of [2] or [1, 2, 300] is expected");
 }
 
+TEST(DifferentialAttention, ABatchWithoutRowsMayBeOfAnySize) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const Tensor query({kMany, 2, 0, 8}), key({kMany, 2, 0, 8}), value({kMany, 1, 0, 8}), lambda({1});
+  const DifferentialResult result =
+      heed::differential_attention(query, key, value, lambda, {.need = Need::weights | Need::received});
+  EXPECT_EQ(result.received.shape(), (Dims{kMany, 1, 0}));
+  const auto gradients =
+      heed::differential_attention_backward(query, key, value, lambda, result, Tensor({kMany, 1, 0, 8}));
+  EXPECT_EQ(gradients.query.shape(), query.shape());
+  EXPECT_TRUE(same_bits(gradients.lambda, Tensor({1})));
+}
+
 TEST(DifferentialAttention, SaysWhatIsWrongInOneSentence) {
   const Tensor query({1, 4, 3, 8}), key({1, 4, 5, 8}), value({1, 2, 5, 6}), lambda({2}), rows({1, 2, 3});
   const auto message = [&](const Tensor& q, const Tensor& k, const Tensor& l,

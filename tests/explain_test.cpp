@@ -71,6 +71,19 @@ TEST_F(Explain, WritesAPageThatHoldsEveryStep) {
   EXPECT_EQ(page["title"], kFox);
 }
 
+// Without the isolates U+2068 and U+2069, two sentences from right to left would change places.
+TEST_F(Explain, APageOfTwoSentencesIsolatesThoseFromRightToLeft) {
+  const auto title = [&](const std::string& sentence, const std::string& against) {
+    const std::string html = folder / "two.html";
+    (void)output_of({sentence, "--against", against, "--html", html});
+    const std::string file = heed::test::read_file(html);
+    const std::size_t from = file.find('\n', file.find("id=\"page\">")) + 1;
+    return Json::parse(file.substr(from, file.find("</script>", from) - from))["title"];
+  };
+  EXPECT_EQ(title("שלום עולם", "السلام"), "\u2068שלום עולם\u2069 → \u2068السلام\u2069");
+  EXPECT_EQ(title("to be", "naïve 日本 € “or”"), "to be → naïve 日本 € “or”");
+}
+
 TEST_F(Explain, RefusesAPageInPlaceOfAnotherFile) {
   for (const std::string& name : {path, std::string("map.png")})
     expect_refusal(2, {"to be", "--save", path, "--html", name},

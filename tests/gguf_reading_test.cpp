@@ -170,7 +170,10 @@ TEST_F(GgufReading, DivisorsOfLlama3AreItsRule) {
   const double smooth = (8192 / (2 * std::numbers::pi * 1000) - 1) / 3,
                between = 1 / ((1 - smooth) / 8 + smooth);
   const GgufBytes file =
-      with_tensors(with(gguf_llama(), {{"llama.rope.freq_base", f32_value(1e6f)}}),
+      with_tensors(with(gguf_llama(), {{"llama.rope.freq_base", f32_value(1e6f)},
+                                       {"llama.attention.key_length", u32_value(8)},
+                                       {"llama.attention.value_length", u32_value(8)},
+                                       {"llama.rope.dimension_count", u32_value(8)}}),
                    {{"rope_freqs.weight",
                      {4},
                      0,

@@ -163,6 +163,15 @@ TEST(LightningIndexer, ItsListsAreAMask) {
   }
 }
 
+TEST(LightningIndexer, ABatchWithoutRowsMayBeOfAnySize) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const Tensor key({kMany, 1, 0, 8});
+  EXPECT_EQ(heed::lightning_indexer(Tensor({kMany, 2, 0, 8}), key, Tensor({kMany, 2, 0})).shape(),
+            (heed::Dims{kMany, 1, 0, 0}));
+  EXPECT_EQ(heed::lightning_indexer(Tensor({kMany, 0, 3, 8}), key, Tensor({kMany, 0, 3})).shape(),
+            (heed::Dims{kMany, 1, 3, 0}));
+}
+
 TEST(LightningIndexer, SaysWhatIsWrong) {
   const Tensor query({2, 3, 5, 8}), key({2, 1, 9, 8}), weights({2, 3, 5});
   const auto message = [&](const heed::TensorView& q, const heed::TensorView& k, const heed::TensorView& w,

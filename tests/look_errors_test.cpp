@@ -211,6 +211,10 @@ TEST_F(LookErrors, NamesATextThatIsLongerThanTheContext) {
          "WORDS has 65 tokens; at most 64, the context of the model, are expected");
   expect(2, {"--model", "induction", "--text", "long.txt"},
          "long.txt has 65 tokens; at most 64, the context of the model, are expected");
+  std::string ids = "1";
+  for (int i = 0; i < 64; ++i) ids += ",1";
+  expect(2, {"--model", "induction", "--ids", ids},
+         "--ids has 65 tokens; at most 64, the context of the model, are expected");
 }
 
 // Each change makes a file that must be refused, with this at the end of the message.

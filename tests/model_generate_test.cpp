@@ -288,6 +288,33 @@ TEST_F(RandomGpt2, RefusesWhatItsConfigurationSaysOfEnds) {
             (folder / "generation_config.json") + " is not JSON");
 }
 
+// transformers applies them if it samples.
+TEST_F(RandomGpt2, SamplesByNoSettingThatItDoesNotHave) {
+  ModelTokens prompt;
+  prompt.ids = {3, 1, 4};
+  const auto error = [&](const std::string& json, double temperature) {
+    write_generation_config(json);
+    const Model model = heed::load_model(folder.path());
+    return message_of([&] { (void)generate(model, prompt, {.tokens = 1, .temperature = temperature}); });
+  };
+  const std::string file = "'" + (folder / "generation_config.json") + "' has ";
+  EXPECT_EQ(error(R"({"min_p": 0.05})", 1),
+            file + "min_p 0.05, which heed cannot apply; 0, or temperature 0, is expected");
+  EXPECT_EQ(error(R"({"typical_p": 0.9})", 0.5),
+            file + "typical_p 0.9, which heed cannot apply; 1.0, or temperature 0, is expected");
+  EXPECT_EQ(error(R"({"top_h": 1})", 1),
+            file + "top_h 1, which heed cannot apply; null, or temperature 0, is expected");
+  for (const char* name : {"epsilon_cutoff", "eta_cutoff", "xtc_probability", "mirostat"})
+    EXPECT_EQ(error(R"({")" + std::string(name) + R"(": 1e-3})", 1),
+              file + name + " 0.001, which heed cannot apply; 0, or temperature 0, is expected");
+  for (const char* same :
+       {R"({"min_p": 0.05, "typical_p": 0.9, "epsilon_cutoff": 1e-3, "eta_cutoff": 1e-3, "top_h": 1})",
+        R"({"do_sample": true, "temperature": 0.7, "top_k": 5, "top_p": 0.5})"})
+    EXPECT_EQ(error(same, 0), "no error") << same;
+  EXPECT_EQ(error(R"({"min_p": 0.0, "typical_p": 1, "epsilon_cutoff": 0, "eta_cutoff": null})", 1),
+            "no error");
+}
+
 TEST(Generation, NamesWhatMayComeNext) {
   const Model model = heed::load_model(kFolder);
   const ModelTokens text = model.tokenize("one two three four five one two three four five");

@@ -71,6 +71,24 @@ TEST(NpyFiles, AreNotWrittenWhereOneOfThemCannotBe) {
   EXPECT_EQ(read_file(folder / "a.npy"), "old");
 }
 
+TEST(NpyFiles, AreRefusedWhereTwoAreOneFile) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.npy", "old");
+  std::filesystem::create_symlink("a.npy", folder / "link.npy");
+  const Tensor tensor({1});
+  for (const char* second : {"a.npy", "./a.npy", "link.npy"})
+    EXPECT_EQ(message_of([&] {
+                heed::io::write_npy_files({{folder / "a.npy", tensor}, {folder / second, tensor}});
+              }),
+              "files writes '" + (folder / second) + "' twice; a file for each tensor is expected");
+  EXPECT_EQ(message_of([&] {
+              heed::io::write_npy_files({{folder / "new.npy", tensor}, {folder / "./new.npy", tensor}});
+            }),
+            "files writes '" + (folder / "./new.npy") + "' twice; a file for each tensor is expected");
+  EXPECT_EQ(folder.names(), (Names{"a.npy", "link.npy"}));
+  EXPECT_EQ(read_file(folder / "a.npy"), "old");
+}
+
 // The last rename fails, because its folder is gone. The four files renamed before it must be restored.
 TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
   const TemporaryFolder folder;
@@ -92,7 +110,7 @@ TEST(NpyFiles, AreTakenBackWhereTheLastRenameFails) {
 }
 
 TEST(NpyFiles, ThatAreDevicesAreWrittenStraight) {
-  heed::io::write_npy_files({{"/dev/null", Tensor({3})}});
+  heed::io::write_npy_files({{"/dev/null", Tensor({3})}, {"/dev/null", Tensor({3})}});
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 

@@ -70,6 +70,22 @@ TEST(SparseMask, OfKeyListsHasTheKeysOfEachRow) {
   EXPECT_FALSE(heads.allows(0, 0, 0, 1));
 }
 
+// The lists of 2^40 rows would need memory that an empty tensor does not.
+TEST(SparseMask, WithoutEntriesTakesNoTimeForEachRowOrBatchEntry) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  EXPECT_EQ(message_of([] {
+              (void)SparseMask::key_lists(Tensor({kMany, 0}, DType::i32), 3);
+            }),
+            "indices has shape [1099511627776, 0]; at most 2^27 rows without entries are expected");
+  EXPECT_EQ(message_of([] {
+              (void)SparseMask::row_intervals(Tensor({kMany, 0, 2}, DType::i32), 3);
+            }),
+            "row intervals have shape [1099511627776, 0, 2]; at most 2^27 rows without entries are expected");
+  EXPECT_EQ(SparseMask::key_lists(Tensor({kMany, 1, 0, 4}, DType::i32), 3).batch(), kMany);
+  EXPECT_EQ(SparseMask::row_intervals(Tensor({kMany, 1, 0, 4, 2}, DType::i32), 3).batch(), kMany);
+  EXPECT_EQ(SparseMask::column_intervals(Tensor({kMany, 1, 0, 2}, DType::i32), 3).batch(), kMany);
+}
+
 TEST(SparseMaskErrors, OfKeyListsNameTheEntry) {
   const Tensor counts = numbers({2, 1}, {1, 2});
   const auto message = [&](const Tensor& indices, const std::optional<heed::TensorView>& given = {}) {

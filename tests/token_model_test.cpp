@@ -106,6 +106,11 @@ TEST(Bpe, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
   made["vocab"].erase("<0xAC>");
   const auto model = model_of(made.dump());
   EXPECT_EQ(cut(*model, "a€a¢"), (Pieces{{256, 0, 1}, {257, 1, 4}, {256, 4, 5}, {194, 5, 6}, {162, 6, 7}}));
+  // tokenizers 0.23.3 gives "€¢" 194, 162, 257.
+  EXPECT_EQ(
+      heed::test::message_of([&] { (void)cut(*model, "€¢"); }),
+      "text has '\?\?' behind a letter without a token, and only one of the two has tokens for its bytes, "
+      "which tokenizers puts into another order");
 }
 
 TEST(Bpe, TakesAWordThatIsATokenWholeWhereMergesAreIgnored) {

@@ -96,6 +96,16 @@ TEST(PostProcessors, PutSpecialTokensAroundTheTextWhereTheyAreAskedFor) {
             (Places{{5, 0, 0}, {3, 0, 2}, {6, 0, 0}}));
 }
 
+// A word goes on in the tokens that spell one of its letters.
+TEST(ShownTokens, ContinueAWordWithALetterOfSeveral) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(R"({"decoder": {"type": "ByteLevel"}, )" + file_with("null", false).substr(1));
+  std::vector<std::int64_t> ids;
+  for (const TextToken& one : tokenizer.encode("aéa aé")) ids.push_back(one.id);
+  EXPECT_EQ(tokenizer.shown(ids), (Tokens{"a", "·é 1/2", "é 2/2", "·a", "a", "·é 1/2", "é 2/2"}));
+  EXPECT_EQ(tokenizer.shown(std::vector<std::int64_t>{7, 8, 0}), (Tokens{"é 1/2", "é 2/2", "·a"}));
+}
+
 constexpr const char* kTemplate = R"({"type": "TemplateProcessing", "pair": [], "single": [
     {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
     {"SpecialToken": {"id": "end", "type_id": 0}}], "special_tokens": {

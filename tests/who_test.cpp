@@ -189,18 +189,19 @@ TEST(Who, AWeightOfNaNIsPrinted) {
 // Tokens as a tokenizer of bytes shows them: two spell the face.
 TEST(Who, AWordSpelledByTokensOfBytesIsAllOfThem) {
   const TemporaryFolder folder;
-  heed::Document document = calls_of(kText);
-  document.report.query_tokens =
-      document.report.key_tokens = {"to", "😀 1/2", "😀 2/2", "é 1/2", "é 2/2", "·t", "be"};
+  heed::Document document = calls_of("to be or not to be or not to be or");
+  document.report.query_tokens = document.report.key_tokens = {
+      "to", "😀 1/2", "😀 2/2", "é 1/2", "é 2/2", "·t", "be", "Vi", "·ệ 1/2", "ệ 2/2", "·t"};
   fill_report(document);
   save_document(folder / "doc.safetensors", document);
   const Json json = answer({"😀", "to", folder / "doc.safetensors"});
   EXPECT_EQ(json["rows"], Json({1, 2}));
   EXPECT_EQ(answer({"ét", "to", folder / "doc.safetensors"})["rows"], Json({3, 4, 5}));
+  EXPECT_EQ(answer({"Việt", "to", folder / "doc.safetensors"})["rows"], Json({7, 8, 9, 10}));
   const CommandResult printed = who({"😀", "to", folder / "doc.safetensors"});
-  EXPECT_TRUE(printed.output.starts_with("😀 (1, 2) → to (0) in “to 😀 ét be”")) << printed.output;
+  EXPECT_TRUE(printed.output.starts_with("😀 (1, 2) → to (0) in “to 😀 ét be Việt”")) << printed.output;
   EXPECT_EQ(who({"x", "to", folder / "doc.safetensors"}).errors,
-            "heed: ROW is 'x', which is not a word of the text, “to 😀 ét be”\n");
+            "heed: ROW is 'x', which is not a word of the text, “to 😀 ét be Việt”\n");
 }
 
 // A folder of captured weights, with one file per layer.

@@ -369,6 +369,7 @@ def capture(
             yield collector.calls
     finally:
         watched.remove()
+        collector.names.restore()
         _capturing.reset(token)
         if isinstance(collector.calls, Run):
             collector.calls.end()

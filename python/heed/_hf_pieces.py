@@ -64,8 +64,7 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
             continue
         word = text.lstrip(" ") or text
         if of > 1:
-            shown.append(f"{word} {n + 1}/{of}")
-        else:
-            shown.append(CONTINUES + word if before and text and _is_spaced(before) and _is_spaced(text[0]) else word)
+            word += f" {n + 1}/{of}"
+        shown.append(CONTINUES + word if not n and before and text and _is_spaced(before) and _is_spaced(text[0]) else word)
         before = text[-1:] or before
     return shown

@@ -23,11 +23,13 @@ class Names:
         self._paths: dict[Any, str] = {}
         self._encoders: set[Any] = set()
         self._models: set[Any] = set()
+        self._switched: list[tuple[Any, str]] = []  #: configs, and their attention before
 
     def add(self, model: PreTrainedModel) -> None:
         if model in self._models:
             return
         self._models.add(model)
+        self._switch_layers(model)
         for path, module in model.named_modules():
             if len(path) > len(self._paths.get(module, "")):
                 self._paths[module] = path
@@ -35,6 +37,24 @@ class Names:
             encoder = model.get_encoder()
             if encoder is not None and encoder is not model:
                 self._encoders |= set(encoder.modules())
+
+    def _switch_layers(self, model: PreTrainedModel) -> None:
+        """Switches layers that keep a config which their model does not have, where the model uses heed.
+
+        EncoderDecoderModel replaces its encoder's config, so set_attn_implementation() does not reach its layers."""
+        parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+        own = {id(part.config) for part in parts}
+        for part in parts:
+            for config in [getattr(layer, "config", None) for layer in part.modules()]:
+                if (part.config._attn_implementation_internal == "heed" and type(config) is type(part.config)
+                        and id(config) not in own and config._attn_implementation_internal != "heed"):
+                    self._switched.append((config, config._attn_implementation_internal))
+                    config._attn_implementation_internal = "heed"
+
+    def restore(self) -> None:
+        """Undoes these switches."""
+        for config, used in self._switched:
+            config._attn_implementation_internal = used
 
     def kind(self, module: Any, call: Any) -> str:
         """The kind of a layer: "encoder", "decoder" or "cross"."""

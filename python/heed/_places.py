@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
 CONTINUES = "·"  # before a piece that continues a word
 MOST_PARTS = 4  # tokens of one character: "😀 1/2", "😀 2/2"
+_PART = re.compile(r"(.+) ([1-4])/[2-4]$", re.DOTALL)
 
 
 def whole(name: str, value: Any) -> int:
@@ -36,19 +38,28 @@ def checked_text(name: str, value: Any) -> str:
     return value
 
 
+def _letters(piece: str) -> str | None:
+    """What a piece adds to the word before it: "ệ" of "·ệ 1/2", "" of "ệ 2/2"; None if it begins a word."""
+    part = _PART.match(piece)
+    if part and part[2] != "1":
+        return ""
+    return piece[len(CONTINUES):len(part[1]) if part else None] if piece.startswith(CONTINUES) else None
+
+
 def _pieces_of(word: str, words: Sequence[str]) -> tuple[int, int] | None:
     """The first and last of the consecutive pieces that spell the word, or None."""
     for count in range(2, MOST_PARTS + 1):
         parts = [f"{word} {n}/{count}" for n in range(1, count + 1)]
         for first in range(len(words) - count + 1):
-            if list(words[first:first + count]) == parts:
+            if [words[first].removeprefix(CONTINUES), *words[first + 1:first + count]] == parts:
                 return first, first + count - 1
     for first in range(len(words)):
-        text = words[first]
+        text = _PART.sub(r"\1", words[first])
         for last in range(first + 1, len(words)):
-            if not words[last].startswith(CONTINUES) or not word.startswith(text):
+            letters = _letters(words[last])
+            if letters is None or not word.startswith(text):
                 break
-            text += words[last][len(CONTINUES):]
+            text += letters
             if text == word:
                 return first, last
     return None

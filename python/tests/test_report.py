@@ -201,6 +201,14 @@ def test_a_character_that_the_tokenizer_cut_is_said(layers):
         assert str(refused.value) == f"row is {word!r}, which is split into {cut}; one of these is expected"
 
 
+def test_a_word_of_which_a_character_was_cut_is_said(layers):
+    report = heed.look(*layers, tokens=["Vi", "·ệ 1/2", "ệ 2/2", "·t", *WORDS[4:]])
+    with pytest.raises(ValueError, match="row is 'Việt', which is split into 'Vi' '·ệ 1/2' 'ệ 2/2' '·t', 0 to 3; one of"):
+        report.row("Việt")
+    with pytest.raises(ValueError, match="row is 'ệ', which is split into '·ệ 1/2' 'ệ 2/2', 1 to 2; one of"):
+        report.row("ệ")
+
+
 def test_a_place_is_a_place_where_tokens_are_spelled_alike(layers):
     report = heed.look(*layers, tokens=["#5", "#2", *WORDS[2:]])
     assert list(report.row("#5", head=0)) == list(report.row(5, head=0))

@@ -250,6 +250,28 @@ def test_what_is_wrong_is_said_in_one_sentence(asked, error, message):
         captured("Llama", **asked)
 
 
+def test_an_encoder_joined_to_a_decoder_is_captured():
+    """EncoderDecoderModel replaces its encoder's config; the encoder's layers keep the one that they had."""
+    small = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(2)
+    encoder = transformers.BertModel(transformers.BertConfig(**small)).eval()
+    decoder = transformers.BertLMHeadModel(transformers.BertConfig(**small, is_decoder=True, add_cross_attention=True)).eval()
+    joined = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    joined.set_attn_implementation("heed")
+    ids = torch.arange(5)[None]
+    with torch.no_grad(), heed.transformers.capture(weights=True) as maps:
+        joined(input_ids=ids, decoder_input_ids=ids)
+    assert [call.kind for call in maps] == ["encoder", "encoder", "decoder", "cross", "decoder", "cross"]
+    used = [layer.attention.self.config for layer in encoder.encoder.layer]
+    assert {config._attn_implementation for config in used} == {"sdpa"}  # as before
+    for config in [encoder.config, *used]:
+        config._attn_implementation_internal = "eager"
+    with torch.no_grad():
+        expected = encoder(input_ids=ids, output_attentions=True).attentions
+    for call, weights in zip(maps, expected):
+        assert_close(call.weights, weights)
+
+
 def test_what_is_compiled_is_captured_with_limits_too():
     _, ours = pair("Llama")
     given = inputs("Llama")

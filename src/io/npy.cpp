@@ -2,13 +2,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "core/message.hpp"
 #include "heed/io/tensors.hpp"
 #include "io/atomic_file.hpp"
 #include "io/byte_source.hpp"
+#include "io/fault.hpp"
 #include "io/npy_start.hpp"
 
 namespace heed::io {
@@ -141,8 +145,13 @@ void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& file
     if (progress) progress(static_cast<double>(done) / static_cast<double>(all));
   };
   std::vector<std::unique_ptr<detail::AtomicFile>> staged;
+  std::set<std::filesystem::path> targets;
   for (const auto& [path, tensor] : files) {
     staged.push_back(std::make_unique<detail::AtomicFile>(path));
+    const bool is_device = staged.back()->temporary_path().empty();
+    if (!is_device && !targets.insert(std::filesystem::weakly_canonical(path)).second)
+      heed::detail::refuse("files writes ", detail::subject_of(path),
+                           " twice; a file for each tensor is expected");
     write_to(*staged.back(), tensor, wrote);
   }
   detail::commit_together(staged);

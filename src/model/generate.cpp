@@ -113,6 +113,8 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
   if (!info.causal || !info.predicts)
     refuse("a model of family '", info.family, "' reads whole texts and cannot generate text");
   if (const std::string& lack = model.parts().no_generation; !lack.empty()) refuse(lack);
+  if (const std::string& lack = model.parts().no_sampling; !lack.empty() && options.temperature > 0)
+    refuse(lack);
 }
 
 // The keys that the last row of each head attended to most.

@@ -63,13 +63,17 @@ std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const cha
   return all;
 }
 
-// Settings that change the generated text, with the values that do not. Samplers are options of heed.
+// Settings that change the generated text, with the values that do not. Temperature, top_k and top_p are
+// options of heed.
 constexpr const char* kNeutral = R"({"no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1,
     "encoder_no_repeat_ngram_size": 0, "bad_words_ids": [], "suppress_tokens": [], "begin_suppress_tokens": [],
     "min_length": 0, "min_new_tokens": 0, "forced_bos_token_id": null, "forced_eos_token_id": null,
     "forced_decoder_ids": [], "exponential_decay_length_penalty": null, "sequence_bias": null,
     "guidance_scale": 1, "num_beams": 1, "constraints": null, "force_words_ids": null, "penalty_alpha": 0,
     "dola_layers": null, "stop_strings": [], "token_healing": false, "watermarking_config": null})";
+// Settings that change it if tokens are sampled. The last two are of GGUF.
+constexpr const char* kNeutralIfSampled = R"({"min_p": 0, "typical_p": 1.0, "epsilon_cutoff": 0,
+    "eta_cutoff": 0, "top_h": null, "xtc_probability": 0, "mirostat": 0})";
 
 void read_generation(const detail::ModelConfig& settings, detail::ModelParts& parts) {
   const std::string file = io::detail::subject_of(settings.path());
@@ -82,11 +86,15 @@ void read_generation(const detail::ModelConfig& settings, detail::ModelParts& pa
       parts.no_generation =
           file + " has repetition_penalty " + detail::shown(penalty) + "; a number above 0 is expected";
   }
-  const auto neutral = nlohmann::ordered_json::parse(kNeutral);
-  for (const auto& [name, value] : neutral.items())
-    if (settings.has(name.c_str()) && values[name] != value)
-      parts.no_generation = file + " has " + name + " " + detail::shown(values[name]) +
-                            ", which heed cannot apply; " + value.dump() + " is expected";
+  const auto refuse_others = [&](const char* neutral, const char* also, std::string& refusal) {
+    const auto expected = nlohmann::ordered_json::parse(neutral);
+    for (const auto& [name, value] : expected.items())
+      if (settings.has(name.c_str()) && values[name] != value)
+        refusal = file + " has " + name + " " + detail::shown(values[name]) + ", which heed cannot apply; " +
+                  value.dump() + also + " is expected";
+  };
+  refuse_others(kNeutral, "", parts.no_generation);
+  refuse_others(kNeutralIfSampled, ", or temperature 0,", parts.no_sampling);
 }
 
 // generation_config.json takes precedence over config.json.

@@ -22,6 +22,7 @@ struct ModelParts {
   ChatSettings chat = {};
   double repetition_penalty = 1;   ///< from generation_config.json
   std::string no_generation = {};  ///< a setting of generation that heed does not have; empty if none
+  std::string no_sampling = {};    ///< the same for sampling
   std::optional<TrainedTokenizer> own_tokenizer;  ///< replaces `tokenizer` in a model that heed trained
 };
 

@@ -106,9 +106,8 @@ std::vector<std::string> shown_tokens(const Tokenizer& tokenizer, std::span<cons
     const auto& [text, n, of] = texts[place];
     std::string word(without_spaces(text));
     if (word.empty()) word = text;
-    if (of > 1)
-      word += " " + std::to_string(n + 1) + "/" + std::to_string(of);
-    else if (!before.empty() && !text.empty() && is_spaced(before) && is_spaced(text))
+    if (of > 1) word += " " + std::to_string(n + 1) + "/" + std::to_string(of);
+    if (n == 0 && !before.empty() && !text.empty() && is_spaced(before) && is_spaced(text))
       word.insert(0, kContinues);
     if (!text.empty()) before = last_letter(text);
     shown.push_back(std::move(word));

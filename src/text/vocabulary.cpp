@@ -50,6 +50,11 @@ void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
   if (said != token.id) part.fail(shown, " with id ", said, ", but the vocabulary gives ", token.id);
   by_content_[token.content] = token.id;
   size_ = std::max(size_, token.id + 1);
+  const auto same =
+      token.normalized ? by_pattern_.try_emplace(token.pattern, token.id).first->second : token.id;
+  if (same != token.id)
+    part.fail(shown, " that is, normalised, also the added token with id ", same,
+              "; tokenizers takes either");
   const auto place = static_cast<std::size_t>(token.id);
   if (token.special && place >= special_.size()) special_.resize(place + 1);
   if (place < special_.size()) special_[place] = token.special;

@@ -51,6 +51,7 @@ class TokenVocabulary {
   std::vector<AddedToken> added_;
   std::unordered_map<std::int64_t, std::size_t> by_id_;       // indices into added_
   std::unordered_map<std::string, std::int64_t> by_content_;  // ids
+  std::unordered_map<std::string, std::int64_t> by_pattern_;  // ids of normalised tokens
   std::int64_t next_ = 0;                                     // id of the next added token outside the model
   std::int64_t size_ = 0;
   std::vector<bool> special_;  // for each id up to the last special one

@@ -26,9 +26,10 @@ namespace heed::io {
 [[nodiscard]] HEED_API Tensor read_npy_bytes(std::span<const std::byte> bytes, const std::string& name);
 /// Writes a .npy file of version 1.0, little endian, in C order. bf16 has no .npy type and is written as f32.
 HEED_API void write_npy(const std::string& path, const TensorView& tensor);
-/// Writes several .npy files, all or none: a failure keeps all existing files. On file systems that cannot
-/// exchange two names, such as network file systems, a failed rename may leave some new files. `progress`
-/// receives the share of all numbers written, above 0 to 1, after each piece.
+/// Writes several .npy files, all or none: a failure keeps all existing files. Two paths of one file are
+/// refused. On file systems that cannot exchange two names, such as network file systems, a failed rename may
+/// leave some new files. `progress` receives the share of all numbers written, above 0 to 1, after each
+/// piece.
 HEED_API void write_npy_files(const std::vector<std::pair<std::string, TensorView>>& files,
                               const std::function<void(double share)>& progress = {});
 

@@ -60,7 +60,8 @@ using AddToken = std::function<void(const GeneratedToken& token)>;
 ///
 /// Throws Error. invalid_argument: an invalid option, a model that is not causal or does not predict, a cache
 /// format that does not fit the heads, no token to start with, or a setting in generation_config.json that
-/// changes the text and that heed does not have. internal: a logit is not finite.
+/// heed does not have and that changes the text or, above temperature 0, its sampling. internal: a logit is
+/// not finite.
 HEED_API std::vector<GeneratedToken> generate(const Model& model, const ModelTokens& prompt,
                                               const GenerateOptions& options = {}, const AddToken& add = {});
 /// The same for a text; returns the generated text. Also throws as Model::tokenize(); messages start with

@@ -55,7 +55,7 @@ void subtract(Tensor& to, const Tensor& first, const Tensor& second, std::int64_
   const std::span<T> out = to.values<T>();
   const std::span<const T> a = first.values<T>(), b = second.values<T>();
   const std::size_t width = parts == 0 ? 0 : out.size() / index(parts);
-  for (std::int64_t part = 0; part < parts; ++part) {
+  for (std::int64_t part = 0; width > 0 && part < parts; ++part) {
     const double lambda = factor(part);
     for (std::size_t i = index(part) * width; i < (index(part) + 1) * width; ++i)
       out[i] = static_cast<T>(static_cast<double>(a[i]) - lambda * static_cast<double>(b[i]));

@@ -63,6 +63,7 @@ class Indexer {
 
   void write(const MutableTensorView& indices) {
     to_ = detail::target_of("indices", indices, shape(), DType::i32, 0);
+    if (queries() == 0 || keys() == 0) return;  // such a batch needs no memory, and may be of any size
     for (batch_ = 0; batch_ < query_.shape[0]; ++batch_) {
       pack_keys();
       parallel_for((queries() + kQueries - 1) / kQueries, threads_,

@@ -80,12 +80,13 @@ AttentionRun run_gathered(const BackwardProblem& problem, const GatherPlan& plan
   return all;
 }
 
+bool has_rows(const Problem& p) { return p.batch > 0 && p.heads > 0 && p.query_length > 0; }
+
 }  // namespace
 
 AttentionRun run(const Problem& problem, Kernel wanted) {
   // Without rows, sums over rows alone have elements. The batch then needs no memory, and may be of any size.
-  const bool has_rows = problem.batch > 0 && problem.heads > 0 && problem.query_length > 0;
-  if (!has_rows && !problem.received && !problem.received_last && !problem.map) {
+  if (!has_rows(problem) && !problem.received && !problem.received_last && !problem.map) {
     Problem none = problem;
     none.batch = 0;
     none.segments.clear();
@@ -102,6 +103,14 @@ AttentionRun run(const Problem& problem, Kernel wanted) {
 }
 
 AttentionRun run(const BackwardProblem& problem, Kernel wanted) {
+  const Problem& forward = problem.forward;
+  const bool has_gradients = forward.key_length > 0 || problem.grad_bias || problem.grad_decay;
+  if (forward.batch > 0 && !has_rows(forward) && !has_gradients) {
+    BackwardProblem none = problem;
+    none.forward.batch = 0;
+    none.forward.segments.clear();
+    return run(none, wanted);
+  }
   if (const std::optional<GatherPlan> gathers = plan_gather(problem, wanted))
     return run_gathered(problem, *gathers, wanted);
   const DecaySkips skips(problem, wanted);

@@ -17,7 +17,7 @@ ColumnIntervals::ColumnIntervals(const MaskShape& shape, std::int64_t key_length
       blocks_((key_length + kBlockKeys - 1) / kBlockKeys),
       count_(count),
       rows_(std::move(rows)) {
-  for (std::int64_t list = 0; list < shape.planes() * count_; ++list)
+  for (std::int64_t list = 0; blocks_ > 0 && list < shape.planes() * count_; ++list)
     for (std::int64_t block = 0; block < blocks_; ++block) {
       const std::int32_t* begins = rows_.data() + list * 2 * key_length_ + block * kBlockKeys;
       block_.push_back(

@@ -76,7 +76,7 @@ IntervalLists::IntervalLists(const MaskShape& shape, std::int64_t rows_each, Lis
       lists_each_(std::max<std::int64_t>(1, kChunkRows / rows_each)),
       lists_(std::move(lists)) {
   lists_.shrink();
-  if (lists_each_ == 1) return;  // each list is a chunk of its own
+  if (lists_each_ == 1 || lists_.size() == 0) return;  // each list is a chunk of its own
   for (std::int64_t plane = 0; plane < shape.planes(); ++plane)
     for (std::int64_t first = 0; first < lists_a_plane(); first += lists_each_) {
       const std::int64_t begin = plane * lists_a_plane() + first;

@@ -32,10 +32,8 @@ class KeyListReader {
     shape_ = {tensor_.size[0], tensor_.size[1], tensor_.size[2], key_length};
     if (shape_.batch < 1 || shape_.heads < 1)
       refuse("indices has shape ", indices.shape(), "; at least one batch entry and head is expected");
-    std::int64_t rows = 0;
-    if (__builtin_mul_overflow(shape_.batch, shape_.heads, &rows) ||
-        __builtin_mul_overflow(rows, shape_.query_length, &rows))
-      refuse("indices has shape ", indices.shape(), "; fewer than 2^63 rows are expected");
+    if (width() == 0 && shape_.planes() * shape_.query_length > kMaxEmptyRows)
+      refuse("indices has shape ", indices.shape(), "; at most 2^27 rows without entries are expected");
     if (!counts) return;
     check_whole_numbers("counts", *counts);
     const Dims expected(std::span(indices.shape().begin(), indices.shape().end() - 1));

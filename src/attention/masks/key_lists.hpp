@@ -11,6 +11,9 @@
 
 namespace heed::detail {
 
+/// The most rows without entries: their tensor takes no memory, but their lists do.
+constexpr std::int64_t kMaxEmptyRows = std::int64_t{1} << 27;
+
 class KeyLists final : public MaskPart {
  public:
   /// Row r, counted over all planes, lists keys[first[r]] … keys[first[r + 1] - 1], ascending. `width` is the

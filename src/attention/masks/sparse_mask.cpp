@@ -199,6 +199,7 @@ std::vector<std::int32_t> column_rows(const TensorView& intervals, const MaskSha
   const std::int64_t each = intervals.size(-1);
   const std::int64_t keys = shape.key_length;
   count = each == 4 ? 2 : 1;
+  if (keys == 0) return {};
   std::vector<std::int32_t> rows(static_cast<std::size_t>(shape.planes() * count * 2 * keys));
   for (std::int64_t plane = 0; plane < shape.planes(); ++plane)
     for (std::int64_t j = 0; j < keys; ++j)
@@ -226,6 +227,9 @@ SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t k
            "; two numbers per interval, a begin and an end, are expected");
   shape.query_length = intervals.size(-3);
   shape.key_length = key_length;
+  if (intervals.size(-2) == 0 && shape.planes() * shape.query_length > kMaxEmptyRows)
+    refuse("row intervals have shape ", intervals.shape(),
+           "; at most 2^27 rows without entries are expected");
   const std::vector<std::int64_t> numbers = whole_numbers_of("row intervals", intervals);
   ListOfIntervals lists;
   std::vector<KeyInterval> list;

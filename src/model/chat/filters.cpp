@@ -47,6 +47,7 @@ Value first(const Value& subject, const Bound&, Work& work) {
 }
 
 Value last(const Value& subject, const Bound&, Work& work) {
+  if (subject.is<Generator>()) refuse("asks for the last item of a generator");
   const std::vector<Value> items = items_of(subject, work);
   return items.empty() ? Value(Undefined{"the last item of an empty list"}) : items.back();
 }
@@ -105,16 +106,21 @@ Value as_text(const Value& subject, const Bound&, Work& work) {
   return text;
 }
 
+Value generator_of(std::vector<Value> items) {
+  return std::make_shared<GeneratorValue>(GeneratorValue{std::move(items)});
+}
+
 Value items(const Value& subject, const Bound&, Work& work) {
-  if (subject.is<Undefined>()) return list_of({});
+  if (subject.is<Undefined>()) return generator_of({});
   if (subject.dict() == nullptr) refuse("asks for the items of ", subject.kind());
-  return call_method("items", subject, {}, work);
+  return generator_of(items_of(call_method("items", subject, {}, work), work));
 }
 
 Value reversed(const Value& subject, const Bound&, Work& work) {
   std::vector<Value> all = items_of(subject, work);
   std::reverse(all.begin(), all.end());
-  if (subject.text() == nullptr) return list_of(std::move(all));
+  if (subject.is<Generator>()) return list_of(std::move(all));
+  if (subject.text() == nullptr) return generator_of(std::move(all));
   std::string made;
   for (const Value& one : all) made += *one.text();
   return made;
@@ -133,7 +139,7 @@ Value map(const Value& subject, const Bound& given, Work& work) {
   for (const Value& item : items_or_none(subject, work))
     made.push_back(given[1] ? at_path(item, *given[1], work, given[2])
                             : filtered(text_of_argument(given[0], ""), item, {}, work));
-  return list_of(std::move(made));
+  return generator_of(std::move(made));
 }
 
 // Whether a value passes the test of an argument, or is true without one.
@@ -150,7 +156,7 @@ Value select(const Value& subject, const Bound& given, Work& work) {
   std::vector<Value> made;
   for (const Value& item : items_or_none(subject, work))
     if (passes(item, given[0], given[1], work) == wanted) made.push_back(item);
-  return list_of(std::move(made));
+  return generator_of(std::move(made));
 }
 
 template <bool wanted>
@@ -158,7 +164,7 @@ Value select_by(const Value& subject, const Bound& given, Work& work) {
   std::vector<Value> made;
   for (const Value& item : items_or_none(subject, work))
     if (passes(at_path(item, *given[0], work), given[1], given[2], work) == wanted) made.push_back(item);
-  return list_of(std::move(made));
+  return generator_of(std::move(made));
 }
 
 constexpr Function kFilters[] = {
@@ -196,6 +202,10 @@ template <bool wanted>
 Value is_flag(const Value& subject, const Bound&, Work&) {
   return subject.is<bool>() && subject.truth() == wanted;
 }
+Value is_sequence(const Value& subject, const Bound&, Work&) {
+  if (const ListValue* list = subject.list()) return list->kind != ListKind::view;
+  return subject.is<Undefined>() || subject.text() || subject.dict();
+}
 Value is_defined(const Value& subject, const Bound&, Work&) { return !subject.is<Undefined>(); }
 Value is_equal(const Value& subject, const Bound& given, Work& work) {
   return equal(subject, *given[0], work);
@@ -222,8 +232,8 @@ constexpr Function kTests[] = {
     {"none", {}, 0, &is_of<None>},
     {"string", {}, 0, &is_of<Text>},
     {"mapping", {}, 0, &is_of<Dict>},
-    {"sequence", {}, 0, &is_of<Undefined, Text, List, Dict>},
-    {"iterable", {}, 0, &is_of<Undefined, Text, List, Dict>},
+    {"sequence", {}, 0, &is_sequence},
+    {"iterable", {}, 0, &is_of<Undefined, Text, List, Dict, Generator>},
     {"boolean", {}, 0, &is_of<bool>},
     {"integer", {}, 0, &is_of<std::int64_t>},
     {"float", {}, 0, &is_of<double>},

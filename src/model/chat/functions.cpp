@@ -59,7 +59,7 @@ Value has_end(const Value& subject, const Bound& given, Work& work) {
     return at_begin ? text.starts_with(wanted) : text.ends_with(wanted);
   };
   const ListValue* several = given[0]->list();
-  if (several == nullptr || !several->is_tuple) return matches(*given[0]);
+  if (several == nullptr || several->kind != ListKind::tuple) return matches(*given[0]);
   return std::any_of(several->items.begin(), several->items.end(), matches);
 }
 
@@ -134,9 +134,11 @@ Value members(const Value& subject, const Bound&, Work& work) {
   std::vector<Value> all;
   for (const auto& [name, value] : subject.dict()->members) {
     work.spend(sizeof(Value) * 2);
-    all.push_back(names && values ? list_of({Value(name), value}, true) : names ? Value(name) : value);
+    all.push_back(names && values ? list_of({Value(name), value}, ListKind::tuple)
+                  : names         ? Value(name)
+                                  : value);
   }
-  return list_of(std::move(all));
+  return list_of(std::move(all), ListKind::view);
 }
 
 constexpr Function kDictMethods[] = {
@@ -158,7 +160,7 @@ Value range(const Value&, const Bound& given, Work& work) {
     work.spend(sizeof(Value));
     all.emplace_back(begin);
   }
-  return list_of(std::move(all));
+  return list_of(std::move(all), ListKind::range);
 }
 
 Value raise_exception(const Value&, const Bound& given, Work&) {
@@ -190,8 +192,9 @@ constexpr Function kFunctions[] = {
 // The names that Python's types have; a dict's member of such a name is hidden by the method.
 constexpr std::string_view kDictNames[] = {"clear", "copy",    "fromkeys",   "get",    "items", "keys",
                                            "pop",   "popitem", "setdefault", "update", "values"};
-constexpr std::string_view kListNames[] = {"append", "clear", "copy",   "count",   "extend", "index",
-                                           "insert", "pop",   "remove", "reverse", "sort"};
+constexpr std::string_view kListNames[] = {"append", "clear",  "copy", "count",  "extend",
+                                           "index",  "insert", "pop",  "remove", "reverse",
+                                           "sort",   "start",  "stop", "step"};
 constexpr std::string_view kTextNames[] = {
     "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
     "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",
@@ -282,7 +285,8 @@ Value subscript(const Value& value, const Value& key, Work& work) {
   }
   std::int64_t at = 0;
   if (value.is<Undefined>()) return member_of(value, "item");
-  if (!key.integer(at) || (value.list() == nullptr && value.text() == nullptr)) return Undefined{"an item"};
+  const bool has_places = value.text() || (value.list() && value.list()->kind != ListKind::view);
+  if (!key.integer(at) || !has_places) return Undefined{"an item"};
   work.spend(value.text() ? value.text()->size() : 1);
   const auto length =
       static_cast<std::int64_t>(value.text() ? length_of(*value.text()) : value.list()->items.size());
@@ -293,6 +297,11 @@ Value subscript(const Value& value, const Value& key, Work& work) {
 
 std::vector<Value> items_of(const Value& value, Work& work) {
   std::vector<Value> all;
+  if (const Generator* generator = value.get<Generator>()) {
+    if (std::exchange((*generator)->used, true))
+      refuse("takes the items of a generator twice, which heed does not know");
+    return std::move((*generator)->items);
+  }
   if (const ListValue* list = value.list()) all = list->items;
   if (const std::string* text = value.text())
     for (const std::string_view character : characters_of(*text, work)) all.emplace_back(character);
@@ -314,6 +323,7 @@ bool contains(const Value& container, const Value& value, Work& work) {
     work.spend(dict->members.size());
     return value.text() != nullptr && dict->find(*value.text()) != nullptr;
   }
+  if (container.is<Generator>()) return contains(list_of(items_of(container, work)), value, work);
   if (container.list() == nullptr && !container.is<Undefined>())
     refuse("asks whether ", container.kind(), " has items");
   if (container.list() == nullptr) return false;

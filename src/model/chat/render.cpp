@@ -52,11 +52,12 @@ Value calculated(const std::string& operation, const Value& a, const Value& b, W
     work.spend(a.text()->size() + b.text()->size());
     return *a.text() + *b.text();
   }
-  if (operation == "+" && a.list() && b.list() && a.list()->is_tuple == b.list()->is_tuple) {
+  if (operation == "+" && a.list() && b.list() && a.list()->kind == b.list()->kind &&
+      a.list()->kind <= ListKind::tuple) {
     work.spend((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
     std::vector<Value> all = a.list()->items;
     all.insert(all.end(), b.list()->items.begin(), b.list()->items.end());
-    return list_of(std::move(all), a.list()->is_tuple);
+    return list_of(std::move(all), a.list()->kind);
   }
   std::int64_t whole_a = 0, whole_b = 0, whole = 0;
   if (operation == "*" && a.text() && b.integer(whole_b)) {
@@ -196,6 +197,7 @@ class Renderer {
       names().insert_or_assign(target.name, value);
       return;
     }
+    if (target.name == "loop") refuse("sets a member of the variable 'loop'; a namespace is expected");
     const Value space = named(target.name);
     if (!space.is<Namespace>()) refuse("sets a member of ", space.kind(), "; a namespace is expected");
     if (target.member.starts_with('_'))
@@ -235,14 +237,15 @@ class Renderer {
   Value state_of_loop(const std::vector<Value>& items, std::size_t i) {
     const auto at = static_cast<std::int64_t>(i), count = static_cast<std::int64_t>(items.size());
     work_.spend(16);
-    std::vector<std::pair<std::string, Value>> members = {
-        {"index", at + 1},        {"index0", at},
-        {"revindex", count - at}, {"revindex0", count - at - 1},
-        {"first", Value(i == 0)}, {"last", Value(at + 1 == count)},
-        {"length", count}};
-    if (i > 0) members.emplace_back("previtem", items[i - 1]);
-    if (at + 1 < count) members.emplace_back("nextitem", items[i + 1]);
-    return dict_of(std::move(members));
+    auto state = std::make_shared<NamespaceValue>();
+    state->members = {{"index", at + 1},          {"index0", at},
+                      {"revindex", count - at},   {"revindex0", count - at - 1},
+                      {"first", Value(i == 0)},   {"last", Value(at + 1 == count)},
+                      {"length", count},          {"depth", std::int64_t{1}},
+                      {"depth0", std::int64_t{0}}};
+    if (i > 0) state->members.emplace("previtem", items[i - 1]);
+    if (at + 1 < count) state->members.emplace("nextitem", items[i + 1]);
+    return state;
   }
 
   Value named(const std::string& name) const {
@@ -268,7 +271,7 @@ class Renderer {
       case ExpressionKind::list:
         return list_of(values_of(one, 0));
       case ExpressionKind::tuple:
-        return list_of(values_of(one, 0), true);
+        return list_of(values_of(one, 0), ListKind::tuple);
       case ExpressionKind::dict:
         return dict(one);
       case ExpressionKind::attribute:
@@ -321,13 +324,14 @@ class Renderer {
 
   Value slice(const Expression& one) {
     const Value value = value_of(one.parts[0]);
-    if (value.text() == nullptr && value.list() == nullptr) refuse("takes a slice of ", value.kind());
+    if (value.text() == nullptr && (value.list() == nullptr || value.list()->kind == ListKind::view))
+      refuse("takes a slice of ", value.kind());
     const std::vector<Value> items = items_of(value, work_);
     std::vector<Value> taken;
     for (const std::size_t at : sliced(static_cast<std::int64_t>(items.size()), value_of(one.parts[1]),
                                        value_of(one.parts[2]), value_of(one.parts[3])))
       taken.push_back(items[at]);
-    if (value.list()) return list_of(std::move(taken), value.list()->is_tuple);
+    if (value.list()) return list_of(std::move(taken), value.list()->kind);
     std::string text;
     for (const Value& character : taken) text += *character.text();
     return text;
@@ -366,7 +370,7 @@ class Renderer {
     }
     for (const auto& [name, value] : given.named)
       if (!names().contains(name)) refuse("gives a macro the unknown argument ", printable(name));
-    names().insert({{"kwargs", dict_of({})}, {"varargs", list_of({}, true)}});  // heed passes none on
+    names().insert({{"kwargs", dict_of({})}, {"varargs", list_of({}, ListKind::tuple)}});  // none is passed
     std::string out;
     run(macro.body, out);
     scopes_.pop_back();

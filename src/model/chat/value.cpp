@@ -18,7 +18,8 @@ int checked_depth(int depth) {
 
 // A namespace that contained itself would never be freed.
 int depth_inside(const Value& value) {
-  if (value.is<Namespace>() || value.is<Callable>()) refuse("puts ", value.kind(), " into a list or a dict");
+  if (value.is<Namespace>() || value.is<Callable>() || value.is<Generator>())
+    refuse("puts ", value.kind(), " into a list or a dict");
   if (const ListValue* list = value.list()) return list->depth;
   if (const DictValue* dict = value.dict()) return dict->depth;
   return 0;
@@ -44,7 +45,7 @@ class JsonWriter {
   void write(const Value& value) {
     work_.spend(sizeof(Value));
     if (const std::string* text = value.text()) return write_text(*text);
-    if (const ListValue* list = value.list()) return write_list(*list);
+    if (const ListValue* list = value.list(); list && list->kind <= ListKind::tuple) return write_list(*list);
     if (const DictValue* dict = value.dict()) return write_dict(*dict);
     if (value.is<None>()) return add("null");
     if (const bool* flag = value.get<bool>()) return add(*flag ? "true" : "false");
@@ -117,7 +118,9 @@ class JsonWriter {
 };
 
 bool equal_lists(const ListValue& a, const ListValue& b, Work& work) {
-  return a.is_tuple == b.is_tuple && a.items.size() == b.items.size() &&
+  if (a.kind == ListKind::view && b.kind == a.kind)
+    refuse("compares two views of dicts, which heed does not know");
+  return a.kind == b.kind && a.items.size() == b.items.size() &&
          std::equal(a.items.begin(), a.items.end(), b.items.begin(),
                     [&](const Value& x, const Value& y) { return equal(x, y, work); });
 }
@@ -175,13 +178,15 @@ bool Value::truth() const {
   if (const ListValue* own = list()) return !own->items.empty();
   if (const DictValue* own = dict()) return !own->members.empty();
   if (double number = 0; real(number)) return number != 0;
-  return is<Namespace>() || is<Callable>();
+  return is<Namespace>() || is<Callable>() || is<Generator>();
 }
 
 std::string_view Value::kind() const {
   constexpr std::string_view kKinds[] = {
-      "an undefined value", "none",      "a bool", "an integer", "a float", "a text", "a list", "a dict",
-      "a namespace",        "a function"};
+      "an undefined value", "none",       "a bool",     "an integer", "a float", "a text", "a list", "a dict",
+      "a namespace",        "a function", "a generator"};
+  constexpr std::string_view kLists[] = {"a list", "a tuple", "a range", "a view of a dict"};
+  if (const ListValue* own = list()) return kLists[static_cast<std::size_t>(own->kind)];
   return kKinds[held_.index()];
 }
 
@@ -191,10 +196,10 @@ const Value* DictValue::find(std::string_view name) const {
   return found == members.end() ? nullptr : &found->second;
 }
 
-Value list_of(std::vector<Value> items, bool is_tuple) {
+Value list_of(std::vector<Value> items, ListKind kind) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, depth_inside(item));
-  return std::make_shared<const ListValue>(ListValue{std::move(items), checked_depth(depth + 1), is_tuple});
+  return std::make_shared<const ListValue>(ListValue{std::move(items), checked_depth(depth + 1), kind});
 }
 
 Value dict_of(std::vector<std::pair<std::string, Value>> members) {

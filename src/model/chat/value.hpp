@@ -29,6 +29,7 @@ struct Statement;
 struct ListValue;
 struct DictValue;
 struct NamespaceValue;
+struct GeneratorValue;
 
 /// A name or member without a value.
 struct Undefined {
@@ -46,6 +47,7 @@ using Text = std::shared_ptr<const std::string>;
 using List = std::shared_ptr<const ListValue>;
 using Dict = std::shared_ptr<const DictValue>;
 using Namespace = std::shared_ptr<NamespaceValue>;
+using Generator = std::shared_ptr<GeneratorValue>;
 
 class Value {
  public:
@@ -61,6 +63,7 @@ class Value {
   Value(List value) : held_(std::move(value)) {}
   Value(Dict value) : held_(std::move(value)) {}
   Value(Namespace value) : held_(std::move(value)) {}
+  Value(Generator value) : held_(std::move(value)) {}
   Value(Callable value) : held_(value) {}
 
   template <class T>
@@ -84,13 +87,16 @@ class Value {
   [[nodiscard]] std::string_view kind() const;
 
  private:
-  std::variant<Undefined, None, bool, std::int64_t, double, Text, List, Dict, Namespace, Callable> held_;
+  std::variant<Undefined, None, bool, std::int64_t, double, Text, List, Dict, Namespace, Callable, Generator>
+      held_;
 };
 
+/// Lists of different kinds are never equal. A view is the keys, values or items of a dict.
+enum class ListKind { list, tuple, range, view };
 struct ListValue {
   std::vector<Value> items;
   int depth = 1;
-  bool is_tuple = false;  ///< a tuple never equals a list
+  ListKind kind = ListKind::list;
 };
 /// In the order of insertion.
 struct DictValue {
@@ -101,9 +107,15 @@ struct DictValue {
 struct NamespaceValue {
   std::map<std::string, Value, std::less<>> members;
 };
+/// The result of a filter that Jinja computes item by item. It is true, has no length, and is used once.
+struct GeneratorValue {
+  std::vector<Value> items;
+  bool used = false;
+};
 
-/// Throws Error (invalid_argument) for values that cannot be inside others: too deep, namespaces, functions.
-[[nodiscard]] Value list_of(std::vector<Value> items, bool is_tuple = false);
+/// Throws Error (invalid_argument) for values that cannot be inside others: too deep, namespaces, functions,
+/// generators.
+[[nodiscard]] Value list_of(std::vector<Value> items, ListKind kind = ListKind::list);
 [[nodiscard]] Value dict_of(std::vector<std::pair<std::string, Value>> members);
 
 /// == of Python.

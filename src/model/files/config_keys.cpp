@@ -44,7 +44,8 @@ constexpr std::array<const char*, 7> kUnused = {
     "heed format tokenizer_class quantization_config bos_token_id eos_token_id",
     // Tokens with a meaning, and settings of generation: options of heed, or read in model.cpp.
     R"(pad_token_id unk_token_id cls_token_id mask_token_id sep_token_id decoder_start_token_id prefix max_length min_length min_new_tokens early_stopping do_sample
-       num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p epsilon_cutoff eta_cutoff
+       num_beams num_beam_groups diversity_penalty temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff
+       top_h xtc_probability mirostat
        repetition_penalty encoder_repetition_penalty length_penalty no_repeat_ngram_size
        encoder_no_repeat_ngram_size bad_words_ids forced_bos_token_id forced_eos_token_id
        remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens

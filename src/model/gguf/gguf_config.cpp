@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/message.hpp"
 #include "io/fault.hpp"
 #include "model/files/weight_format.hpp"
 #include "model/gguf/gguf_architecture.hpp"
@@ -132,8 +133,11 @@ std::vector<float> numbers_of_pairs(const GgufFile& file, const GgufTensor& tens
 
 // Such files store a divisor for each pair instead of Llama 3's rule. The rule is recovered from the largest
 // divisor.
-Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double base) {
+Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double base, std::int64_t pairs) {
   const std::vector<float> divisors = numbers_of_pairs(file, tensor);
+  if (static_cast<std::int64_t>(divisors.size()) != pairs)
+    fail(file.subject(), "has a tensor ", tensor.name, " with ", counted(divisors.size(), "number"), "; ",
+         pairs, pairs == 1 ? " is" : " are", " expected, one for each rotated pair");
   const double factor = std::round(*std::max_element(divisors.begin(), divisors.end()) * 1024) / 1024;
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
@@ -208,7 +212,9 @@ void read_rope(std::span<const GgufFile> parts, const std::string& root, Json& c
   const auto [holder, divisors] = tensor_named(parts, "rope_freqs.weight");
   if (divisors != nullptr && !scaling.is_null())
     fail(file.subject(), "has both rope_freqs.weight and ", root, "rope.scaling.factor; one is expected");
-  if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(*holder, *divisors, base);
+  const std::int64_t rotated =
+      file.integer_or(root + "rope.dimension_count", config["head_dim"].get<std::int64_t>());
+  if (divisors != nullptr) config["rope_scaling"] = rope_of_divisors(*holder, *divisors, base, rotated / 2);
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
 }
 
@@ -251,6 +257,8 @@ Json gguf_config(std::span<const GgufFile> parts) {
   if (const GgufValue* penalty = file.find("general.sampling.penalty_repeat"))
     if (file.real_or("general.sampling.penalty_last_n", 1) != 0)
       config["repetition_penalty"] = penalty->real();
+  for (const std::string name : {"min_p", "xtc_probability", "mirostat"})
+    if (file.find("general.sampling." + name)) config[name] = file.real_or("general.sampling." + name, 0);
   read_head_width(file, architecture, root, config);
   read_rope(parts, root, config);
   if (architecture.complete != nullptr) architecture.complete(parts, root, config);

@@ -275,7 +275,10 @@ class Bpe final : public TableModel {
         add_unknown();
         symbols.add(id, begin, end);
       } else if (has_bytes(word, begin, end)) {
-        add_unknown();
+        if (unknown_begin < unknown_end)
+          refuse("text has ", io::detail::printable(word.substr(begin, letter.length)),
+                 " behind a letter without a token, and only one of the two has tokens for its bytes, which "
+                 "tokenizers puts into another order");
         for (std::size_t byte = begin; byte < end; ++byte)
           symbols.add(bytes_[static_cast<unsigned char>(word[byte])], byte, byte + 1);
       } else if (!drops_unknown_) {
