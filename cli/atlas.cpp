@@ -98,10 +98,10 @@ Example best_example(const Document& document, std::int64_t batch, std::int64_t 
   return best;
 }
 
-// Isolated (U+2068 to U+2069), so that words written from right to left keep their sides of the arrow.
+// Isolated, so that words written from right to left keep their sides of the arrow.
 std::string word_at(const std::vector<std::string>& tokens, std::int64_t place) {
   if (tokens.empty()) return std::to_string(place);
-  return "\u2068" + shortened(token_text(tokens[static_cast<std::size_t>(place)]), kWord) + "\u2069";
+  return isolated(shortened(token_text(tokens[static_cast<std::size_t>(place)]), kWord));
 }
 
 std::string example_text(const AttentionReport& report, const Example& example) {
