@@ -15,7 +15,6 @@
 #include "heed/model/look.hpp"
 #include "options.hpp"
 #include "text.hpp"
-#include "word_places.hpp"
 
 namespace heed::cli {
 
@@ -43,7 +42,8 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 
 ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
   ModelTokens tokens = model.tokenize(text, source);
-  if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
+  const auto has_no_text = [](const TextToken& token) { return token.special || token.begin == token.end; };
+  if (std::all_of(tokens.places.begin(), tokens.places.end(), has_no_text) && !tokens.places.empty())
     refuse_usage(source, " has no words; at least one is expected");
   if (const ModelInfo& info = model.info(); info.fixed_context && std::ssize(tokens.ids) > info.context)
     refuse_usage(source, " has ", tokens.ids.size(), " tokens; at most ", info.context,

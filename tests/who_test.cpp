@@ -263,6 +263,8 @@ TEST(Who, WrongQuestionsAreRefusedInASentence) {
       "before it");
   expect_refusal({"bee", "or", "--model", "induction", kText},
                  "ROW is 'bee', which is not a word of the text; did you mean 'be'?");
+  expect_refusal({"zebra", "x", "--model", "induction", "<div> hello world </div>"},
+                 "ROW is 'zebra', which is not a word of the text, “<div> hello world </div>”");
   expect_refusal({"be", "#7", "--model", "induction", kText},
                  "KEY is '#7'; #0 to #6, the places of the text, are expected");
   expect_refusal({"be", "or:3", "--model", "induction", kText},
