@@ -287,6 +287,7 @@ void require_call_options(const CLI::App& app, bool has_cache) {
     require_beside(app, "--query-segments", "--key-segments", "OFFSETS.npy");
     require_beside(app, "--key-segments", "--query-segments", "OFFSETS.npy");
   }
+  require_beside(app, "--dropout-seed", "--dropout", "P");
   check_mask_options(app);
 }
 
@@ -304,6 +305,8 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
   check_cache_options(app);
   require_call_options(app, given(app, "--cache"));
+  if (arguments.plan && given(app, "--repeat"))
+    refuse_usage("--repeat is given together with --plan, which computes nothing");
   require_beside(app, "--scores-stage", "--scores", "FILE.npy");
   require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
   require_beside(app, "--top-k-out", "--top-k", "K");

@@ -248,6 +248,9 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
                    " is given together with --html, whose page reads words alone and computes exactly");
   for (const char* printed : {"SENTENCE", "--json", "--layer", "--head", "--word"})
     only_page &= !given(app, printed);
+  for (const char* heads : {"--layer", "--head"})
+    if (given(app, heads) && given(app, "--word"))
+      refuse_usage(heads, " is given together with --word, which follows one word through all heads");
   check_given_tokens(arguments.model, arguments.given, given(app, "SENTENCE"), "SENTENCE");
   if (!only_page && arguments.given.empty())
     require_option(app, "SENTENCE", "the words to read, or - for standard input");

@@ -93,6 +93,8 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
       {{"--dropout-seed", "18446744073709551616"},
        "--dropout-seed is '18446744073709551616'; a whole number from 0 to 18446744073709551615 is "
        "expected"},
+      {{"--dropout-seed", "1"}, "--dropout-seed is given without --dropout P"},
+      {{"--plan", "--repeat", "3"}, "--repeat is given together with --plan, which computes nothing"},
       {{"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected"},
       {{"--top-k", "3"}, "--top-k is given without --top-k-out INDEX.npy,WEIGHT.npy"},
       {{"--top-k-out", "i.npy,w.npy"}, "--top-k-out is given without --top-k K"},

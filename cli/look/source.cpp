@@ -22,6 +22,8 @@ bool belongs_to_call(const std::string& group) {
 }
 
 void refuse_call_options(const CLI::App& app, const char* holder) {
+  if (given(app, "--kernel"))
+    refuse_usage("--kernel is given together with ", holder, ", whose kernel is fixed");
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
       refuse_usage(option.name, " is given together with ", holder, ", which contains the call");
@@ -181,7 +183,11 @@ Document document_of(const Model& model, const SourceText& text, const LookSourc
 }
 
 Document read_document(const LookSource& source) {
-  if (!source.document.empty()) return open_document(source.document);
+  if (!source.document.empty()) {
+    Document document = open_document(source.document);
+    document.options.threads = source.call.options.threads;
+    return document;
+  }
   if (source.model.empty()) return read_call(source);
   const Model model = read_model(source.model, source.given.fast);
   return document_of(model, read_text(model, source), source);
