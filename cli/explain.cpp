@@ -193,6 +193,7 @@ void check_files(const ExplainArguments& arguments) {
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
   require_ending("--params", arguments.params, ".safetensors");
+  require_ending("--save", arguments.save, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   require_page_ending(arguments.html);
   if (!arguments.title.empty() && arguments.html.empty())
