@@ -22,6 +22,7 @@
 #include "heed/io/tensors.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
+#include "look/subject.hpp"
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
@@ -112,8 +113,7 @@ std::string example_text(const AttentionReport& report, const Example& example) 
 
 void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
   for (const Document& text : texts) {
-    if (batch >= text.report.batch)
-      refuse_usage("--batch is ", batch, "; 0 to ", text.report.batch - 1, " is expected");
+    check_index("--batch", batch, text.report.batch, "batch entry", "batch entries");
     if (text.report.heads != texts.front().report.heads)
       refuse_usage("the texts come from different models, with ", text.report.heads, " and ",
                    texts.front().report.heads);
