@@ -198,8 +198,7 @@ struct NamedText {
 
 std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
-  const std::string text = joined_words(arguments.document, arguments.words);
-  if (!text.empty()) texts.push_back({"WORDS", text});
+  if (!arguments.document.empty()) texts.push_back({"WORDS", arguments.document});
   for (const std::string& path : arguments.text_files) texts.push_back({name_of_text(path), file_text(path)});
   return texts;
 }
@@ -248,7 +247,7 @@ std::string name_of_source(const std::string& source) {
 
 // The text as typed, its file's name, its tokens as a sentence, or the numbers of rows and keys.
 std::string words_of(const AtlasArguments& arguments, const AttentionReport& report) {
-  const std::string typed = arguments.model.empty() ? "" : joined_words(arguments.document, arguments.words);
+  const std::string typed = arguments.model.empty() ? "" : arguments.document;
   if (typed.empty() && !arguments.text_files.empty())
     return name_of_source(name_of_text(arguments.text_files.front()));
   const std::string text =
@@ -331,8 +330,10 @@ std::string page_file(const std::string& out, std::size_t page) {
   return out.substr(0, point) + "-" + std::to_string(page + 1) + out.substr(point);
 }
 
-void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
+void run_atlas(const CLI::App& app, AtlasArguments& arguments) {
   check_arguments(app, arguments);
+  if (!arguments.model.empty())  // the text is read once
+    arguments.document = typed_text(joined_words(arguments.document, arguments.words));
   const std::vector<Document> texts =
       read_all(arguments, arguments.model.empty() ? arguments.document : arguments.model);
   const AtlasPage page =
@@ -356,8 +357,8 @@ Command add_atlas(CLI::App& heed) {
   begin_group(*app, "Model");
   add_model_option(
       *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");

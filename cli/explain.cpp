@@ -256,8 +256,7 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
   if (!only_page && arguments.given.empty())
     require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
-  std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
-  for (const std::string& word : arguments.words) text += " " + word;
+  const std::string text = typed_text(joined_words(arguments.sentence, arguments.words));
   if (arguments.json) require_standard_output();
   std::optional<TrainedModel> living;
   if (!arguments.html.empty()) living = model_of_page(arguments.model);

@@ -168,7 +168,7 @@ ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& token
 }
 
 void add_model_text(CLI::App& app, ModelText& text) {
-  add_argument(app, "WORDS", text.words, "the text");
+  add_argument(app, "WORDS", text.words, "the text; - reads standard input");
   begin_group(app, "Model");
   add_model_option(
       app, text.model,
@@ -185,7 +185,7 @@ void check_model_text(const CLI::App& app, const ModelText& text) {
 }
 
 ModelTokens read_model_text(const heed::Model& model, const ModelText& text) {
-  return text.given.empty() ? read_tokens_of(model, joined_words(text.words), "WORDS")
+  return text.given.empty() ? read_tokens_of(model, typed_text(joined_words(text.words)), "WORDS")
                             : read_given_tokens(model, text.given);
 }
 

@@ -22,7 +22,9 @@ void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std
   add_argument(app, "DOC", document,
                "a file written by heed look --save or heed explain --save, or a folder written by "
                "heed.transformers.capture(weights=True, to=…)");
-  add_argument(app, "WORDS", words, "with --model: the text to read; its first word takes the place of DOC");
+  add_argument(
+      app, "WORDS", words,
+      "with --model: the text to read; its first word takes the place of DOC; - reads standard input");
 }
 
 Document open_looked_at(const std::string& path) {
@@ -73,6 +75,8 @@ std::string all_of_standard_input() {
   if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
   return text;
 }
+
+std::string typed_text(const std::string& words) { return words == "-" ? all_of_standard_input() : words; }
 
 std::string name_of_text(const std::string& path) { return path == "-" ? "standard input" : path; }
 

@@ -88,7 +88,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model, arguments.given.fast);
-    const std::string text = joined_words(arguments.document, arguments.words);
+    const std::string text = typed_text(joined_words(arguments.document, arguments.words));
     const ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "WORDS")
                                                        : read_given_tokens(model, arguments.given);
     // A forgotten KEY takes the text's first word.

@@ -256,6 +256,31 @@ void expect_refusal(const Words& words, const std::string& message) {
   EXPECT_EQ(result.output, "");
 }
 
+// "-" reads the text from standard input in every command that reads words with a model.
+TEST(Who, AndTheOthersReadStandardInput) {
+  const std::vector<Words> commands = {{"who", "or:2", "not"},
+                                       {"why", "or:2", "not"},
+                                       {"circuit"},
+                                       {"look"},
+                                       {"look", "--row", "or"},
+                                       {"explain"},
+                                       {"heads", "--keep", "1+2"}};
+  for (Words words : commands) {
+    words.insert(words.end(), {"--json", "--model", "induction"});
+    const auto with = [&](const char* text, const std::string& input) {
+      Words all = words;
+      all.emplace_back(text);
+      CommandInput given;
+      given.text = input;
+      return run_heed(all, given);
+    };
+    const CommandResult read = with("-", std::string(kText) + "\n"), typed = with(kText, "");
+    EXPECT_EQ(read.exit_code, 0) << words[0] << ": " << read.errors;
+    EXPECT_EQ(read.output, typed.output) << words[0];
+  }
+  expect_refusal({"or", "not", "--model", "induction", "-"}, "WORDS has no tokens; at least one is expected");
+}
+
 TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal(
       {"cat", "--model", "induction", "the", "cat", "sat"},

@@ -37,7 +37,7 @@ void complete_model(const CLI::App& app, LookSource& source) {
     refuse_usage("--protocol is given together with a text; it makes its own");
   if (!has_text && source.given.empty() && !source.repeats)
     refuse_usage("no text is given; WORDS or --text FILE is expected after --model DIR");
-  source.text = joined_words(std::exchange(source.document, {}), source.words);
+  source.text = typed_text(joined_words(std::exchange(source.document, {}), source.words));
 }
 
 void check_tensors(const CLI::App& app, const LookSource& source) {
@@ -87,8 +87,9 @@ void add_source_options(CLI::App& app, LookSource& source) {
   add_argument(app, "DOC", source.document,
                "a file written by heed look --save or heed explain --save, instead of query, key and value; "
                "or a folder written by heed.transformers.capture(to=…)");
-  add_argument(app, "WORDS", source.words,
-               "with --model: the text to read; its first word takes the place of DOC");
+  add_argument(
+      app, "WORDS", source.words,
+      "with --model: the text to read; its first word takes the place of DOC; - reads standard input");
   begin_group(app, "Model");
   add_model_option(
       app, source.model,
