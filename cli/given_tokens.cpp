@@ -172,8 +172,8 @@ void add_model_text(CLI::App& app, ModelText& text) {
   begin_group(app, "Model");
   add_model_option(
       app, text.model,
-      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_given_tokens(app, text.given, "");
 }
 

@@ -123,8 +123,8 @@ Command add_who(CLI::App& heed) {
   begin_group(*app, "Model");
   add_model_option(
       *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_given_tokens(*app, arguments->given);
   add_text(
       *app, "--against", "TEXT", arguments->against,
