@@ -22,6 +22,7 @@
 #include "heed/io/tensors.hpp"
 #include "heed/model/model.hpp"
 #include "help.hpp"
+#include "look/subject.hpp"
 #include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
@@ -98,10 +99,10 @@ Example best_example(const Document& document, std::int64_t batch, std::int64_t 
   return best;
 }
 
-// Isolated (U+2068 to U+2069), so that words written from right to left keep their sides of the arrow.
+// Isolated, so that words written from right to left keep their sides of the arrow.
 std::string word_at(const std::vector<std::string>& tokens, std::int64_t place) {
   if (tokens.empty()) return std::to_string(place);
-  return "\u2068" + shortened(token_text(tokens[static_cast<std::size_t>(place)]), kWord) + "\u2069";
+  return isolated(shortened(token_text(tokens[static_cast<std::size_t>(place)]), kWord));
 }
 
 std::string example_text(const AttentionReport& report, const Example& example) {
@@ -112,8 +113,7 @@ std::string example_text(const AttentionReport& report, const Example& example) 
 
 void check_alike(const std::vector<Document>& texts, std::int64_t batch) {
   for (const Document& text : texts) {
-    if (batch >= text.report.batch)
-      refuse_usage("--batch is ", batch, "; 0 to ", text.report.batch - 1, " is expected");
+    check_index("--batch", batch, text.report.batch, "batch entry", "batch entries");
     if (text.report.heads != texts.front().report.heads)
       refuse_usage("the texts come from different models, with ", text.report.heads, " and ",
                    texts.front().report.heads);
@@ -198,8 +198,7 @@ struct NamedText {
 
 std::vector<NamedText> given_texts(const AtlasArguments& arguments) {
   std::vector<NamedText> texts;
-  const std::string text = joined_words(arguments.document, arguments.words);
-  if (!text.empty()) texts.push_back({"WORDS", text});
+  if (!arguments.document.empty()) texts.push_back({"WORDS", arguments.document});
   for (const std::string& path : arguments.text_files) texts.push_back({name_of_text(path), file_text(path)});
   return texts;
 }
@@ -248,7 +247,7 @@ std::string name_of_source(const std::string& source) {
 
 // The text as typed, its file's name, its tokens as a sentence, or the numbers of rows and keys.
 std::string words_of(const AtlasArguments& arguments, const AttentionReport& report) {
-  const std::string typed = arguments.model.empty() ? "" : joined_words(arguments.document, arguments.words);
+  const std::string typed = arguments.model.empty() ? "" : arguments.document;
   if (typed.empty() && !arguments.text_files.empty())
     return name_of_source(name_of_text(arguments.text_files.front()));
   const std::string text =
@@ -331,8 +330,10 @@ std::string page_file(const std::string& out, std::size_t page) {
   return out.substr(0, point) + "-" + std::to_string(page + 1) + out.substr(point);
 }
 
-void run_atlas(const CLI::App& app, const AtlasArguments& arguments) {
+void run_atlas(const CLI::App& app, AtlasArguments& arguments) {
   check_arguments(app, arguments);
+  if (!arguments.model.empty())  // the text is read once
+    arguments.document = typed_text(joined_words(arguments.document, arguments.words));
   const std::vector<Document> texts =
       read_all(arguments, arguments.model.empty() ? arguments.document : arguments.model);
   const AtlasPage page =
@@ -356,8 +357,8 @@ Command add_atlas(CLI::App& heed) {
   begin_group(*app, "Model");
   add_model_option(
       *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");

@@ -57,7 +57,11 @@ void add_scores(CLI::App& app, Arguments& arguments) {
   begin_group(app, "Scores");
   AttentionOptions& options = arguments.options;
   add_real(app, "--scale", options.scale, "score = X * <q, k> (default 1 / sqrt(D))");
-  add_real(app, "--softcap", options.softcap, "then score = X * tanh(score / X) (default 0: off)");
+  const auto store_softcap = [&](double x) {
+    if (x < 0) refuse_usage("--softcap is ", x, "; a number of 0 (off) or more is expected");
+    options.softcap = x;
+  };
+  add_real(app, "--softcap", store_softcap, "then score = X * tanh(score / X) (default 0: off)");
   add_score_expression(app, arguments.masks);
   add_text(app, "--bias", kTensor, arguments.bias,
            "then added to the scores; broadcasts to [B, H, Lq, Lk]; -inf forbids a key");
@@ -68,7 +72,11 @@ void add_scores(CLI::App& app, Arguments& arguments) {
       "[B, H, L], c by position (the running sum of log forget gates): c_i - c_j is added to the scores");
   add_text(app, "--sinks", kTensor, arguments.sinks,
            "[H]: one extra logit per head, in the softmax denominator only");
-  add_real(app, "--dropout", options.dropout.probability,
+  const auto store_dropout = [&](double p) {
+    if (p < 0 || p >= 1) refuse_usage("--dropout is ", p, "; a number of 0 or more and below 1 is expected");
+    options.dropout.probability = p;
+  };
+  add_real(app, "--dropout", store_dropout,
            "probability of dropping a weight from the output, at least 0 and below 1 (default 0)")
       ->type_name("P");
   add_seed(
@@ -267,11 +275,11 @@ void add_kernel_options(CLI::App& app, AttendArguments& arguments) {
   begin_group(app, kComputing);
   AttentionOptions& options = arguments.options;
   add_choice(
-      app, "--kernel", {"auto", "reference", "fused"},
+      app, "--kernel", {"automatic", "reference", "fused"},
       [&](std::size_t i) {
         options.kernel = std::array{Kernel::automatic, Kernel::reference, Kernel::fused}[i];
       },
-      "implementation; auto chooses the fastest one that supports the call (default auto)");
+      "implementation; automatic chooses the fastest one that supports the call (default automatic)");
   add_integer(app, "--threads", {0, std::numeric_limits<std::int16_t>::max()}, options.threads,
               "use at most N threads; 0 uses all of the machine (default 0)");
 }
@@ -287,6 +295,7 @@ void require_call_options(const CLI::App& app, bool has_cache) {
     require_beside(app, "--query-segments", "--key-segments", "OFFSETS.npy");
     require_beside(app, "--key-segments", "--query-segments", "OFFSETS.npy");
   }
+  require_beside(app, "--dropout-seed", "--dropout", "P");
   check_mask_options(app);
 }
 
@@ -304,6 +313,8 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
   check_cache_options(app);
   require_call_options(app, given(app, "--cache"));
+  if (arguments.plan && given(app, "--repeat"))
+    refuse_usage("--repeat is given together with --plan, which computes nothing");
   require_beside(app, "--scores-stage", "--scores", "FILE.npy");
   require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
   require_beside(app, "--top-k-out", "--top-k", "K");

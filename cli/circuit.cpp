@@ -4,11 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "circuit/traced.hpp"
 #include "command.hpp"
 #include "given_tokens.hpp"
+#include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
 #include "model_name.hpp"
@@ -86,7 +88,7 @@ void answer_paths(Traced& traced, const CircuitArguments& arguments, const Circu
   print_paths(standard_output(), traced, head, paths, arguments.top);
 }
 
-void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
+void run_circuit(const CLI::App& app, const CircuitArguments& arguments) try {
   check_arguments(app, arguments);
   std::optional<ModelHead> head;
   if (!arguments.through.empty()) head = head_named("--through", arguments.through);
@@ -100,6 +102,9 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   if (arguments.json) return print_circuit_json(traced);
   if (arguments.dot) return print_circuit_dot(traced);
   print_circuit(standard_output(), traced);
+} catch (const Error& error) {  // the likeliest token is known only then
+  if (!std::string_view(error.what()).starts_with("than is ")) throw;
+  refuse_usage("--than is '", arguments.than, "', the token that is traced; another one is expected");
 }
 
 }  // namespace

@@ -205,6 +205,7 @@ void check_files(const ExplainArguments& arguments) {
   std::vector<NamedFile> outputs;
   if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
   require_ending("--params", arguments.params, ".safetensors");
+  require_ending("--save", arguments.save, ".safetensors");
   if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   require_page_ending(arguments.html);
   if (!arguments.title.empty() && arguments.html.empty())
@@ -260,12 +261,14 @@ void run_trained(const CLI::App& app, const ExplainArguments& arguments) {
                    " is given together with --html, whose page reads words alone and computes exactly");
   for (const char* printed : {"SENTENCE", "--json", "--layer", "--head", "--word"})
     only_page &= !given(app, printed);
+  for (const char* heads : {"--layer", "--head"})
+    if (given(app, heads) && given(app, "--word"))
+      refuse_usage(heads, " is given together with --word, which follows one word through all heads");
   check_given_tokens(arguments.model, arguments.given, given(app, "SENTENCE"), "SENTENCE");
   if (!only_page && arguments.given.empty())
     require_option(app, "SENTENCE", "the words to read, or - for standard input");
   check_files(arguments);
-  std::string text = arguments.sentence == "-" ? all_of_standard_input() : arguments.sentence;
-  for (const std::string& word : arguments.words) text += " " + word;
+  const std::string text = typed_text(joined_words(arguments.sentence, arguments.words));
   if (arguments.json) require_standard_output();
   std::optional<TrainedModel> living;
   if (!arguments.html.empty()) living = model_of_page(arguments.model);

@@ -170,12 +170,12 @@ ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& token
 }
 
 void add_model_text(CLI::App& app, ModelText& text) {
-  add_argument(app, "WORDS", text.words, "the text");
+  add_argument(app, "WORDS", text.words, "the text; - reads standard input");
   begin_group(app, "Model");
   add_model_option(
       app, text.model,
-      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_given_tokens(app, text.given, "");
 }
 
@@ -187,7 +187,7 @@ void check_model_text(const CLI::App& app, const ModelText& text) {
 }
 
 ModelTokens read_model_text(const heed::Model& model, const ModelText& text) {
-  return text.given.empty() ? read_tokens_of(model, joined_words(text.words), "WORDS")
+  return text.given.empty() ? read_tokens_of(model, typed_text(joined_words(text.words)), "WORDS")
                             : read_given_tokens(model, text.given);
 }
 

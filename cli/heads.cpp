@@ -52,6 +52,8 @@ void check_arguments(const CLI::App& app, const HeadsArguments& arguments) {
       refuse_usage("--lost is ", arguments.lost, "; 0 to 1 is expected");
   }
   require_beside(app, "--head", "--lines", "FILE");
+  if (given(app, "--top") && !arguments.lines.empty() && arguments.head.empty() && !arguments.json)
+    refuse_usage("--top is given without --head L.H or --json; the table has the best example of every head");
   std::vector<NamedFile> inputs = files_of(arguments.text.given);
   if (!arguments.lines.empty()) inputs.push_back({"--lines", arguments.lines});
   if (!arguments.text_file.empty()) inputs.push_back({"--text", arguments.text_file});

@@ -15,7 +15,6 @@
 #include "heed/model/look.hpp"
 #include "options.hpp"
 #include "text.hpp"
-#include "word_places.hpp"
 
 namespace heed::cli {
 
@@ -23,7 +22,9 @@ void add_subject_arguments(CLI::App& app, std::string& document, std::vector<std
   add_argument(app, "DOC", document,
                "a file written by heed look --save or heed explain --save, or a folder written by "
                "heed.transformers.capture(weights=True, to=…)");
-  add_argument(app, "WORDS", words, "with --model: the text to read; its first word takes the place of DOC");
+  add_argument(
+      app, "WORDS", words,
+      "with --model: the text to read; its first word takes the place of DOC; - reads standard input");
 }
 
 Document open_looked_at(const std::string& path) {
@@ -50,7 +51,8 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 
 ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
   ModelTokens tokens = model.tokenize(text, source);
-  if (std::all_of(tokens.shown.begin(), tokens.shown.end(), is_special) && !tokens.shown.empty())
+  const auto has_no_text = [](const TextToken& token) { return token.special || token.begin == token.end; };
+  if (std::all_of(tokens.places.begin(), tokens.places.end(), has_no_text) && !tokens.places.empty())
     refuse_usage(source, " has no words; at least one is expected");
   check_context(model, tokens.ids.size(), source);
   warn_of_length(model, tokens, source);
@@ -78,6 +80,8 @@ std::string all_of_standard_input() {
   if (std::cin.bad()) throw Error(ErrorCode::io, "standard input could not be read");
   return text;
 }
+
+std::string typed_text(const std::string& words) { return words == "-" ? all_of_standard_input() : words; }
 
 std::string name_of_text(const std::string& path) { return path == "-" ? "standard input" : path; }
 

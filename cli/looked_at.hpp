@@ -32,6 +32,8 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 [[nodiscard]] Document read_with_model(const heed::Model& model, const ModelTokens& tokens);
 
 [[nodiscard]] std::string all_of_standard_input();
+/// The text of WORDS, joined. A single "-" stands for standard input.
+[[nodiscard]] std::string typed_text(const std::string& words);
 /// The path, or "standard input" for "-".
 [[nodiscard]] std::string name_of_text(const std::string& path);
 /// The contents of a text file, or of standard input for "-". Throws Error (io) if it cannot be read.

@@ -42,7 +42,7 @@ constexpr const char* kPlanDescription =
 constexpr const char* kPlanExamples =
     "Examples:\n"
     "  heed plan --ranks 8 --length 131072 --causal --gbytes-per-s 12.5\n"
-    "  heed plan --ranks 64 --nodes 32 --length 1000000 --heads 32 --kv-heads 8\n"
+    "  heed plan --ranks 64 --nodes 32 --length 1000000 --heads 32 --kv-heads 8 \\\n"
     "      --head-dim 128 --dtype bf16 --causal --layout zigzag --gflops 2000\n"
     "  heed plan --ranks 16 --length 4000000 --queries 1 --heads 32 --kv-heads 8\n"
     "  heed plan --ranks 8 --length 32768 --causal --gradients --json\n";

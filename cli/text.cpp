@@ -50,6 +50,10 @@ constexpr std::array<Range, 9> kWide = {{{0x1100, 0x115F},
 constexpr std::array<Range, 4> kReordering = {
     {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}}};
 
+// Blocks of scripts that are written from right to left.
+constexpr std::array<Range, 5> kRightToLeft = {
+    {{0x0590, 0x08FF}, {0xFB1D, 0xFDFF}, {0xFE70, 0xFEFC}, {0x10800, 0x10FFF}, {0x1E800, 0x1EFFF}}};
+
 // White space and zero-width characters, which are invisible at the ends of a text.
 constexpr std::array<Range, 9> kUnseen = {{{'\t', '\n'},
                                            {'\r', '\r'},
@@ -154,6 +158,15 @@ std::string token_text(std::string_view token) {
     signs.clear();
   }
   return any ? result + signs : '"' + signs + '"';
+}
+
+std::string isolated(const std::string& word) {
+  for (std::string_view rest = word; !rest.empty();) {
+    const CodePoint point = heed::detail::decode_utf8(rest);
+    if (point.valid && within(kRightToLeft, point.value)) return "\u2068" + word + "\u2069";
+    rest.remove_prefix(point.length);
+  }
+  return word;
 }
 
 int display_width(std::string_view text) {

@@ -26,6 +26,10 @@ using detail::there_are;
 /// tokenText() (src/page/web/data.js) does the same.
 [[nodiscard]] std::string token_text(std::string_view token);
 
+/// A word within a line of a page. Marks around right-to-left letters keep the order of the words beside it.
+/// The page's isolated() (src/page/web/data.js) does the same.
+[[nodiscard]] std::string isolated(const std::string& word);
+
 /// Columns of printable text on a terminal: 0 for a combining mark, 2 for East Asian wide characters and
 /// emoji, 1 for all others.
 [[nodiscard]] int display_width(std::string_view text);

@@ -90,8 +90,7 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
     refuse_usage("--attention-only is given; the training in ", arguments.out, " was started without it");
 }
 
-void check_arguments(const CLI::App& app, TrainArguments& arguments) {
-  require_option(app, "--out", "the folder for the model");
+void check_arguments(const CLI::App& app, const TrainArguments& arguments) {
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
     refuse_usage("'", arguments.text,
@@ -205,16 +204,17 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
 
 void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& by) {
   if (!by.together) refuse_rank_options_alone(app, {"--over"});
-  check_arguments(app, arguments);
+  require_option(app, "--out", "the folder for the model");
   check_folder(arguments);
+  std::optional<TrainSettings> kept;
+  if (arguments.resume) kept = read_checkpoint_settings(checkpoint_in(arguments.out));
+  if (kept && !given(app, "--task") && arguments.text.empty()) arguments.settings.task = kept->task;
+  check_arguments(app, arguments);
   if (arguments.json) require_standard_output();
   if (arguments.options.threads == 0)
     arguments.options.threads = by.threads > 0 ? by.threads : default_threads();
-  TrainSettings settings = arguments.settings;
-  if (arguments.resume) {
-    settings = read_checkpoint_settings(checkpoint_in(arguments.out));
-    refuse_other_settings(app, arguments, settings);
-  }
+  if (kept) refuse_other_settings(app, arguments, *kept);
+  const TrainSettings settings = kept.value_or(arguments.settings);
   const TrainData data = data_of(arguments, settings);
   check_memory(settings, data.tokenizer.size(), by.ranks);
   train_and_print(arguments, by, settings, data);
@@ -284,10 +284,10 @@ Command add_train_with(CLI::App& heed, const TrainedBy& by) {
       [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
       "what is divided among the ranks: the sequences of a batch, or the positions of each sequence (default "
       "batch)");
-  finish_help(
-      *app,
-      {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},
-      kTrainExamples);
+  finish_help(*app,
+              {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]",
+               "[TEXT.txt] --out DIR --resume"},
+              kTrainExamples);
   return {app, [app, arguments, by] { run_train(*app, *arguments, by); }};
 }
 

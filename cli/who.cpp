@@ -88,7 +88,7 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model, arguments.given.fast);
-    const std::string text = joined_words(arguments.document, arguments.words);
+    const std::string text = typed_text(joined_words(arguments.document, arguments.words));
     const ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "WORDS")
                                                        : read_given_tokens(model, arguments.given);
     // A forgotten KEY takes the text's first word.
@@ -123,8 +123,8 @@ Command add_who(CLI::App& heed) {
   begin_group(*app, "Model");
   add_model_option(
       *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction, "
-      "which comes with heed");
+      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
+      "stories, which come with heed");
   add_given_tokens(*app, arguments->given);
   add_text(
       *app, "--against", "TEXT", arguments->against,

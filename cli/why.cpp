@@ -125,8 +125,9 @@ class WhyPrinter {
     if (std::abs(own.biased - own.score) > 1e-4 * std::max(1.0, std::abs(own.score)))
       out << ", " << fixed(own.biased, 3) << " after softcap and bias";
     if (!beside.empty()) out << "; " << beside << ": " << signed_fixed(split.score, 3);
-    out << "\nbecause " << largest_text(split.key_parts, key_shares(split), "there") << " and "
-        << largest_text(split.query_parts, query_shares(split), "here") << "\n\n";
+    const double sign = split.score < 0 ? -1 : 1;
+    out << "\nbecause " << largest_text(split.key_parts, key_shares(split), sign, "there") << " and "
+        << largest_text(split.query_parts, query_shares(split), sign, "here") << "\n\n";
     print_pairs(split);
     out << '\n';
     print_sides(split);
@@ -143,10 +144,13 @@ class WhyPrinter {
     return to_string(part) + ", which read " + word(part.from);
   }
 
-  // Names the part with the largest share, what it read, and the share.
+  // Names the part with the largest share in the score's sign, what it read, and the share.
   [[nodiscard]] std::string largest_text(const std::vector<StreamPart>& parts,
-                                         const std::vector<double>& shares, const std::string& where) const {
-    const auto at = std::max_element(shares.begin(), shares.end()) - shares.begin();
+                                         const std::vector<double>& shares, double sign,
+                                         const std::string& where) const {
+    const auto at = std::max_element(shares.begin(), shares.end(),
+                                     [&](double a, double b) { return sign * a < sign * b; }) -
+                    shares.begin();
     const StreamPart& part = parts[static_cast<std::size_t>(at)];
     std::string text = "of the " + to_string(part) + " " + where;
     if (part.kind == StreamPart::Kind::mlp) text = "of what " + to_string(part) + " wrote " + where;
@@ -176,7 +180,7 @@ class WhyPrinter {
     }
   }
 
-  // A sentence for each pair of writers.
+  // A sentence for each pair of writers. A share of the score's sign is a cause of it.
   void print_pairs(const ScoreSplit& split) const {
     output_.stream << bold("  " + right_aligned("score", kShareColumns) + "   there is " + word(split.key) +
                                ", here " + word(split.row),
@@ -186,7 +190,7 @@ class WhyPrinter {
     const std::vector<PartPair> pairs = largest_pairs(split, top_);
     for (const PartPair& pair : pairs) {
       rest -= pair.share;
-      print_pair(pair.share, (pair.share < 0 ? "although " : "because ") +
+      print_pair(pair.share, (pair.share * split.score < 0 ? "although " : "because ") +
                                  act_text(split.key_parts[static_cast<std::size_t>(pair.key)], "there") +
                                  " and " +
                                  act_text(split.query_parts[static_cast<std::size_t>(pair.query)], "here"));

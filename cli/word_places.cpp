@@ -11,6 +11,7 @@
 
 #include "command.hpp"
 #include "draw/lettering.hpp"
+#include "heed/inspect/reports.hpp"
 #include "options.hpp"
 #include "text.hpp"
 
@@ -134,6 +135,13 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
                meant ? "; did you mean '" + *meant + "'?" : ", " + text_of(tokens, kShownText) + hint);
 }
 
+// Whether a tokenizer puts such tokens around a text: "[CLS]", "<s>", "<|im_end|>". "<div>" is a word.
+bool is_special(std::string_view token) {
+  const bool has_letter =
+      std::any_of(token.begin(), token.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+  return has_letter && is_separator(token);
+}
+
 }  // namespace
 
 ModelHead head_named(const std::string& option, const std::string& text) {
@@ -148,11 +156,6 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
   if (head.layer >= info.layers || head.head >= info.heads)
     refuse_usage(option, " is '", head.layer, ".", head.head, "'; layers 0 to ", info.layers - 1,
                  " with heads 0 to ", info.heads - 1, " are expected");
-}
-
-bool is_special(std::string_view token) {
-  return token.size() > 2 &&
-         ((token.front() == '[' && token.back() == ']') || (token.front() == '<' && token.back() == '>'));
 }
 
 std::string_view without_continuation(std::string_view token) { return piece_of(token).text; }

@@ -25,9 +25,6 @@ void check_head(const std::string& option, const ModelHead& head, const ModelInf
                                                     const std::vector<std::string>& tokens,
                                                     std::int64_t count, const std::string& hint = "");
 
-/// Whether a tokenizer puts such tokens around a text: "[CLS]", "<s>".
-[[nodiscard]] bool is_special(std::string_view token);
-
 /// The letters of a token in its word: "urs" of "·urs" or "##urs", "😀" of "😀 1/2", nothing of "😀 2/2".
 [[nodiscard]] std::string_view without_continuation(std::string_view token);
 

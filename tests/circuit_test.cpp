@@ -137,6 +137,43 @@ TEST(Circuit, EscapesWordsOnItsPage) {
   EXPECT_NE(page.find("&lt;b&gt; (0)"), std::string::npos) << page;
 }
 
+// A word may look like a special token, but it belongs to the text.
+TEST(Circuit, QuotesWordsInAngles) {
+  const heed::test::TemporaryFolder folder;
+  const std::string file = folder / "page.html";
+  EXPECT_EQ(circuit({"--model", "induction", "<div> hello world <div> hello world </div>", "--html", file})
+                .exit_code,
+            0);
+  EXPECT_NE(
+      heed::test::read_file(file).find("“&lt;div&gt; hello world &lt;div&gt; hello world &lt;/div&gt;”"),
+      std::string::npos);
+}
+
+TEST(Circuit, KeepsTheOrderOfRightToLeftWordsOnItsPage) {
+  const heed::test::TemporaryFolder folder;
+  const std::string file = folder / "page.html", text = "שלום עולם אחד שלום עולם אחד שלום";
+  const CommandResult result = circuit({"--model", "induction", text, "--html", file});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.output.find("\u2068"), std::string::npos);
+  const std::string page = heed::test::read_file(file), hello = "\u2068שלום\u2069",
+                    world = "\u2068עולם\u2069";
+  EXPECT_NE(page.find("<h1>“" + world + "” after " + hello + " (6): logit "), std::string::npos);
+  EXPECT_NE(page.find(">" + world + " (4)</text>"), std::string::npos);
+  EXPECT_NE(page.find("<td>0.3 at " + world + " (4)</td>"), std::string::npos);
+}
+
+TEST(Circuit, ShowsWhiteSpaceTokens) {
+  const heed::test::TemporaryFolder folder;
+  const std::string file = folder / "page.html";
+  const std::string told = circuit({"--model", "stories", "Anna had a", "--html", file}).output;
+  EXPECT_TRUE(told.starts_with("\"␣\" after a (9): logit ")) << told;
+  const std::string page = heed::test::read_file(file);
+  EXPECT_NE(page.find("<h1>&quot;␣&quot; after a (9): logit "), std::string::npos);
+  EXPECT_NE(page.find(">&quot;␣&quot;</text>"), std::string::npos);
+  const std::string dot = circuit({"--model", "stories", "Anna had a", "--dot"}).output;
+  EXPECT_NE(dot.find("\"logit\" [label=\"\\\"␣\\\"\", shape=box]"), std::string::npos) << dot;
+}
+
 TEST(Circuit, ShowsWhatPassesThroughOneHead) {
   const Json paths = answer({"--through", "0.3"});
   EXPECT_EQ(paths.at("head"), "0.3");
@@ -170,6 +207,10 @@ TEST(Circuit, SaysWhatIsWrong) {
       {{"--model", "induction", kText, "--row", "be"}, "--row is 'be', which is 2 tokens; one is expected"},
       {{"--model", "induction", kText, "--token", "cat"},
        "--token is 'cat', which is not a token of the model"},
+      {{"--model", "induction", kText, "--token", "be", "--than", "be"},
+       "heed: --than is 'be', the token that is traced; another one is expected"},
+      {{"--model", "induction", kText, "--than", "not", "--through", "1.0"},
+       "heed: --than is 'not', the token that is traced; another one is expected"},
       {{"--model", "induction", kText, "--edges", "0"}, "--edges is '0'"},
       {{"--model", "induction", kText, "--through", "1"},
        "--through is '1'; a layer and a head, such as 1.3, is expected"},

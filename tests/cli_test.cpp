@@ -159,8 +159,13 @@ TEST(Help, OfEveryCommandHasAnExampleAndFitsEightyColumns) {
     const CommandResult result = run_heed({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_NE(result.output.find(std::string("\n  heed ") + command), std::string::npos) << result.output;
+    std::string before;
     for (const std::string& line : heed::cli::split(result.output, '\n')) {
       EXPECT_LE(heed::cli::display_width(line), 80) << line;
+      // A shell reads an example of two lines whole.
+      const bool is_example = before.starts_with("  heed ") || before.ends_with("\\");
+      EXPECT_EQ(is_example && line.starts_with("      "), before.ends_with("\\")) << before << '\n' << line;
+      before = line;
     }
   }
 }

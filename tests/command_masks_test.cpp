@@ -264,6 +264,14 @@ TEST_F(CommandMasks, AFolderOfCapturedCallsIsRead) {
   ASSERT_EQ(object["calls"].size(), 1U);
   EXPECT_EQ(object["calls"][0]["means"]["entropy"], (nlohmann::json{1.5, 4.0}));
   EXPECT_EQ(object["calls"][0]["heads"], (nlohmann::json{3, 7}));
+  for (const Words& words : {Words{}, Words{"--json"}}) {
+    Words all = {"run.heed", "--layer", "7"};
+    all.insert(all.end(), words.begin(), words.end());
+    const CommandResult other = look(all);
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_EQ(other.errors, "heed: --layer is 7; the layers are 0 to 1\n");
+    EXPECT_EQ(other.output, "");
+  }
   const CommandResult wrong = look({"run.heed", "--row", "1"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_NE(wrong.errors.find("--row is given together with a folder of captured calls"), std::string::npos)

@@ -233,8 +233,9 @@ TEST_F(ExplainParams, AreNeverOverwritten) {
 }
 
 TEST_F(Explain, FailsBeforeItPrintsWhereItCannotSave) {
-  expect_refusal(1, {"to be", "--save", folder / "none/steps"},
-                 "cannot write '" + folder / "none/steps" + "' (--save): No such file or directory");
+  expect_refusal(
+      1, {"to be", "--save", folder / "none/steps.safetensors"},
+      "cannot write '" + folder / "none/steps.safetensors" + "' (--save): No such file or directory");
   CommandInput closed;
   closed.close_output = true;
   expect_refusal(1, {"to be", "--json", "--save", path},

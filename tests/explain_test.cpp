@@ -402,6 +402,8 @@ TEST_F(Explain, SaysWhatIsWrong) {
                  "--layout is 'rows'; per-head, in-proj or fused-qkv is expected");
   expect_refusal(2, {"to be", "--init", "zero"},
                  "--init is 'zero'; uniform, normal, torch or lecun is expected");
+  expect_refusal(2, {"to be", "--save", "x.npy"},
+                 "--save is 'x.npy'; a file whose name ends in .safetensors is expected");
   expect_refusal(2, {"to be", "--word", "bee"},
                  "--word is 'bee', which is not in the sentence; did you mean be?");
   expect_refusal(2, {"to be", "--word", "zebra"}, "--word is 'zebra', which is not in the sentence");

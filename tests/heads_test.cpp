@@ -156,6 +156,8 @@ TEST(Heads, SaysWhatIsWrong) {
       {{"--keep", "9223372036854775807+1", kText}, "which keeps all of the 12 tokens"},
       {{"--keep", "1+3", "--text", "x", kText}, "a text is given together with --text; one text is expected"},
       {{"--lines", "/dev/null", "--head", "2.0"}, "--head is '2.0'; layers 0 to 1 with heads 0 to 3 are"},
+      {{"--lines", "x.txt", "--top", "3"},
+       "--top is given without --head L.H or --json; the table has the best example of every head"},
       {{"--lines", "/dev/null"}, "--lines is '/dev/null', which has no text; one a line is expected"},
   };
   for (const auto& [words, message] : cases) {

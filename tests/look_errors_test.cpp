@@ -122,6 +122,20 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
   }
 }
 
+TEST_F(LookErrors, RefusesWhatAModelOrAFileDecides) {
+  const Words model = {"--model", "induction", "a", "b"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  expect(2, with(model, {"--batch", "1"}), "--batch is 1; there is 1 batch entry, counted from 0");
+  expect(2, with(model, {"--kernel", "reference"}),
+         "--kernel is given together with --model, whose kernel is fixed");
+  expect(2, {"doc.safetensors", "--kernel", "reference"},
+         "--kernel is given together with DOC, whose kernel is fixed");
+  expect(2, call({"--dropout-seed", "1"}), "--dropout-seed is given without --dropout P");
+}
+
 TEST_F(LookErrors, AnswersOneQuestionAtATime) {
   const std::string both = " are both given; one question at a time is expected";
   const std::vector<Words> questions = {

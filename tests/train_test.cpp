@@ -264,7 +264,10 @@ TEST_F(Train, LearnsToRepeat) {
                                          "--json"}));
   EXPECT_EQ(summary["vocabulary"], 5);
   EXPECT_EQ(bytes_of(path("repeats/vocabulary.json")), "{\"symbols\":5}\n");
-  EXPECT_EQ(run_heed({"train", "--task", "induction", "--out", path("repeats"), "--resume"}).exit_code, 0);
+  const Words again = {"train", "--out", path("repeats"), "--resume"};  // the task is kept, too
+  EXPECT_EQ(run_heed(again).errors,
+            run_heed({"train", "--task", "induction", "--out", path("repeats"), "--resume"}).errors);
+  EXPECT_EQ(run_heed(again).exit_code, 0);
 }
 
 TEST_F(Train, RefusesWhatItCannotDo) {

@@ -219,6 +219,10 @@ TEST(ExplainModel, RefusesWhatItCannotDo) {
   expect_refusal(2, with({longest}),
                  "SENTENCE has 65 tokens; at most 64, the context of the model, are expected");
   expect_refusal(2, with({"to be", "--word", "or"}), "--word is 'or', which is not in the sentence");
+  expect_refusal(2, with({"to be", "--word", "be", "--head", "1.3"}),
+                 "--head is given together with --word, which follows one word through all heads");
+  expect_refusal(2, with({"to be", "--word", "be", "--layer", "1"}),
+                 "--layer is given together with --word, which follows one word through all heads");
   expect_refusal(2, with({"\xff"}), "SENTENCE is not UTF-8 text");
   expect_refusal(2, {"explain", "a b", "--layer", "1"}, "--layer is given without --model");
   expect_refusal(

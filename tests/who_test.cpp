@@ -257,6 +257,31 @@ void expect_refusal(const Words& words, const std::string& message) {
   EXPECT_EQ(result.output, "");
 }
 
+// "-" reads the text from standard input in every command that reads words with a model.
+TEST(Who, AndTheOthersReadStandardInput) {
+  const std::vector<Words> commands = {{"who", "or:2", "not"},
+                                       {"why", "or:2", "not"},
+                                       {"circuit"},
+                                       {"look"},
+                                       {"look", "--row", "or"},
+                                       {"explain"},
+                                       {"heads", "--keep", "1+2"}};
+  for (Words words : commands) {
+    words.insert(words.end(), {"--json", "--model", "induction"});
+    const auto with = [&](const char* text, const std::string& input) {
+      Words all = words;
+      all.emplace_back(text);
+      CommandInput given;
+      given.text = input;
+      return run_heed(all, given);
+    };
+    const CommandResult read = with("-", std::string(kText) + "\n"), typed = with(kText, "");
+    EXPECT_EQ(read.exit_code, 0) << words[0] << ": " << read.errors;
+    EXPECT_EQ(read.output, typed.output) << words[0];
+  }
+  expect_refusal({"or", "not", "--model", "induction", "-"}, "WORDS has no tokens; at least one is expected");
+}
+
 TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal(
       {"cat", "--model", "induction", "the", "cat", "sat"},
@@ -264,6 +289,8 @@ TEST(Who, WrongQuestionsAreRefusedInASentence) {
       "before it");
   expect_refusal({"bee", "or", "--model", "induction", kText},
                  "ROW is 'bee', which is not a word of the text; did you mean 'be'?");
+  expect_refusal({"zebra", "x", "--model", "induction", "<div> hello world </div>"},
+                 "ROW is 'zebra', which is not a word of the text, “<div> hello world </div>”");
   expect_refusal({"be", "#7", "--model", "induction", kText},
                  "KEY is '#7'; #0 to #6, the places of the text, are expected");
   expect_refusal({"be", "or:3", "--model", "induction", kText},

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.hpp"
@@ -94,6 +96,30 @@ TEST(Why, IsToldInSentences) {
             std::string::npos)
       << output;
   EXPECT_NE(output.find(" other pairs\n"), std::string::npos) << output;
+}
+
+// Negative shares are the causes of a negative score.
+TEST(Why, NamesTheCausesOfANegativeScore) {
+  const Words question = {"or:2", "not:1", "--head", "0.0", kText};
+  const Json made = answer(question);
+  ASSERT_LT(made.at("score"), 0);
+  Words words = question;
+  words.insert(words.end(), {"--model", "induction"});
+  const std::string output = why(words).output;
+  for (const auto& [side, where] : {std::pair{"key_parts", "there"}, std::pair{"query_parts", "here"}}) {
+    const Json& parts = made.at(side);
+    const Json cause = *std::min_element(parts.begin(), parts.end(), [](const Json& a, const Json& b) {
+      return a.at("share") < b.at("share");
+    });
+    char share[32];
+    std::snprintf(share, sizeof share, "%.3f", cause.at("share").get<double>());
+    const std::string told =
+        "of the " + cause.at("part").get<std::string>() + " " + where + " (" + share + ")";
+    EXPECT_NE(output.find(told), std::string::npos) << told << "\n" << output;
+  }
+  const double largest = made.at("pairs").at(0).at("share");
+  ASSERT_LT(largest, 0);
+  EXPECT_EQ(output.find("   although "), output.find("   although ", output.find("   because "))) << output;
 }
 
 TEST(Why, SaysWhatIsWrong) {

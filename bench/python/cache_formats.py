@@ -4,7 +4,7 @@ For every head, it prints the mean over all queries of the KL divergence sum_j p
 weights with the original keys, q those with the keys as the cache stores them, both in f64. All keys are appended at
 once. Keys of an incomplete group are stored unquantised.
 
-    ./run look --model induction --layer 2 --save induction.safetensors 'to be or not to be or not to be'
+    ./run look --model induction --protocol induction --layer 1 --save induction.safetensors
     .venv/bin/python bench/python/cache_formats.py induction.safetensors
 
 A file has query [B, H, Lq, D] and key [B, Hkv, Lk, D]; B is optional. In a document of `heed look`, key_begin and
@@ -101,12 +101,14 @@ def divergence(query, key, seen, name, rotate, group):
 
 
 def table(title, entries, group):
+    query, key, _ = entries[0]
+    if key.shape[1] < group:
+        sys.exit(f"{title} has {key.shape[1]} keys; at least {group}, one group, are expected")
     columns = [(name, rotate) for name in FORMATS for rotate in (False, True) if not rotate or name in ROTATING]
     means = np.array([
         np.mean([divergence(*entry, *column, group).mean(-1) for entry in entries], 0) for column in columns
     ])
     plain, turned = (means[columns.index(("int4", rotate))] for rotate in (False, True))
-    query, key, _ = entries[0]
     print(f"\n{title}: {len(entries)} x {key.shape[1]} keys, {query.shape[0]} heads ({len(key)} of keys), "
           f"D {key.shape[2]}; mean KL divergence, nats\n")
     names = [name + (" rotated" if rotate else "") for name, rotate in columns]

@@ -29,7 +29,7 @@ constexpr const char* kHead = R"(<!doctype html>
   --line: #31353f; --logit: #9db8ff; --value: #7fd184; --key: #e49bff; --query: #ff9a62; } }
 body { margin: 0 auto; max-width: 1480px; padding: 20px 24px; color: var(--ink); background: var(--ground); }
 h1 { font-size: 24px; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
-p { margin: 6px 0; max-width: 90ch; color: var(--soft); }
+p { margin: 6px 0; max-width: 90ch; color: var(--soft); overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; background: var(--surface); border: 1px solid var(--line); border-radius: 10px; margin: 14px 0; }
 svg { display: block; margin: 0 auto; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--ink); text-anchor: middle; dominant-baseline: central; }
@@ -43,10 +43,17 @@ svg path.logit { stroke: var(--logit); } svg path.value { stroke: var(--value); 
 svg path.key { stroke: var(--key); } svg path.query { stroke: var(--query); }
 svg path.less { stroke-dasharray: 7 5; }
 svg.chosen path:not(.on) { opacity: .08; }
+svg g { outline: none; } svg g:focus-visible rect { stroke: var(--logit); stroke-width: 2.5; }
 .into b { font-weight: 600; margin-right: 16px; } .into .logit { color: var(--logit); } .into .value { color: var(--value); }
 .into .key { color: var(--key); } .into .query { color: var(--query); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 2px 18px 2px 0; } th { color: var(--soft); font-weight: 500; } td.n, th.n { text-align: right; }
+td { vertical-align: top; } td:not(.n) { min-width: 11em; overflow-wrap: anywhere; }
+@media print {
+  @page { margin: 10mm; }
+  body { padding: 0; background: #fff; } .scroll { overflow: visible; border: 0; break-inside: avoid; }
+  .reads { break-inside: auto; } svg { max-width: 100%; height: auto; } td:not(.n) { min-width: 0; }
+}
 </style>
 )";
 
@@ -56,19 +63,19 @@ const scroll = drawing.parentElement;
 const logit = drawing.querySelector("[data-node^=logit] rect").getBBox();
 scroll.scrollLeft = logit.x + logit.width / 2 - scroll.clientWidth / 2;  // where the drawing is wider than the window
 for (const node of drawing.querySelectorAll("[data-node]")) {
-  node.addEventListener("pointerenter", () => {
+  for (const begin of ["pointerenter", "focus"]) node.addEventListener(begin, () => {
     drawing.classList.add("chosen");
     for (const line of drawing.querySelectorAll("path"))
       line.classList.toggle("on", line.dataset.from === node.dataset.node || line.dataset.to === node.dataset.node);
   });
-  node.addEventListener("pointerleave", () => drawing.classList.remove("chosen"));
+  for (const end of ["pointerleave", "blur"]) node.addEventListener(end, () => drawing.classList.remove("chosen"));
 }
 </script>
 )";
 
 std::string escaped(const std::string& text) {
   std::string made;
-  for (const char c : printable(text)) {
+  for (const char c : text) {
     const std::string_view special = "&<>\"";
     constexpr const char* kNames[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
     const std::size_t at = special.find(c);
@@ -114,7 +121,7 @@ class Drawing {
   std::string svg() {
     out_ << "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"the drawing\"><svg width=\""
          << width_ << "\" height=\"" << height_ << "\" viewBox=\"0 0 " << width_ << ' ' << height_
-         << "\" role=\"img\" aria-label=\"The circuit, drawn over the words\">\n";
+         << "\" role=\"group\" aria-label=\"The circuit, drawn over the words\">\n";
     for (const auto& [x, width] : columns_)
       out_ << "<rect class=\"column\" x=\"" << x << "\" y=\"8\" width=\"" << width << "\" height=\""
            << height_ - 16 << "\" rx=\"8\"/>\n";
@@ -178,9 +185,13 @@ class Drawing {
   }
 
   [[nodiscard]] std::string label_of(const Node& node) const {
-    if (node.name == "logit") return shortened(printable(traced_.token(traced_.circuit.token)), kMostLetters);
+    if (node.name == "logit") return shortened(traced_.token_shown(traced_.circuit.token), kMostLetters);
     if (node.row < 0 && node.name == "token") return shortened(traced_.word(node.place), kMostLetters + 5);
     return node.name;
+  }
+  [[nodiscard]] std::string spoken(const Node& node) const {
+    if (node.name == "logit") return "logit of " + traced_.token_shown(traced_.circuit.token);
+    return node.name + " at " + traced_.word(node.place);
   }
   [[nodiscard]] int width_of(const Node& node) const {
     return std::max(kNodeWidth, display_width(label_of(node)) * kLetterWidth + 14);
@@ -208,9 +219,10 @@ class Drawing {
     const int width = width_of(node), x = centres_.at(node), y = rows_.at(node.row);
     const bool is_word = node.row < 0 && node.name == "token";
     out_ << "<g" << (is_word ? " class=\"word\"" : "") << " data-node=\"" << escaped(id_of(node))
-         << "\"><rect x=\"" << x - width / 2 << "\" y=\"" << y - kNodeHeight / 2 << "\" width=\"" << width
-         << "\" height=\"" << kNodeHeight << "\" rx=\"" << kNodeHeight / 2 << "\"/><text x=\"" << x
-         << "\" y=\"" << y << "\">" << escaped(label_of(node)) << "</text></g>\n";
+         << "\" tabindex=\"0\" role=\"img\" aria-label=\"" << escaped(spoken(node)) << "\"><rect x=\""
+         << x - width / 2 << "\" y=\"" << y - kNodeHeight / 2 << "\" width=\"" << width << "\" height=\""
+         << kNodeHeight << "\" rx=\"" << kNodeHeight / 2 << "\"/><text x=\"" << x << "\" y=\"" << y << "\">"
+         << escaped(label_of(node)) << "</text></g>\n";
   }
 
   const Traced& traced_;
@@ -238,15 +250,15 @@ void write_table(std::ostream& out, const Traced& traced) {
 
 }  // namespace
 
-std::string circuit_page(const Traced& traced, const std::string& given_title) {
+std::string circuit_page(Traced traced, const std::string& given_title) {
+  traced.on_page = true;
   std::ostringstream out;
   const std::string about = escaped(traced.title());
-  const std::string title = given_title.empty() ? about : escaped(given_title);
+  const std::string title = given_title.empty() ? about : escaped(printable(given_title));
   out << kHead << "<title>" << title << "</title></head><body><main>\n<h1>" << title << "</h1>\n<p>"
       << (given_title.empty() ? "" : about + "<br>") << escaped(text_of(traced.tokens.shown, kMostText))
       << "</p>\n<p>Where the logit comes from: each line is a read, as thick as its share; a dashed one "
-         "takes "
-         "away. Point at a head to see its lines alone.</p>\n"
+         "takes away. Point at a head, or go to it with the Tab key, to see its lines alone.</p>\n"
       << "<p class=\"into\">Read as <b class=\"logit\">logit</b><b class=\"value\">value</b><b "
          "class=\"key\">key</b>"
          "<b class=\"query\">query</b></p>\n"
@@ -254,7 +266,7 @@ std::string circuit_page(const Traced& traced, const std::string& given_title) {
   if (!traced.circuit.denied.empty())
     out << "<p>Patching denies " << counted(std::ssize(traced.circuit.denied), "read")
         << " with shares as large: the logit hardly falls without them. They are not drawn.</p>\n";
-  out << "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"the reads\" "
+  out << "<div class=\"scroll reads\" tabindex=\"0\" role=\"region\" aria-label=\"the reads\" "
          "style=\"padding: 8px 14px\">\n";
   write_table(out, traced);
   out << "</div>\n</main>\n" << kScript << "</body></html>\n";

@@ -129,7 +129,7 @@ void print_circuit_dot(const Traced& traced) {
     return id;
   };
   std::cout << "digraph circuit {\n  rankdir=BT;\n  \"logit\" [label="
-            << dot_text({traced.token(circuit.token)}) << ", shape=box];\n";
+            << dot_text({traced.token_shown(circuit.token)}) << ", shape=box];\n";
   for (const CircuitEdge& edge : circuit.edges) {
     const std::string from = node(to_string(edge.writer), edge.place,
                                   edge.writer.kind == StreamPart::Kind::head ? "ellipse" : "plaintext");

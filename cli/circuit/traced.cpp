@@ -21,10 +21,21 @@ std::string Traced::token(std::int64_t id) const {
   }
 }
 
-std::string Traced::word(std::int64_t place) const { return word_with_place(tokens.shown, place); }
+std::string Traced::token_shown(std::int64_t id) const {
+  const std::string shown = token_text(token(id));
+  return on_page ? isolated(shown) : shown;
+}
+
+std::string Traced::word(std::int64_t place) const {
+  const std::string word = token_text(tokens.shown[static_cast<std::size_t>(place)]);
+  return (on_page ? isolated(word) : word) + " (" + std::to_string(place) + ")";
+}
 
 std::string Traced::title() const {
-  const auto quoted = [&](std::int64_t id) { return "“" + printable(token(id)) + "”"; };
+  const auto quoted = [&](std::int64_t id) {
+    const bool is_white = token(id).find_first_not_of(" \t\r\n") == std::string::npos;
+    return is_white ? token_shown(id) : "“" + token_shown(id) + "”";
+  };
   return quoted(circuit.token) + " after " + word(circuit.row) + ": logit " +
          (circuit.than ? "over that of " + quoted(*circuit.than) + " " : "") + fixed(circuit.logit, 3);
 }

@@ -15,9 +15,12 @@ struct Traced {
   const heed::Model& model;
   ModelTokens tokens;
   Circuit circuit;
+  bool on_page = false;  ///< right-to-left words are isolated()
 
   [[nodiscard]] TensorView ids() const;
   [[nodiscard]] std::string token(std::int64_t id) const;
+  /// The same, made visible: token_text().
+  [[nodiscard]] std::string token_shown(std::int64_t id) const;
   [[nodiscard]] std::string word(std::int64_t place) const;
   /// "“not” after or (6): logit 15.008".
   [[nodiscard]] std::string title() const;
@@ -37,7 +40,7 @@ void print_circuit_json(const Traced& traced);
 /// A graph for Graphviz: words from left to right, layers upwards.
 void print_circuit_dot(const Traced& traced);
 /// The circuit drawn over the words, in one file of HTML. Without a title, its title says what is traced.
-[[nodiscard]] std::string circuit_page(const Traced& traced, const std::string& given_title);
+[[nodiscard]] std::string circuit_page(Traced traced, const std::string& given_title);
 
 void print_paths(const TextOutput& output, const Traced& traced, const ModelHead& head,
                  const HeadPaths& paths, std::int64_t top);

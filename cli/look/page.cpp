@@ -188,8 +188,8 @@ void check_page(const Document& document, const PageOptions& options) {
   if (options.has_page() && (queries == 0 || keys == 0))
     refuse_usage(options.html.empty() ? "--serve" : "--html", " is given for a call without queries or keys");
   for (const Place& place : options.tiles_around) {
-    check_index("--tile-at", place.row, queries, "queries");
-    check_index("--tile-at", place.key, keys, "keys");
+    check_index("--tile-at", place.row, queries, "query", "queries");
+    check_index("--tile-at", place.key, keys, "key");
   }
 }
 

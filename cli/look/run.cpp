@@ -1,5 +1,6 @@
 #include "look/run.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/print.hpp"
+#include "look/subject.hpp"
 #include "look/tables.hpp"
 #include "text.hpp"
 
@@ -104,16 +106,23 @@ void answer_run(const LookSource& source, bool json) {
   std::size_t number = 0;
   const std::vector<std::string> files = captured_files(source.document);
   const TextOutput output = standard_output();
-  if (!json) output.stream << source.document << ": written by capture(to=…); layers are counted from 0\n";
+  bool is_begun = json;
+  std::vector<LayerHeads> layers;
   for (const std::string& file : files) {
     Json call = read_call(file);
     const std::size_t here = number++;
-    if (source.layer && call["layer"].dump() != *source.layer) continue;
+    const std::string layer = call["layer"].dump();
+    const auto is_this = [&](const LayerHeads& other) { return other.name == layer; };
+    if (std::none_of(layers.begin(), layers.end(), is_this)) layers.push_back({layer, 1});
+    if (source.layer && layer != *source.layer) continue;
+    if (!std::exchange(is_begun, true))
+      output.stream << source.document << ": written by capture(to=…); layers are counted from 0\n";
     if (json)
       calls.push_back(std::move(call));
     else
       print_call(output, call, here);
   }
+  if (source.layer) (void)heads_of_layer(layers, *source.layer);
   if (json) output.stream << Json{{"calls", calls}}.dump() << '\n';
 }
 

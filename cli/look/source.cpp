@@ -22,6 +22,8 @@ bool belongs_to_call(const std::string& group) {
 }
 
 void refuse_call_options(const CLI::App& app, const char* holder) {
+  if (given(app, "--kernel"))
+    refuse_usage("--kernel is given together with ", holder, ", whose kernel is fixed");
   for (const GivenOption& option : given_options(app))
     if (belongs_to_call(option.group))
       refuse_usage(option.name, " is given together with ", holder, ", which contains the call");
@@ -35,7 +37,7 @@ void complete_model(const CLI::App& app, LookSource& source) {
     refuse_usage("--protocol is given together with a text; it makes its own");
   if (!has_text && source.given.empty() && !source.repeats)
     refuse_usage("no text is given; WORDS or --text FILE is expected after --model DIR");
-  source.text = joined_words(std::exchange(source.document, {}), source.words);
+  source.text = typed_text(joined_words(std::exchange(source.document, {}), source.words));
 }
 
 void check_tensors(const CLI::App& app, const LookSource& source) {
@@ -85,8 +87,9 @@ void add_source_options(CLI::App& app, LookSource& source) {
   add_argument(app, "DOC", source.document,
                "a file written by heed look --save or heed explain --save, instead of query, key and value; "
                "or a folder written by heed.transformers.capture(to=…)");
-  add_argument(app, "WORDS", source.words,
-               "with --model: the text to read; its first word takes the place of DOC");
+  add_argument(
+      app, "WORDS", source.words,
+      "with --model: the text to read; its first word takes the place of DOC; - reads standard input");
   begin_group(app, "Model");
   add_model_option(
       app, source.model,
@@ -181,7 +184,11 @@ Document document_of(const Model& model, const SourceText& text, const LookSourc
 }
 
 Document read_document(const LookSource& source) {
-  if (!source.document.empty()) return open_document(source.document);
+  if (!source.document.empty()) {
+    Document document = open_document(source.document);
+    document.options.threads = source.call.options.threads;
+    return document;
+  }
   if (source.model.empty()) return read_call(source);
   const Model model = read_model(source.model, source.given.fast);
   return document_of(model, read_text(model, source), source);

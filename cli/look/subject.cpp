@@ -131,8 +131,10 @@ std::vector<std::int64_t> heads_named(const Document& document, const std::optio
   return heads;
 }
 
-void check_index(const char* option, std::int64_t index, std::int64_t count, const char* of) {
-  if (index >= count) refuse_usage(option, " is ", index, "; there are ", count, " ", of, ", counted from 0");
+void check_index(const char* option, std::int64_t index, std::int64_t count, const char* of,
+                 const char* many) {
+  if (index >= count)
+    refuse_usage(option, " is ", index, "; ", there_are(count, of, many), ", counted from 0");
 }
 
 MapSize saved_map(const Document& document) {
@@ -147,7 +149,8 @@ Subject::Subject(Document call, const LookSource& from, const SharedOptions& opt
       source(from),
       shared(options),
       heads(heads_named(document, source.layer, shared.head_names)) {
-  if (shared.batch) check_index("--batch", *shared.batch, axis_size(document, 4), "batch entries");
+  if (shared.batch)
+    check_index("--batch", *shared.batch, axis_size(document, 4), "batch entry", "batch entries");
 }
 
 void Subject::complete(ReportOptions wanted) {

@@ -48,7 +48,8 @@ struct HeadSpan {
                                                     const std::vector<std::string>& names);
 
 /// Throws UsageError if the index of `option`, counted from 0, is not below `count`.
-void check_index(const char* option, std::int64_t index, std::int64_t count, const char* of);
+void check_index(const char* option, std::int64_t index, std::int64_t count, const char* of,
+                 const char* many = "");
 
 /// The size of the map that a file or a page gets.
 [[nodiscard]] MapSize saved_map(const Document& document);

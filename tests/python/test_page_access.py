@@ -75,3 +75,47 @@ def test_every_word_can_be_read_on_its_colour(page, browser):
             }
         return Math.min(...ratios);""")
     assert worst >= 4.5
+
+
+# contrast(TEXT, [COLOUR, …]): of a text's colour on these colours, painted over each other.
+CONTRAST = """
+    const light = (rgb) => {
+      const [r, g, b] = rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const parts = (colour) => {
+      const [r, g, b, alpha = 1] = colour.match(/[\d.]+/g).map(Number);
+      return [[r, g, b].map((c) => (colour.startsWith('color') ? 255 * c : c)), alpha]; };
+    const painted = (colours) => colours.map(parts).reduce((under, [rgb, alpha]) =>
+      rgb.map((c, i) => alpha * c + (1 - alpha) * under[i]), [0, 0, 0]);
+    const style = (node, name) => getComputedStyle(node)[name];
+    const contrast = (text, ground) => {
+      const [a, b] = [light(parts(text)[0]), light(painted(ground))].sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05); };
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_shares_can_be_read_on_their_bars(heed, browser, tmp_path, theme):
+    heed("explain", "--model", "induction", "--html", tmp_path / "life.html")
+    browser.open((tmp_path / "life.html").as_uri())
+    browser.run(f"document.querySelector('[aria-label=Theme] [data-value={theme}]').click()")
+    browser.wait("await new Promise((done) => setTimeout(done, 300))")
+    worst = browser.run(CONTRAST + """
+        const surface = style(document.querySelector('.flow-card'), 'backgroundColor');
+        const rows = [surface, style(document.querySelector('.flow-row.chosen'), 'fill')];
+        return Math.min(...[...document.querySelectorAll('.flow-end:not(.new)')].flatMap((end) => {
+          const bar = style(end.querySelector('rect'), 'fill');
+          return [...end.querySelectorAll('text')].flatMap((text) => [[surface, bar], [...rows, bar]].map((ground) =>
+            contrast(style(text, 'fill'), ground))); }));""")
+    assert worst >= 4.5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_of_the_marked_row_can_be_read(heed, browser, tmp_path, theme):
+    heed("look", "--model", "induction", "to be or not to be or", "--html", tmp_path / "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + f"#view=map&theme={theme}")
+    worst = browser.run(CONTRAST + """
+        const panel = style(document.querySelector('.panel'), 'backgroundColor');
+        return Math.min(...[...document.querySelectorAll('.panel tr.marked')].flatMap((row) => [...row.children].map((cell) =>
+          contrast(style(cell, 'color'), [panel, style(row, 'backgroundColor')]))));""")
+    assert 4.5 <= worst < 22

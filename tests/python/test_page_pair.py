@@ -171,3 +171,32 @@ def test_a_phone_shows_pairs_without_scrolling_sideways(pair):
         assert_ranked(ranking(phone, "to"), weights[:, 7, 2])
         assert min(phone.run("return [...document.querySelectorAll('.pair-way .line-pair')].map((one) => one.offsetHeight)")) >= 24
         assert phone.errors() == []
+
+
+LONG = ["https://www.example.org/a/rather/long/path/to/page.html", "x" * 100, "Donaudampfschifffahrtsgesellschaft"]
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("word", LONG, ids=["address", "letters", "compound"])
+def test_long_words_hide_no_weight(pair, browser, word, width):
+    browser.resize(width, 900)
+    try:
+        pair("&row=7&key=2", causal=False, words=["see", word, word, "for"])
+        frame(browser)
+        page, cut, labels = browser.run("""
+            const box = (node) => node.getBoundingClientRect();
+            const right = box(document.querySelector('.pair-ways')).right;
+            const within = [...document.querySelectorAll('.pair-way h2, .pair-way table, .pair-way .bar')];
+            const words = [...document.querySelectorAll('.line-word')].filter((one) => one.children[1].getAttribute('stroke') !== 'none');
+            const numbers = [...document.querySelectorAll('.line-number')];
+            return [document.documentElement.scrollWidth, within.filter((one) => box(one).right > right - 1).map((one) => one.outerHTML),
+              words.map((one) => [box(one.children[1]), box(one.children[2]), numbers.map(box)].flat().map(
+                ({left, right, top, bottom}) => [left, right, top, bottom]))];""")
+    finally:
+        browser.resize(1360, 900)
+    assert page <= width and cut == []
+    assert len(labels) == 2
+    for mark, text, *numbers in labels:
+        assert mark[0] <= text[0] and text[1] <= mark[1]
+        for left, right, top, bottom in numbers:
+            assert right < text[0] or text[1] < left or bottom <= text[2] or text[3] <= top

@@ -50,7 +50,7 @@ def run_bash():
     done = subprocess.run(["bash", "-u"], input="\n".join(lines), capture_output=True, text=True, cwd=script.parent)
     assert done.returncode == 0 and not done.stderr, done.stderr
     offered = [line.split() for line in done.stdout.splitlines()]
-    assert offered[-2:] == [["fused"], ["auto", "reference", "fused"]], offered[-2:]
+    assert offered[-2:] == [["fused"], ["automatic", "reference", "fused"]], offered[-2:]
     check([[word for word in found if word != script.name] for found in offered])
     called = typed(["bash", "--norc", "--noprofile", "-i"], f"source {script}", ["heed loo\t--kern\tfu\t"])
     assert called == ["look --kernel fused"], called

@@ -41,7 +41,7 @@ NOT_RUN = {
         "heed --man look | man": "opens a pager; tests/scripts/manual.py and completion.py read what it would show",
         "heed look doc.safetensors --serve": "does not end; tests/python/test_serve.py",
     },
-    "docs/hacking.md": {"./run look --model induction --layer 2": "beside a benchmark that needs .venv"},
+    "docs/hacking.md": {"./run look --model induction --protocol induction --layer 1": "beside a benchmark that needs .venv"},
     "docs/heads-of-minilm.md": {
         "heed ": "scripts/heads-of-minilm ran it; tests/python/test_heads_of_minilm.py compares",
     },

@@ -9,7 +9,7 @@ function flowsPicture(now, width) {
   const most = new Set([...order].sort((a, b) => weights[b] - weights[a]).slice(0, MOST_FLOWS));
   const keys = order.filter((key) => most.has(key));
   const height = keys.length * FLOW_STEP + 8;
-  const words = Math.min(0.3 * width, widest(keys.map((key) => keyWords[key])) + 14);
+  const words = Math.min(0.3 * width, widest(keys.map((key) => keyWords[key]), LINE_FONT) + 14);
   const end = Math.min(0.34 * width, 170);
   const told = (key) => (isMasked(weights[key]) ? 'masked' : exact(weights[key]));
   const [from, to, middle] = [words + widest(keys.map(told)) + 18, width - end, height / 2];
@@ -26,9 +26,9 @@ function flowsPicture(now, width) {
       stroke: `var(--${isChosen ? 'key' : 'curve'})`, 'stroke-width': (0.6 + 13 * share).toFixed(2), 'stroke-opacity': (0.25 +
         0.6 * share).toFixed(3),
       d: `M${from} ${y(place)}C${from + bend} ${y(place)} ${to - bend} ${middle} ${to} ${middle}` }),
-    text(words - 6, y(place), 'end', isChosen ? 'var(--key)' : 'var(--ink)', fitted(keyWords[key], words - 8), isChosen),
+    text(words - 6, y(place), 'end', isChosen ? 'var(--key)' : 'var(--ink)', fitted(keyWords[key], words - 8, LINE_FONT), isChosen),
     text(from - 8, y(place), 'end', 'var(--soft)', told(key))];
-  }), text(to + 8, middle, 'start', 'var(--query)', fitted(queryWords[now.row], end - 10), true));
+  }), text(to + 8, middle, 'start', 'var(--query)', fitted(queryWords[now.row], end - 10, LINE_FONT), true));
 }
 
 const flowsCard = () => element('article', { class: 'card', 'data-step': 'flows' },

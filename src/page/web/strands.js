@@ -33,6 +33,7 @@ const lineWidth = (weight) => 0.8 + 8 * weight;
 const lineStrength = (weight) => 0.1 + 0.9 * Math.min(1, weight) ** 0.6;
 const headColour = (index) => `var(--head-${index})`;
 const NUMBER_ROOM = 44;
+const LINE_FONT = '650 ' + FONT.replace('12px', '13px');  // bold, as the chosen word is
 const SIDES = { row: 'query', key: 'key' };
 
 // spec: heads, rows and keys ([from, to) each), label, pick(side, place), and `first`: whether lines to the first key
@@ -71,7 +72,7 @@ class LinePicture {
     const numbers = this.numbered * NUMBER_ROOM;
     this.width = Math.min(width, 640 + 2 * numbers);
     const most = narrow ? 0.23 * this.width : 150;
-    const wide = (words, [from, to]) => Math.ceil(Math.min(most, widest(labelled(words, from, to))));
+    const wide = (words, [from, to]) => Math.ceil(Math.min(most, widest(labelled(words, from, to), LINE_FONT)));
     this.words = { row: wide(queryWords, rows), key: wide(keyWords, keys) };
     this.edge = { row: numbers + this.words.row + 12, key: this.width - numbers - this.words.key - 12 };
     this.top = 26;
@@ -108,7 +109,7 @@ class LinePicture {
       drawn('rect', { class: 'line-mark', x: left ? this.edge.row - this.words.row - 11 : this.edge.key + 3, rx: 4,
         y: this.heightOf(side, place) - this.step / 2 + 1, width: this.words[side] + 8, height: this.step - 2, fill: 'none' }),
       drawn('text', { x: this.edge[side] + (left ? -8 : 8), y: this.heightOf(side, place), fill: 'var(--ink)',
-        'text-anchor': left ? 'end' : 'start', 'dominant-baseline': 'central' }, fitted(name, this.words[side])));
+        'text-anchor': left ? 'end' : 'start', 'dominant-baseline': 'central' }, fitted(name, this.words[side], LINE_FONT)));
     });
   }
 
