@@ -1,6 +1,5 @@
 // heed explain: attention on a sentence, step by step.
 
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -37,16 +36,6 @@ constexpr std::uint64_t kSeed = 123;  // as in the notebook
 void add_weights(HtmlPage& page, const std::string& name, const nn::Linear& part) {
   page.weights.emplace_back(name + ".weight", part.weight.view());
   if (part.bias) page.weights.emplace_back(name + ".bias", part.bias->view());
-}
-
-// Between U+2068 and U+2069, so that letters written from right to left keep their side of an arrow. Such
-// letters begin with one of these bytes.
-std::string isolated(const std::string& text) {
-  const bool turns = std::any_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte >= 0xD6 && byte <= 0xE0) || byte == 0xEF || byte == 0xF0;
-  });
-  return turns ? "\u2068" + text + "\u2069" : text;
 }
 
 // Writes every step and its weights to one HTML file. The page's title is the sentence if `title` is empty.
