@@ -384,21 +384,34 @@ TEST_F(Train, SurvivesEveryBrokenCheckpoint) {
   replaced("attention_only\\\":false", "attention_only\\\":1    ");
 }
 
-TEST_F(Train, NamesTheCheckpointWhoseGeneratorCannotGoOn) {
+TEST_F(Train, NamesTheCheckpointWhoseNumbersCannotGoOn) {
   ASSERT_EQ(run_heed(tiny("out", {"--stop-at", "2"})).exit_code, 0);
   const std::string checkpoint = path("out/checkpoint.safetensors");
-  heed::io::TensorFile file = heed::io::read_safetensors(checkpoint);
-  std::vector<std::pair<std::string, heed::TensorView>> tensors;
-  for (auto& [name, tensor] : file.tensors) {
-    if (name == "generator") tensor.values<std::int64_t>()[5] = -1;
-    tensors.emplace_back(name, tensor);
+  const heed::io::TensorFile file = heed::io::read_safetensors(checkpoint);
+  const auto expect = [&](const std::string& changed, auto number, std::size_t at, const std::string& what) {
+    std::vector<std::pair<std::string, heed::TensorView>> tensors;
+    heed::Tensor copy;
+    for (const auto& [name, tensor] : file.tensors) {
+      tensors.emplace_back(name, tensor);
+      if (name != changed) continue;
+      copy = heed::Tensor::copy_of(tensor);
+      copy.values<decltype(number)>()[at] = number;
+      tensors.back().second = copy;
+    }
+    heed::io::write_safetensors(checkpoint, tensors, file.metadata);
+    expect_refusal(1, command("out", {"--resume"}), checkpoint + " has " + what);
+  };
+  expect("generator", std::int64_t{-1}, 5,
+         "an invalid generator: the generator's state holds -1; words of 32 bits are expected");
+  const double infinite = HUGE_VAL;
+  for (const double wrong : {std::nan(""), infinite, -infinite, -1.0}) {
+    for (const std::size_t at : {0U, 1U})
+      expect("progress", wrong, at, "progress that is not finite numbers of at least 0");
+    expect("losses", wrong, 1, "losses that are not finite numbers of at least 0");
   }
-  heed::io::write_safetensors(checkpoint, tensors, file.metadata);
-  const CommandResult result = run_heed(command("out", {"--resume"}));
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.errors, "heed: " + checkpoint +
-                               " has an invalid generator: the generator's state holds -1; words of "
-                               "32 bits are expected\n");
+  for (const float wrong : {std::nanf(""), HUGE_VALF})
+    for (const std::string name : {"unembedding.weight", "adamw.unembedding.weight.v"})
+      expect(name, wrong, 3, "a tensor " + name + " that is not of finite numbers");
 }
 
 TEST(TrainProgress, TellsTheTimeLeft) {
