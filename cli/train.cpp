@@ -120,7 +120,7 @@ TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings
   if (settings.task == Task::induction) return induction_data(settings);
   TrainData data = read_train_text(arguments.text);
   if (data.tokens.count() <= settings.context)
-    refuse_usage(arguments.text, " has ", data.tokens.count(), " characters; more than the ",
+    refuse_usage(arguments.text, " has ", counted(data.tokens.count(), "character"), "; more than the ",
                  settings.context, " of --context are expected");
   return data;
 }

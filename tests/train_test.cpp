@@ -305,6 +305,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
       << huge.errors;
   expect_refusal(2, command("out", {"--context", "73"}),
                  path("text.txt") + " has 73 characters; more than the 73 of --context are expected");
+  std::ofstream(path("one.txt")) << "a";
+  expect_refusal(2, {"train", path("one.txt"), "--out", out, "--context", "4"},
+                 path("one.txt") + " has 1 character; more than the 4 of --context are expected");
   expect_refusal(1, {"train", path("none.txt"), "--out", out},
                  path("none.txt") + " could not be opened: No such file or directory");
   expect_refusal(1, {"train", folder.path(), "--out", out},

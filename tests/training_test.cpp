@@ -117,6 +117,9 @@ TEST_F(Training, RefusesInOneSentence) {
   settings.task = heed::Task::text;
   EXPECT_EQ(message_of([&] { (void)begin_training(settings, text); }),
             "the text has 5 characters; more than the 8 of context are expected");
+  heed::test::write_file(path("one.txt"), "s");
+  EXPECT_EQ(message_of([&] { (void)begin_training(settings, heed::read_train_text(path("one.txt"))); }),
+            "the text has 1 character; more than the 8 of context are expected");
   EXPECT_EQ(message_of([&] { (void)resume_training(path("out"), text); }),
             "the text (" + text.fingerprint + ") is not the text that " + heed::checkpoint_in(path("out")) +
                 " was made with ()");
