@@ -84,14 +84,20 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
     if (const std::string option = option_of(one.name);
         given(app, option) && arguments.settings.*one.value != kept.*one.value)
       refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
-  if (arguments.settings.task != kept.task)
+  if (given(app, "--task") && arguments.settings.task != kept.task)
     refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)
     refuse_usage("--attention-only is given; the training in ", arguments.out, " was started without it");
+  if (kept.task == Task::induction && !arguments.text.empty())
+    refuse_usage("'", arguments.text, "' is given; the training in ", arguments.out,
+                 " was started with --task induction, and keeps it");
+  if (kept.task == Task::text && arguments.text.empty())
+    refuse_usage("TEXT.txt is missing; the text that the training in ", arguments.out,
+                 " was started with is expected");
 }
 
+// Checks the arguments of a new training.
 void check_arguments(const CLI::App& app, TrainArguments& arguments) {
-  require_option(app, "--out", "the folder for the model");
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
     refuse_usage("'", arguments.text,
@@ -100,10 +106,14 @@ void check_arguments(const CLI::App& app, TrainArguments& arguments) {
     refuse_usage("no task is given; TEXT.txt or --task induction is expected");
   if (!induction && given(app, "--symbols"))
     refuse_usage("--symbols is given without --task induction; a text uses its own characters");
-  const TrainSettings& settings = arguments.settings;
+  TrainSettings& settings = arguments.settings;
   if (settings.model_dim % settings.heads != 0)
     refuse_usage("--model-dim is ", settings.model_dim, "; a multiple of the ", settings.heads,
                  " of --heads is expected");
+  if (!given(app, "--warmup")) settings.warmup = std::min(settings.warmup, settings.steps);
+  if (settings.warmup > settings.steps)
+    refuse_usage("--warmup is ", settings.warmup, "; at most the ", settings.steps,
+                 " of --steps is expected");
 }
 
 void check_folder(const TrainArguments& arguments) {
@@ -205,7 +215,8 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
 
 void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& by) {
   if (!by.together) refuse_rank_options_alone(app, {"--over"});
-  check_arguments(app, arguments);
+  require_option(app, "--out", "the folder for the model");
+  if (!arguments.resume) check_arguments(app, arguments);
   check_folder(arguments);
   if (arguments.json) require_standard_output();
   if (arguments.options.threads == 0)

@@ -265,6 +265,35 @@ TEST_F(Train, LearnsToRepeat) {
   EXPECT_EQ(summary["vocabulary"], 5);
   EXPECT_EQ(bytes_of(path("repeats/vocabulary.json")), "{\"symbols\":5}\n");
   EXPECT_EQ(run_heed({"train", "--task", "induction", "--out", path("repeats"), "--resume"}).exit_code, 0);
+  // The checkpoint tells the task.
+  for (const Words& more : {Words{}, Words{"--symbols", "5"}}) {
+    const CommandResult result = run_heed(joined({"train", "--out", path("repeats"), "--resume"}, more));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  expect_refusal(2, command("repeats", {"--resume"}),
+                 "'" + path("text.txt") + "' is given; the training in " + path("repeats") +
+                     " was started with --task induction, and keeps it");
+}
+
+TEST_F(Train, GoesOnWhereSettingsOfTheCheckpointAreRepeated) {
+  const Words sizes = {"--heads", "3", "--model-dim", "6"};
+  ASSERT_EQ(run_heed(tiny("out", joined(sizes, {"--stop-at", "2"}))).exit_code, 0);
+  for (const Words& again : {Words{"--heads", "3"}, Words{"--model-dim", "6"}, sizes}) {
+    const CommandResult result = run_heed(command("out", joined({"--resume", "--stop-at", "2"}, again)));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  expect_refusal(
+      2, {"train", "--out", path("out"), "--resume"},
+      "TEXT.txt is missing; the text that the training in " + path("out") + " was started with is expected");
+}
+
+// By default it rises over 100 steps, or over all of fewer.
+TEST_F(Train, WarmsUpWithinItsSteps) {
+  expect_refusal(2, tiny("out", {"--warmup", "61"}), "--warmup is 61; at most the 60 of --steps is expected");
+  const Words few = {"train", path("text.txt"), "--out", path("few"), "--steps", "7", "--layers", "1"};
+  ASSERT_EQ(run_heed(few).exit_code, 0);
+  EXPECT_EQ(Json::parse(bytes_of(path("few/config.json")))["heed"]["settings"]["warmup"], 7);
+  EXPECT_EQ(run_heed(command("few", {"--resume"})).exit_code, 0);
 }
 
 TEST_F(Train, RefusesWhatItCannotDo) {

@@ -26,6 +26,7 @@ bool is_mark(std::int64_t step) {
   return step == 1 || step == 2 || step == 5;
 }
 
+// An older checkpoint may have a warmup longer than its steps.
 nn::Schedule schedule_of(const TrainSettings& settings) {
   return {.peak = settings.learning_rate,
           .last = 0,
