@@ -84,13 +84,20 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
     if (const std::string option = option_of(one.name);
         given(app, option) && arguments.settings.*one.value != kept.*one.value)
       refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
-  if (arguments.settings.task != kept.task)
+  if (given(app, "--task") && arguments.settings.task != kept.task)
     refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)
     refuse_usage("--attention-only is given; the training in ", arguments.out, " was started without it");
+  if (kept.task == Task::induction && !arguments.text.empty())
+    refuse_usage("'", arguments.text, "' is given; the training in ", arguments.out,
+                 " was started with --task induction, and keeps it");
+  if (kept.task == Task::text && arguments.text.empty())
+    refuse_usage("TEXT.txt is missing; the text that the training in ", arguments.out,
+                 " was started with is expected");
 }
 
-void check_arguments(const CLI::App& app, const TrainArguments& arguments) {
+// Checks the arguments of a new training.
+void check_arguments(const CLI::App& app, TrainArguments& arguments) {
   const bool induction = arguments.settings.task == Task::induction;
   if (induction && !arguments.text.empty())
     refuse_usage("'", arguments.text,
@@ -99,10 +106,14 @@ void check_arguments(const CLI::App& app, const TrainArguments& arguments) {
     refuse_usage("no task is given; TEXT.txt or --task induction is expected");
   if (!induction && given(app, "--symbols"))
     refuse_usage("--symbols is given without --task induction; a text uses its own characters");
-  const TrainSettings& settings = arguments.settings;
+  TrainSettings& settings = arguments.settings;
   if (settings.model_dim % settings.heads != 0)
     refuse_usage("--model-dim is ", settings.model_dim, "; a multiple of the ", settings.heads,
                  " of --heads is expected");
+  if (!given(app, "--warmup")) settings.warmup = std::min(settings.warmup, settings.steps);
+  if (settings.warmup > settings.steps)
+    refuse_usage("--warmup is ", settings.warmup, "; at most the ", settings.steps,
+                 " of --steps is expected");
 }
 
 void check_folder(const TrainArguments& arguments) {
@@ -119,7 +130,7 @@ TrainData data_of(const TrainArguments& arguments, const TrainSettings& settings
   if (settings.task == Task::induction) return induction_data(settings);
   TrainData data = read_train_text(arguments.text);
   if (data.tokens.count() <= settings.context)
-    refuse_usage(arguments.text, " has ", data.tokens.count(), " characters; more than the ",
+    refuse_usage(arguments.text, " has ", counted(data.tokens.count(), "character"), "; more than the ",
                  settings.context, " of --context are expected");
   return data;
 }
@@ -205,16 +216,16 @@ void train_and_print(const TrainArguments& arguments, const TrainedBy& by, const
 void run_train(const CLI::App& app, TrainArguments& arguments, const TrainedBy& by) {
   if (!by.together) refuse_rank_options_alone(app, {"--over"});
   require_option(app, "--out", "the folder for the model");
+  if (!arguments.resume) check_arguments(app, arguments);
   check_folder(arguments);
-  std::optional<TrainSettings> kept;
-  if (arguments.resume) kept = read_checkpoint_settings(checkpoint_in(arguments.out));
-  if (kept && !given(app, "--task") && arguments.text.empty()) arguments.settings.task = kept->task;
-  check_arguments(app, arguments);
   if (arguments.json) require_standard_output();
   if (arguments.options.threads == 0)
     arguments.options.threads = by.threads > 0 ? by.threads : default_threads();
-  if (kept) refuse_other_settings(app, arguments, *kept);
-  const TrainSettings settings = kept.value_or(arguments.settings);
+  TrainSettings settings = arguments.settings;
+  if (arguments.resume) {
+    settings = read_checkpoint_settings(checkpoint_in(arguments.out));
+    refuse_other_settings(app, arguments, settings);
+  }
   const TrainData data = data_of(arguments, settings);
   check_memory(settings, data.tokenizer.size(), by.ranks);
   train_and_print(arguments, by, settings, data);
@@ -284,10 +295,10 @@ Command add_train_with(CLI::App& heed, const TrainedBy& by) {
       [arguments](std::size_t i) { arguments->over_sequence = i == 1; },
       "what is divided among the ranks: the sequences of a batch, or the positions of each sequence (default "
       "batch)");
-  finish_help(*app,
-              {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]",
-               "[TEXT.txt] --out DIR --resume"},
-              kTrainExamples);
+  finish_help(
+      *app,
+      {"TEXT.txt --out DIR [options]", "--task induction --out DIR [options]", "TEXT.txt --out DIR --resume"},
+      kTrainExamples);
   return {app, [app, arguments, by] { run_train(*app, *arguments, by); }};
 }
 

@@ -92,10 +92,13 @@ TEST(TrainSettings, AreCheckedByName) {
   EXPECT_EQ(refusal({.layers = 0}), "layers is 0; a whole number from 1 to 1000 is expected");
   EXPECT_EQ(refusal({.heads = 3}), "model_dim is 64; a multiple of the 3 heads is expected");
   EXPECT_EQ(refusal({.heads = 4, .model_dim = 9}), "model_dim is 9; a multiple of the 4 heads is expected");
-  EXPECT_EQ(refusal({.learning_rate = 0}), "learning_rate is 0; a number above 0 is expected");
-  EXPECT_EQ(refusal({.weight_decay = -0.5}), "weight_decay is -0.5; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.learning_rate = 0}), "learning_rate is 0; a finite number above 0 is expected");
+  EXPECT_EQ(refusal({.weight_decay = -0.5}),
+            "weight_decay is -0.5; a finite number of at least 0 is expected");
   EXPECT_EQ(refusal({.weight_decay = 0}), "no error");
-  EXPECT_EQ(refusal({.clip = 0}), "clip is 0; a number above 0 is expected");
+  EXPECT_EQ(refusal({.steps = 99}), "warmup is 100; at most the 99 of steps is expected");
+  EXPECT_EQ(refusal({.steps = 100}), "no error");
+  EXPECT_EQ(refusal({.clip = 0}), "clip is 0; a finite number above 0 is expected");
 }
 
 // The documented ranges, just inside and outside both ends.
@@ -109,6 +112,8 @@ TEST(TrainSettings, HaveTheirRangesToTheLastNumber) {
   const auto refusal = [](const Range& range, std::int64_t value) {
     Settings settings;
     settings.heads = 1;
+    settings.warmup = 0;
+    settings.steps = 1'000'000'000;
     settings.*range.value = value;
     if (range.value == &Settings::heads) settings.model_dim = value;
     return message_of([&] { check(settings); });

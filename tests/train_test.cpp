@@ -264,10 +264,36 @@ TEST_F(Train, LearnsToRepeat) {
                                          "--json"}));
   EXPECT_EQ(summary["vocabulary"], 5);
   EXPECT_EQ(bytes_of(path("repeats/vocabulary.json")), "{\"symbols\":5}\n");
-  const Words again = {"train", "--out", path("repeats"), "--resume"};  // the task is kept, too
-  EXPECT_EQ(run_heed(again).errors,
-            run_heed({"train", "--task", "induction", "--out", path("repeats"), "--resume"}).errors);
-  EXPECT_EQ(run_heed(again).exit_code, 0);
+  EXPECT_EQ(run_heed({"train", "--task", "induction", "--out", path("repeats"), "--resume"}).exit_code, 0);
+  // The checkpoint tells the task.
+  for (const Words& more : {Words{}, Words{"--symbols", "5"}}) {
+    const CommandResult result = run_heed(joined({"train", "--out", path("repeats"), "--resume"}, more));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  expect_refusal(2, command("repeats", {"--resume"}),
+                 "'" + path("text.txt") + "' is given; the training in " + path("repeats") +
+                     " was started with --task induction, and keeps it");
+}
+
+TEST_F(Train, GoesOnWhereSettingsOfTheCheckpointAreRepeated) {
+  const Words sizes = {"--heads", "3", "--model-dim", "6"};
+  ASSERT_EQ(run_heed(tiny("out", joined(sizes, {"--stop-at", "2"}))).exit_code, 0);
+  for (const Words& again : {Words{"--heads", "3"}, Words{"--model-dim", "6"}, sizes}) {
+    const CommandResult result = run_heed(command("out", joined({"--resume", "--stop-at", "2"}, again)));
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  expect_refusal(
+      2, {"train", "--out", path("out"), "--resume"},
+      "TEXT.txt is missing; the text that the training in " + path("out") + " was started with is expected");
+}
+
+// By default it rises over 100 steps, or over all of fewer.
+TEST_F(Train, WarmsUpWithinItsSteps) {
+  expect_refusal(2, tiny("out", {"--warmup", "61"}), "--warmup is 61; at most the 60 of --steps is expected");
+  const Words few = {"train", path("text.txt"), "--out", path("few"), "--steps", "7", "--layers", "1"};
+  ASSERT_EQ(run_heed(few).exit_code, 0);
+  EXPECT_EQ(Json::parse(bytes_of(path("few/config.json")))["heed"]["settings"]["warmup"], 7);
+  EXPECT_EQ(run_heed(command("few", {"--resume"})).exit_code, 0);
 }
 
 TEST_F(Train, RefusesWhatItCannotDo) {
@@ -308,6 +334,9 @@ TEST_F(Train, RefusesWhatItCannotDo) {
       << huge.errors;
   expect_refusal(2, command("out", {"--context", "73"}),
                  path("text.txt") + " has 73 characters; more than the 73 of --context are expected");
+  std::ofstream(path("one.txt")) << "a";
+  expect_refusal(2, {"train", path("one.txt"), "--out", out, "--context", "4"},
+                 path("one.txt") + " has 1 character; more than the 4 of --context are expected");
   expect_refusal(1, {"train", path("none.txt"), "--out", out},
                  path("none.txt") + " could not be opened: No such file or directory");
   expect_refusal(1, {"train", folder.path(), "--out", out},
@@ -387,21 +416,34 @@ TEST_F(Train, SurvivesEveryBrokenCheckpoint) {
   replaced("attention_only\\\":false", "attention_only\\\":1    ");
 }
 
-TEST_F(Train, NamesTheCheckpointWhoseGeneratorCannotGoOn) {
+TEST_F(Train, NamesTheCheckpointWhoseNumbersCannotGoOn) {
   ASSERT_EQ(run_heed(tiny("out", {"--stop-at", "2"})).exit_code, 0);
   const std::string checkpoint = path("out/checkpoint.safetensors");
-  heed::io::TensorFile file = heed::io::read_safetensors(checkpoint);
-  std::vector<std::pair<std::string, heed::TensorView>> tensors;
-  for (auto& [name, tensor] : file.tensors) {
-    if (name == "generator") tensor.values<std::int64_t>()[5] = -1;
-    tensors.emplace_back(name, tensor);
+  const heed::io::TensorFile file = heed::io::read_safetensors(checkpoint);
+  const auto expect = [&](const std::string& changed, auto number, std::size_t at, const std::string& what) {
+    std::vector<std::pair<std::string, heed::TensorView>> tensors;
+    heed::Tensor copy;
+    for (const auto& [name, tensor] : file.tensors) {
+      tensors.emplace_back(name, tensor);
+      if (name != changed) continue;
+      copy = heed::Tensor::copy_of(tensor);
+      copy.values<decltype(number)>()[at] = number;
+      tensors.back().second = copy;
+    }
+    heed::io::write_safetensors(checkpoint, tensors, file.metadata);
+    expect_refusal(1, command("out", {"--resume"}), checkpoint + " has " + what);
+  };
+  expect("generator", std::int64_t{-1}, 5,
+         "an invalid generator: the generator's state holds -1; words of 32 bits are expected");
+  const double infinite = HUGE_VAL;
+  for (const double wrong : {std::nan(""), infinite, -infinite, -1.0}) {
+    for (const std::size_t at : {0U, 1U})
+      expect("progress", wrong, at, "progress that is not finite numbers of at least 0");
+    expect("losses", wrong, 1, "losses that are not finite numbers of at least 0");
   }
-  heed::io::write_safetensors(checkpoint, tensors, file.metadata);
-  const CommandResult result = run_heed(command("out", {"--resume"}));
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.errors, "heed: " + checkpoint +
-                               " has an invalid generator: the generator's state holds -1; words of "
-                               "32 bits are expected\n");
+  for (const float wrong : {std::nanf(""), HUGE_VALF})
+    for (const std::string name : {"unembedding.weight", "adamw.unembedding.weight.v"})
+      expect(name, wrong, 3, "a tensor " + name + " that is not of finite numbers");
 }
 
 TEST(TrainProgress, TellsTheTimeLeft) {

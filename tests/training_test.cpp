@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -101,6 +102,21 @@ TEST_F(Training, RefusesInOneSentence) {
             "batch is 0; a whole number from 1 to 1000000 is expected");
   EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data, {.checkpoint_every = 0}); }),
             "checkpoint_every is 0; 1 or more is expected");
+  EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data, {.stop_at = 0}); }),
+            "stop_at is 0; 1 or more is expected");
+  EXPECT_EQ(message_of([&] { (void)train(path("out"), kTiny, data, {.threads = -5}); }),
+            "threads is -5; 0 (all of the machine) or more is expected");
+  wrong = kTiny;
+  wrong.warmup = 31;
+  EXPECT_EQ(message_of([&] { (void)begin_training(wrong, data); }),
+            "warmup is 31; at most the 30 of steps is expected");
+  for (const double rate : {0.0, HUGE_VAL}) {
+    wrong = kTiny;
+    wrong.learning_rate = rate;
+    EXPECT_EQ(
+        message_of([&] { (void)begin_training(wrong, data); }),
+        "learning_rate is " + std::string(rate == 0 ? "0" : "inf") + "; a finite number above 0 is expected");
+  }
   EXPECT_FALSE(std::filesystem::exists(path("out")));
   std::filesystem::create_directory(path("llama"));
   for (const char* file : {"model.safetensors", "config.json"}) {  // the first alone, then both
@@ -117,6 +133,9 @@ TEST_F(Training, RefusesInOneSentence) {
   settings.task = heed::Task::text;
   EXPECT_EQ(message_of([&] { (void)begin_training(settings, text); }),
             "the text has 5 characters; more than the 8 of context are expected");
+  heed::test::write_file(path("one.txt"), "s");
+  EXPECT_EQ(message_of([&] { (void)begin_training(settings, heed::read_train_text(path("one.txt"))); }),
+            "the text has 1 character; more than the 8 of context are expected");
   EXPECT_EQ(message_of([&] { (void)resume_training(path("out"), text); }),
             "the text (" + text.fingerprint + ") is not the text that " + heed::checkpoint_in(path("out")) +
                 " was made with ()");

@@ -34,20 +34,33 @@ class DifferentialGradients(NamedTuple):
     dlam: Any
 
 
+def _library(array: Any) -> Any:
+    """The module with the functions of an array: of PyTorch, JAX or NumPy, whose 1.x has no __array_namespace__."""
+    if hasattr(array, "new_tensor"):
+        return sys.modules["torch"]
+    return array.__array_namespace__() if hasattr(array, "__array_namespace__") else np
+
+
 def _like(values: Any, array: Any) -> Any:
-    """Values in the dtype of an array."""
-    return values.astype(array.dtype, copy=False) if hasattr(values, "astype") else values.to(array.dtype)
+    """Values as an array of the dtype and library of another."""
+    return values.to(array.dtype) if hasattr(values, "new_tensor") else _library(array).asarray(values, dtype=array.dtype)
 
 
 def _wide(array: Any) -> Any:
-    """An array in f64, for sums over many rows."""
-    return array.double() if hasattr(array, "double") else array.astype(np.float64)
+    """An array in f64, for sums over many rows. JAX has no f64 by default."""
+    return array.double() if hasattr(array, "new_tensor") else np.asarray(array).astype(np.float64)
 
 
 def _array(name: str, value: Any, like: Any = None) -> Any:
-    """An array as it is; a number or nested lists as an array of f32, or of f64 beside an array of f64."""
-    if hasattr(value, "ndim"):
+    """An array as it is; other memory, a number or nested lists as an array of NumPy.
+
+    Numbers and lists become f32, or f64 beside an array of f64."""
+    if hasattr(value, "reshape"):
         return value
+    if isinstance(value, memoryview):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
     wide = str(getattr(like, "dtype", "")).endswith("float64")
     try:
         return np.asarray(value if value is not None else "", np.float64 if wide else np.float32)
@@ -58,8 +71,10 @@ def _array(name: str, value: Any, like: Any = None) -> Any:
 def _array_beside(name: str, value: Any, q: Any) -> Any:
     """The same, as an array of q's library."""
     value = _array(name, value, q)
+    if getattr(value, "requires_grad", False):
+        raise ValueError(f"{name} requires a gradient, which autograd does not compute here; {name}.detach() is expected")
     if hasattr(q, "new_tensor") != hasattr(value, "new_tensor"):
-        return sys.modules["torch"].from_numpy(np.asarray(value)) if hasattr(q, "new_tensor") else value.numpy()
+        return sys.modules["torch"].from_numpy(np.array(value)) if hasattr(q, "new_tensor") else value.numpy()
     return value
 
 
@@ -70,8 +85,10 @@ def _factors_like(q: Any, lam: Any) -> Any:
     lam = _array_beside("lam", lam, q)
     if lam.ndim == 0:
         lam = lam.reshape(1).repeat(q.shape[1] // 2)
-    if hasattr(lam, "is_floating_point"):
+    if hasattr(lam, "new_tensor") and not lam.is_complex():
         return lam if lam.is_floating_point() else lam.float()
+    if getattr(lam.dtype, "kind", "c") not in "biufV":  # V: bfloat16 of ml_dtypes
+        raise ValueError(f"lam has dtype {lam.dtype}; a floating dtype is expected")
     return lam.astype(np.float32) if lam.dtype.kind in "biu" else lam
 
 
@@ -94,6 +111,9 @@ def _keys(k: Any, v: Any, half: int) -> Any:
     """The keys of a half, which may have its own."""
     if v is None:
         return k  # attention() says what is missing
+    for name, array in (("k", k), ("v", v)):
+        if array.ndim != 4:
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; 4 axes, [B, H, Lk, D], are expected")
     if k.shape[1] not in (v.shape[1], 2 * v.shape[1]):
         raise ValueError(f"k has {counted(k.shape[1], 'head')}; {v.shape[1]} as v, or {2 * v.shape[1]}, are expected")
     return k if k.shape[1] == v.shape[1] else k[:, half::2]
@@ -101,10 +121,14 @@ def _keys(k: Any, v: Any, half: int) -> Any:
 
 def _beside_zeros(q: Any, half: int) -> Any:
     """Queries [q, 0] or [0, q], for keys that hold those of both halves."""
-    wide = q[..., :1].repeat(2 * q.shape[-1], -1) if hasattr(q, "astype") else q.new_zeros((*q.shape[:-1], 2 * q.shape[-1]))
-    wide[:] = 0
-    wide[..., half * q.shape[-1]:(half + 1) * q.shape[-1]] = q
-    return wide
+    zeros = _library(q).zeros_like(q)
+    return _library(q).concatenate((zeros, q) if half else (q, zeros), -1)
+
+
+def _heads_of(halves: Any) -> Any:
+    """[B, 2 H, L, D] of two halves [B, H, L, D]: heads 2h and 2h + 1 are those of head h."""
+    both = _library(halves[0]).stack(halves, 2)
+    return both.reshape(both.shape[0], 2 * both.shape[1], *both.shape[3:])
 
 
 def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any = None, **options: Any) -> DifferentialResult:
@@ -157,19 +181,16 @@ def differential_attention_backward(q: Any, k: Any, v: Any, lam: Any, result: Di
                                     **options: Any) -> DifferentialGradients:
     """The gradients of differential_attention by q, k, v and lam. `result` and the options are those of the forward call."""
     _refuse(options, ("gradients", "grad_lse", "grad_weights"), "dq, dk, dv and dlam by grad_output are expected")
+    if not isinstance(result, DifferentialResult):
+        raise TypeError(f"result is a {type(result).__name__}; the DifferentialResult of the forward call is expected")
     q = _array("q", q)
     k, v, grad_output = _array("k", k, q), _array("v", v, q), _array_beside("grad_output", grad_output, q)
     lam = _factors_like(q, lam)
     factors, of_heads = _factors(q, lam)
-    dq, dk = (one.copy() if hasattr(one, "copy") else one.clone() for one in (q, k))
     by_second = _like(-factors * grad_output, grad_output)
-    parts = [attention_backward(q[:, half::2], _keys(k, v, half), v, softmax.output, softmax.lse, by_half, **options)
-             for half, softmax, by_half in ((0, result.first, grad_output), (1, result.second, by_second))]
-    for half, part in enumerate(parts):
-        dq[:, half::2] = part.dq
-        if k.shape[1] != v.shape[1]:
-            dk[:, half::2] = part.dk
-    if k.shape[1] == v.shape[1]:
-        dk = parts[0].dk + parts[1].dk
+    first, second = (attention_backward(q[:, half::2], _keys(k, v, half), v, softmax.output, softmax.lse, by_half, **options)
+                     for half, softmax, by_half in ((0, result.first, grad_output), (1, result.second, by_second)))
+    dk = first.dk + second.dk if k.shape[1] == v.shape[1] else _heads_of((first.dk, second.dk))
     dlam = -(_wide(grad_output) * _wide(result.second.output)).sum(-1)
-    return DifferentialGradients(dq, dk, parts[0].dv + parts[1].dv, _like(dlam if of_heads is None else dlam.sum(-1).sum(0), lam))
+    dlam = dlam if of_heads is None else dlam.sum(-1).sum(0)
+    return DifferentialGradients(_heads_of((first.dq, second.dq)), dk, first.dv + second.dv, _like(dlam, lam))

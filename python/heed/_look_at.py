@@ -225,4 +225,4 @@ def open(path: str | os.PathLike[str]) -> Report | Run:
     """
     if is_run(path):
         return open_run(path)
-    return Report(_heed.open_report(os.fspath(path)))
+    return Report(_heed.open_report(os.fsdecode(path)))

@@ -28,7 +28,7 @@ class TrainSettings(TypedDict, total=False):
     batch: int
     steps: int
     learning_rate: float
-    warmup: int
+    warmup: int  #: at most steps; by default 100, or all of the steps if they are fewer
     weight_decay: float
     clip: float
     seed: int
@@ -53,11 +53,11 @@ class TrainedModel(Model):
         text: the initial text; by default words that the model can read. The model may have at most 500,000 parameters
         and a context of at most 256 tokens.
         """
-        self._trained.page(os.fspath(path), name, text)
+        self._trained.page(os.fsdecode(path), name, text)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves the model into an existing folder. transformers can also open it, as GPT2LMHeadModel."""
-        self._trained.save(os.fspath(folder))
+        self._trained.save(os.fsdecode(folder))
 
 
 def _is_of_heed(folder: str) -> bool:
@@ -79,7 +79,7 @@ def load_model(folder: str | os.PathLike[str], *, fast: bool = False) -> Trained
     """
     if not hasattr(_heed, "load_model"):
         raise ImportError(NOT_BUILT.format("load_model"))
-    path = _heed.model_folder(os.fspath(folder))
+    path = _heed.model_folder(os.fsdecode(folder))
     data = _heed.load_pretrained(path, fast)
     for note in data.notes:
         warnings.warn(note, stacklevel=2)
@@ -107,7 +107,7 @@ def train(
     """
     if not hasattr(_heed, "train"):
         raise ImportError(NOT_BUILT.format("train"))
-    path = os.fspath(folder)
-    _heed.train(path, None if text is None else os.fspath(text), resume, checkpoint_every, stop_at, threads, progress,
+    path = os.fsdecode(folder)
+    _heed.train(path, None if text is None else os.fsdecode(text), resume, checkpoint_every, stop_at, threads, progress,
                 settings)
     return TrainedModel(_heed.load_pretrained(path, False), _heed.load_model(path), path)

@@ -39,7 +39,7 @@ class Tokenizer:
     def from_file(path: str | os.PathLike[str]) -> Tokenizer:
         """Reads a tokenizer.json. Raises OSError if it is not one, or if it has parts that heed does not know."""
         _check_build()
-        path = os.fspath(path)
+        path = os.fsdecode(path)
         data = _heed.read_tokenizer(path)
         return Tokenizer(data, (Tokenizer.from_json, (pathlib.Path(path).read_text(encoding="utf-8"), path)))
 

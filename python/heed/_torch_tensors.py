@@ -194,6 +194,14 @@ def check(function: str, **tensors: Any) -> None:
             raise ValueError(f"{function}: {name} is on cpu and {next(iter(tensors))} on meta; one device is expected")
 
 
+def check_given(function: str, **tensors: Any) -> None:
+    """The same as check(), and refuses None."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            raise TypeError(f"{function}: {name} is None; a torch.Tensor is expected")
+    check(function, **tensors)
+
+
 def check_storage(function: str, **tensors: Tensor) -> None:
     """Refuses tensors that extend beyond their storage, before a PyTorch operator reads there."""
     if not is_plain():

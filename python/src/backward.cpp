@@ -74,10 +74,11 @@ void define_backward(nb::module_& module) {
       .def("__repr__", [](const Gradients& self) { return text_of(self); })
       .def(pickled([](const Gradients& self) { return state_of(self); },
                    [](nb::handle state) { return gradients_from(ResultFields(state)); }));
-  module.def("attention_backward", backward_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-             nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::kw_only(),
-             nb::arg("grad_lse") = nb::none(), nb::arg("grad_weights") = nb::none(),
-             nb::arg("gradients") = nb::none(), nb::arg("options"),
+  // None is a default, so that the call and not nanobind says what is missing.
+  module.def("attention_backward", backward_of_python, nb::arg("q") = nb::none(), nb::arg("k") = nb::none(),
+             nb::arg("v") = nb::none(), nb::arg("output") = nb::none(), nb::arg("lse") = nb::none(),
+             nb::arg("grad_output") = nb::none(), nb::kw_only(), nb::arg("grad_lse") = nb::none(),
+             nb::arg("grad_weights") = nb::none(), nb::arg("gradients") = nb::none(), nb::arg("options"),
              nb::sig("def attention_backward(q, k, v, output, lse, grad_output, *, grad_lse=None, "
                      "grad_weights=None, gradients=None, **options)"),
              kBackwardMeaning);

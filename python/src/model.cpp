@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -47,7 +48,8 @@ void set(TrainSettings& settings, const std::string& name, nb::handle value) {
   fail_type("train() got an unexpected keyword argument '", name, "'");
 }
 
-// Settings from Python. If there is a checkpoint, they must equal its settings.
+// Settings from Python. If there is a checkpoint, they must equal its settings. The default warmup is at most
+// all steps.
 TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSettings>& kept, Task task) {
   TrainSettings settings = kept.value_or(TrainSettings{.task = task});
   if (settings.task != task)
@@ -57,12 +59,18 @@ TrainSettings settings_from(const nb::dict& given, const std::optional<TrainSett
     const auto name = nb::cast<std::string>(key);
     TrainSettings changed = settings;
     set(changed, name, value);
-    bool same = changed.attention_only == settings.attention_only;
-    for (const IntegerSetting& one : integer_settings()) same &= changed.*one.value == settings.*one.value;
-    for (const RealSetting& one : real_settings()) same &= changed.*one.value == settings.*one.value;
-    if (kept && !same) fail(name, " differs from the value that the training was started with and keeps");
+    const auto keep = [&](auto now, auto was) {
+      if (kept && now != was)
+        fail(name, " is ", now, "; the training was started with ", was, ", and keeps it");
+    };
+    if (kept && changed.attention_only != kept->attention_only)
+      fail(name, " is ", changed.attention_only ? "True" : "False", "; the training was started with ",
+           kept->attention_only ? "True" : "False", ", and keeps it");
+    for (const IntegerSetting& one : integer_settings()) keep(changed.*one.value, settings.*one.value);
+    for (const RealSetting& one : real_settings()) keep(changed.*one.value, settings.*one.value);
     settings = changed;
   }
+  if (!kept && !given.contains("warmup")) settings.warmup = std::min(settings.warmup, settings.steps);
   return settings;
 }
 
@@ -91,17 +99,20 @@ class Watch {
   std::exception_ptr raised_;
 };
 
-void train_of_python(const std::string& folder, const std::optional<std::string>& text, bool resume,
-                     std::int64_t checkpoint_every, std::optional<std::int64_t> stop_at, int threads,
-                     nb::object progress, const nb::dict& given) {
+void train_of_python(const std::string& folder, const std::optional<std::string>& text, nb::handle resuming,
+                     nb::handle checkpoint_every, nb::handle stop_at, nb::handle threads, nb::object progress,
+                     const nb::dict& given) {
   std::optional<TrainSettings> kept;
+  const bool resume = truth("resume", resuming);
   if (resume) kept = read_checkpoint_settings(checkpoint_in(folder));
   const TrainSettings settings = settings_from(given, kept, text ? Task::text : Task::induction);
-  check(settings);
+  if (!kept) check(settings);  // an older checkpoint may have a warmup longer than its steps
   Watch watch(std::move(progress));
-  const TrainOptions options{checkpoint_every, stop_at, threads,
-                             [&](const TrainState& state) { watch.tell(state); },
-                             [&] { return watch.has_raised(); }};
+  TrainOptions options{.checkpoint_every = integer("checkpoint_every", checkpoint_every),
+                       .threads = threads_of(threads),
+                       .progress = [&](const TrainState& state) { watch.tell(state); },
+                       .stop = [&] { return watch.has_raised(); }};
+  if (!stop_at.is_none()) options.stop_at = integer("stop_at", stop_at);
   std::optional<TrainState> state;
   {
     const nb::gil_scoped_release released;
@@ -127,8 +138,8 @@ void define_model(nb::module_& module) {
            })
       .def("save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); });
   module.def("load_model", load_trained_model, nb::call_guard<nb::gil_scoped_release>());
-  module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume"),
-             nb::arg("checkpoint_every"), nb::arg("stop_at").none(), nb::arg("threads"),
+  module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume").none(),
+             nb::arg("checkpoint_every").none(), nb::arg("stop_at").none(), nb::arg("threads").none(),
              nb::arg("progress").none(), nb::arg("settings"));
 }
 

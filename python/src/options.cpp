@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -261,7 +262,8 @@ std::string meant(std::string_view name) {
 }  // namespace
 
 int threads_of(nb::handle value) {
-  return static_cast<int>(std::clamp<std::int64_t>(integer("threads", value), -1, 1 << 20));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(integer("threads", value), std::numeric_limits<int>::min(), 1 << 20));
 }
 
 std::int64_t integer(std::string_view name, nb::handle value) {

@@ -60,8 +60,9 @@ nb::dict backward_plan_of_python(nb::handle q, nb::handle k, nb::handle v, nb::h
 void define_plan(nb::module_& module) {
   module.def("plan_attention", plan_of_python, nb::arg("q").none() = nb::none(),
              nb::arg("k").none() = nb::none(), nb::arg("v").none() = nb::none(), nb::arg("options"));
-  module.def("plan_attention_backward", backward_plan_of_python, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-             nb::arg("output"), nb::arg("lse"), nb::arg("grad_output"), nb::kw_only(),
+  module.def("plan_attention_backward", backward_plan_of_python, nb::arg("q") = nb::none(),
+             nb::arg("k") = nb::none(), nb::arg("v") = nb::none(), nb::arg("output") = nb::none(),
+             nb::arg("lse") = nb::none(), nb::arg("grad_output") = nb::none(), nb::kw_only(),
              nb::arg("grad_lse") = nb::none(), nb::arg("grad_weights") = nb::none(),
              nb::arg("gradients") = nb::none(), nb::arg("options"));
 }

@@ -435,20 +435,20 @@ void define_report(nb::module_& module) {
   module.def("open_report", report_of_file);
   module.def("attention_tile", tile_of_python);
   module.def(
-      "grid_distance", distance_on_grid, nb::arg("q"), nb::arg("k"), nb::arg("grid"), nb::arg("first") = 0,
-      nb::arg("options"), nb::sig("def grid_distance(q, k, grid, first=0, **options)"),
+      "grid_distance", distance_on_grid, nb::arg("q").none(), nb::arg("k").none(), nb::arg("grid"),
+      nb::arg("first") = 0, nb::arg("options"), nb::sig("def grid_distance(q, k, grid, first=0, **options)"),
       "For tokens on a grid, the mean distance to the keys along each axis, under the weights: "
       "[B, H, tokens, axes]. Keys first, first + 1, … lie on the grid; others are left out. Options are "
       "those of attention().");
   module.def(
-      "grid_map", map_on_grid, nb::arg("q"), nb::arg("k"), nb::arg("grid"), nb::arg("cells"),
+      "grid_map", map_on_grid, nb::arg("q").none(), nb::arg("k").none(), nb::arg("grid"), nb::arg("cells"),
       nb::arg("first") = 0, nb::arg("options"),
       nb::sig("def grid_map(q, k, grid, cells, first=0, **options)"),
       "The weights between cells of a grid of tokens, summed: [B, H, cells, cells], where `cells` says "
       "how many there are along each axis.");
   module.def(
-      "moved_norms", norms_of_moved, nb::arg("v"), nb::arg("projection"), nb::arg("gate").none() = nb::none(),
-      nb::kw_only(), nb::arg("threads").none() = nb::none(),
+      "moved_norms", norms_of_moved, nb::arg("v").none(), nb::arg("projection").none(),
+      nb::arg("gate").none() = nb::none(), nb::kw_only(), nb::arg("threads").none() = nb::none(),
       "What a weight of 1 moves: n_ij = |(g_i * v_j) W_O|, float32 [B, H, Lq, Lk], or [B, H, 1, Lk] without "
       "a gate. v [B, Hkv, Lk, Dv], projection [H, Dv, M], gate [B, H, Lq, Dv] or [B, H, Lq, 1]. With "
       "bias=log(n), a row's weights are its shares of what it moves.");

@@ -158,6 +158,7 @@ AttentionBackwardInputs read_inputs(Arrays& arrays, const BackwardArrays& from) 
   inputs.key = arrays.read("k", from.k);
   inputs.value = arrays.read("v", from.v);
   inputs.output = arrays.read("output", from.output);
+  if (from.lse.is_none()) fail_type("lse is None; the lse of attention(q, k, v, need='lse') is expected");
   inputs.lse = arrays.read("lse", from.lse);
   inputs.grad_output = arrays.read("grad_output", from.grad_output);
   inputs.grad_lse = arrays.read_where_given("grad_lse", from.grad_lse);

@@ -135,3 +135,64 @@ def test_what_would_mean_two_things_is_refused(call):
     for name, wrong in (("k", None), ("q", "a"), ("lam", None), ("v", [[1], [1, 2]])):
         with pytest.raises(TypeError, match=f"{name} is a .*; an array or nested lists of numbers are expected"):
             heed.differential_attention(**{**call, "lam": 0.5, name: wrong})
+
+
+def as_jax(array):
+    return pytest.importorskip("jax").numpy.asarray(array)
+
+
+@pytest.mark.parametrize("array", [as_jax, memoryview])
+def test_every_kind_of_array_that_attention_takes_is_taken(call, array):
+    given = {name: one.astype(np.float32) for name, one in call.items()}
+    theirs = {name: array(one) for name, one in given.items()}
+    kind = type(heed.attention(*[theirs["v"]] * 3))
+    expected, got = heed.differential_attention(**given, lam=0.5), heed.differential_attention(**theirs, lam=0.5)
+    assert type(got.output) is kind
+    np.testing.assert_array_equal(got.output, expected.output)
+    wanted = heed.differential_attention_backward(**given, lam=0.5, result=expected, grad_output=expected.output)
+    gradients = heed.differential_attention_backward(**theirs, lam=0.5, result=got, grad_output=array(np.asarray(got.output)))
+    for name, gradient, one in zip(gradients._fields, gradients, wanted, strict=True):
+        assert name == "dlam" or type(gradient) is kind, name
+        np.testing.assert_array_equal(gradient, one, err_msg=name)
+    lam = array(np.full(4, 0.5, np.float32))
+    assert type(heed.differential_attention_backward(**theirs, lam=lam, result=got, grad_output=got.output).dlam) is kind
+    key = given["k"]
+    if key.shape[1] == 4:
+        key = np.concatenate([key[:, 0::2], key[:, 1::2]], axis=-1)
+    cache = heed.KvCache(batch=2, kv_heads=2, key_dim=key.shape[-1], value_dim=12, capacity=9)
+    cache.append(key, given["v"])
+    over_cache = heed.differential_attention(theirs["q"], cache, lam=0.5).output
+    assert type(over_cache) is kind
+    np.testing.assert_array_equal(over_cache, heed.differential_attention(given["q"], cache, lam=0.5).output)
+
+
+@pytest.mark.parametrize("lam", [np.ones(4), 0.5])
+def test_factors_that_want_a_gradient_or_are_complex_are_named(call, lam):
+    wrong = torch.full((4,), 0.5, requires_grad=True)
+    tensors = {name: torch.from_numpy(one) for name, one in call.items()}
+    for given in (call, tensors):
+        result = heed.differential_attention(**given, lam=lam)
+        back = {**given, "result": result, "grad_output": result.output}
+        for function, arguments in ((heed.differential_attention, given), (heed.differential_attention_backward, back)):
+            with pytest.raises(ValueError, match=r"^lam requires a gradient, which autograd does not compute here; "
+                                                 r"lam.detach\(\) is expected$"):
+                function(**arguments, lam=wrong)
+            for numbers in (np.array([1j] * 4), torch.full((4,), 1j)):
+                with pytest.raises(ValueError, match=r"^lam has dtype (torch\.)?complex(64|128); a floating dtype is expected$"):
+                    function(**arguments, lam=numbers)
+
+
+def test_a_call_without_rows_has_gradients(call):
+    given = {**call, "q": call["q"][:, :, :0]}
+    result = heed.differential_attention(**given, lam=0.5)
+    gradients = heed.differential_attention_backward(**given, lam=0.5, result=result, grad_output=result.output)
+    assert gradients.dq.shape == given["q"].shape and not gradients.dk.any() and not gradients.dlam.any()
+
+
+def test_a_missing_result_and_arrays_of_other_axes_are_named(call):
+    result = heed.differential_attention(**call, lam=0.5)
+    with pytest.raises(TypeError, match="^result is a NoneType; the DifferentialResult of the forward call is expected$"):
+        heed.differential_attention_backward(**call, lam=0.5, result=None, grad_output=result.output)
+    for name, shape in (("k", call["k"][0]), ("k", call["k"][0, 0, 0]), ("v", call["v"][0])):
+        with pytest.raises(ValueError, match=rf"^{name} has shape .*; 4 axes, \[B, H, Lk, D\], are expected$"):
+            heed.differential_attention(**{**call, name: shape}, lam=0.5)

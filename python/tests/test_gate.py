@@ -62,3 +62,11 @@ def test_what_is_wrong_is_said():
                                ((value, projection, gate[:, :1]), r"gate has shape \[2, 1, 5, 6\]; \[2, 4, Lq, 6\] or \[2, 4, Lq, 1\]")):
         with pytest.raises(ValueError, match=message):
             heed.moved_norms(*arguments)
+
+
+def test_a_missing_array_is_named():
+    q = np.ones((1, 2, 4, 3), np.float32)
+    for name, call in (("v", lambda: heed.moved_norms(None, q[0])), ("projection", lambda: heed.moved_norms(q, None)),
+                       ("q", lambda: heed.grid_distance(None, q, (2, 2))), ("k", lambda: heed.grid_map(q, None, (2, 2), (2, 2)))):
+        with pytest.raises(TypeError, match=f"^{name} is a NoneType; an array that supports DLPack or the buffer protocol"):
+            call()

@@ -1,5 +1,6 @@
 """heed.load_model, heed.train and heed.open."""
 
+import os
 import pathlib
 import subprocess
 
@@ -142,6 +143,17 @@ def test_it_learns_a_text(tmp_path):
     assert heed.load_model(tmp_path).generate("abc", 5, temperature=0) == "defgh"
 
 
+def test_paths_of_bytes_are_taken(tmp_path):
+    (tmp_path / "text.txt").write_text("abcdefgh " * 5)
+    folder, few = os.fsencode(tmp_path / "out"), {name: TINY[name] for name in TINY if name != "warmup"} | dict(steps=2)
+    trained = heed.train(folder, os.fsencode(tmp_path / "text.txt"), **few)
+    assert trained.settings["warmup"] == 2  # all of the steps, where they are fewer than the default
+    trained.save(folder)
+    trained.page(os.fsencode(tmp_path / "page.html"))
+    assert heed.load_model(folder).settings == trained.settings
+    assert heed.train(folder, tmp_path / "text.txt", resume=True).settings == trained.settings
+
+
 def test_training_refuses_in_one_sentence(tmp_path):
     def refusal(error=ValueError, **keywords):
         with pytest.raises(error) as refused:
@@ -152,9 +164,23 @@ def test_training_refuses_in_one_sentence(tmp_path):
     assert refusal(TypeError, layer=2) == "train() got an unexpected keyword argument 'layer'"
     assert refusal(heads=3) == "model_dim is 8; a multiple of the 3 heads is expected"
     assert "could not be opened" in refusal(OSError, text=tmp_path / "none")
+    assert refusal(learning_rate=float("inf")) == "learning_rate is inf; a finite number above 0 is expected"
+    assert refusal(weight_decay=float("nan")) == "weight_decay is nan; a finite number of at least 0 is expected"
+    assert refusal(warmup=31) == "warmup is 31; at most the 30 of steps is expected"
+    for stop_at in (0, -1):
+        assert refusal(stop_at=stop_at) == f"stop_at is {stop_at}; 1 or more is expected"
+    assert refusal(threads=-5) == "threads is -5; 0 (all of the machine) or more is expected"
+    for name, wrong, kind in (("resume", "yes", "True or False"), ("checkpoint_every", 2.5, "a whole number"),
+                              ("checkpoint_every", None, "a whole number"), ("stop_at", "9", "a whole number"),
+                              ("threads", None, "a whole number"), ("threads", 1.5, "a whole number")):
+        assert refusal(TypeError, **{name: wrong}) == f"{name} is {wrong!r}; {kind} is expected"
+    assert not (tmp_path / "out").exists()
     heed.train(tmp_path / "out", stop_at=1, **TINY)
     assert refusal() == f"{tmp_path}/out already holds a training; resuming it, or another folder, is expected"
-    assert refusal(resume=True, heads=1) == "heads differs from the value that the training was started with and keeps"
+    started = "; the training was started with "
+    assert refusal(resume=True, steps=9) == f"steps is 9{started}30, and keeps it"
+    assert refusal(resume=True, clip=0.5) == f"clip is 0.5{started}1, and keeps it"
+    assert refusal(resume=True, attention_only=True) == f"attention_only is True{started}False, and keeps it"
     assert refusal(resume=True, text=tmp_path / "a") == ("text is given; the training was started with the task 'induction'")
 
 

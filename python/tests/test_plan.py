@@ -71,3 +71,23 @@ def test_wrong_calls_are_those_of_attention():
         heed.plan_attention(q, floats(1, 2, 9, 8), q)
     with pytest.raises(TypeError, match="plan_attention"):
         heed.plan_attention(q, q, q, wide=True)
+
+
+def test_a_backward_call_without_an_lse_says_so():
+    q = np.ones((1, 2, 3, 4), np.float32)
+    with pytest.raises(TypeError, match="^lse is None; the lse of attention"):
+        heed.attention_backward(q, q, q, q)
+
+
+@pytest.mark.parametrize("backward", [heed.attention_backward, heed.plan_attention_backward])
+def test_what_a_backward_call_lacks_is_named(backward):
+    q = np.ones((1, 2, 3, 4), np.float32)
+    result = heed.attention(q, q, q, need="entropy")
+    given = {"q": q, "k": q, "v": q, "output": result.output, "lse": result.lse, "grad_output": q}
+    asked = r"^lse is None; the lse of attention\(q, k, v, need='lse'\) is expected$"
+    with pytest.raises(TypeError, match=asked):
+        backward(**given)
+    cache = heed.KvCache(kv_heads=2, key_dim=4, value_dim=4, capacity=3)
+    for name, wrong in (("q", None), ("k", cache), ("v", None), ("output", None), ("grad_output", None)):
+        with pytest.raises(TypeError, match=rf"^{name} is a {type(wrong).__name__}; an array that supports DLPack or the buffer"):
+            backward(**{**given, "lse": np.ones((1, 2, 3), np.float32), name: wrong})

@@ -185,7 +185,7 @@ PACKED_MISTAKES = {
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 4], [0, 4, 9]),
     "cu_seqlens_k runs from 0 to 8; non-decreasing numbers from 0 to 9, the tokens of key":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8]),
-    "cu_seqlens_k runs from 0 to 9; non-decreasing numbers":
+    "cu_seqlens_k falls from 10 to 9 at place 2; non-decreasing numbers from 0 to 9, the tokens of key, are expected":
         lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 10, 9]),
     "cu_seqlens_k has 2 numbers; 3, as in cu_seqlens_q": lambda q, k, v: varlen_attention(q, k, v, [0, 3, 8], [0, 9]),
     "cu_seqlens_q has dtype torch.float32 and shape [2]; int32 or int64":
@@ -210,6 +210,18 @@ def test_what_is_wrong_with_packed_sequences_is_said(message):
     with pytest.raises(ValueError) as caught:
         PACKED_MISTAKES[message](*packed(([8], [9])))
     assert message in str(caught.value)
+
+
+def test_an_open_side_of_the_window_may_be_none():
+    q, k, v = packed(([8], [9]))
+    call = lambda window: varlen_attention(q, k, v, [0, 8], [0, 9], window_size=window)  # noqa: E731
+    for window, same in ((None, (-1, -1)), ((None, 0), (-1, 0)), ([2, None], (2, -1)), (np.array([1, 0]), (1, 0))):
+        assert torch.equal(call(window), call(same))
+    for wrong in (3, (1,), "ab"):
+        with pytest.raises(TypeError) as caught:
+            call(wrong)
+        assert str(caught.value) == (f"varlen_attention: window_size is {wrong!r}; (left, right), each a whole number, or "
+                                     "None or -1 for an open side, is expected")
 
 
 @pytest.mark.parametrize("given", [[None, 2], ["1", "2"]])

@@ -91,3 +91,44 @@ def test_results_print_in_short():
     a = x.numpy()
     for result in (heed.attention(a, a, a, need="weights"), heed.look(a, a, a), nn.SelfAttention(8, 4, 4)(a[0, 0], need="lse")):
         assert len(repr(result)) < 200 and "\n" not in repr(result)
+
+
+@pytest.mark.parametrize("function, names, axes", [
+    (heed.torch.attention, "qkv", 4), (heed.torch.scaled_dot_product_attention, ("query", "key", "value"), 4),
+    (heed.torch.flex_attention, ("query", "key", "value"), 4),
+    (lambda *given: heed.torch.varlen_attention(*given, [0, 4]), ("query", "key", "value"), 3)],
+    ids=["attention", "scaled_dot_product_attention", "flex_attention", "varlen_attention"])
+def test_a_missing_tensor_is_named(function, names, axes, request):
+    for place, name in enumerate(names):
+        given = [heads() if axes == 4 else heads()[0].transpose(0, 1)] * 3
+        given[place] = None
+        with pytest.raises(TypeError, match=rf"^{request.node.callspec.id}: {name} is None; a torch.Tensor is expected$"):
+            function(*given)
+
+
+def test_a_missing_tensor_beside_nested_ones_is_named():
+    nested = torch.nested.nested_tensor([torch.randn(3, 8)], layout=torch.jagged)
+    for place, name in enumerate(("query", "key", "value")):
+        for wrong, what in ((None, "None"), ([1], r"of type list")):
+            given = [nested] * 3
+            given[place] = wrong
+            with pytest.raises(TypeError, match=rf"^scaled_dot_product_attention: {name} is {what}; a torch.Tensor is expected$"):
+                heed.torch.scaled_dot_product_attention(*given)
+
+
+def test_slopes_want_no_gradient_where_none_is_recorded():
+    x, slopes = heads(), torch.ones(2, requires_grad=True)
+    packed = x[0].transpose(0, 1)
+    calls = {"attention: alibi": lambda: heed.torch.attention(x, x, x, alibi=slopes).output,
+             "varlen_attention: alibi_slopes": lambda: heed.torch.varlen_attention(packed, packed, packed, [0, 4],
+                                                                                   alibi_slopes=slopes)}
+    for name, call in calls.items():
+        argument = name.split()[1]
+        with pytest.raises(ValueError, match=rf"^{name} requires a gradient, which heed does not compute; "
+                                             rf"{argument}.detach\(\) is expected$"):
+            call()
+        with torch.no_grad():
+            found = call()
+            slopes = slopes.detach()
+            assert torch.equal(found, call())
+        slopes.requires_grad_()

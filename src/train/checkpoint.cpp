@@ -23,6 +23,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kCheckpointFormat = "heed checkpoint 1";
 
+bool all_finite(const Tensor& tensor) {
+  const auto values = tensor.values<float>();
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
+bool is_loss(double value) { return value >= 0 && std::isfinite(value); }
+
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::string& path) : path_(path), file_(path) {
@@ -47,11 +54,13 @@ class CheckpointReader {
     Generator unused;
     nn::LanguageModel model(config, unused);
     nn::load_parameters(path_, model.parameters());
+    for (const nn::NamedParameter& one : model.parameters()) require_finite(one.name, *one.value);
     nn::AdamW optimizer(model.parameters(), {.weight_decay = settings.weight_decay});
     for (const nn::NamedParameter& moment : optimizer.state()) {
       Tensor value = tensor("adamw." + moment.name, DType::f32);
       if (value.shape() != moment.value->shape())
         fail("has a tensor adamw.", moment.name, " of another shape");
+      require_finite("adamw." + moment.name, value);
       *moment.value = std::move(value);
     }
     nn::LanguageModel gradients = zeros_like(model);
@@ -86,6 +95,10 @@ class CheckpointReader {
     return file_.read(name);
   }
 
+  void require_finite(const std::string& name, const Tensor& tensor) const {
+    if (!all_finite(tensor)) fail("has a tensor ", name, " that is not of finite numbers");
+  }
+
   [[nodiscard]] Generator generator() const {
     Generator generator;
     const Tensor state = tensor("generator", DType::i64);
@@ -109,11 +122,14 @@ class CheckpointReader {
     to.step = to.optimizer.steps = state["step"].get<std::int64_t>();
     to.smooth_loss = numbers.at<double>(0);
     to.sum_since_mark = numbers.at<double>(1);
+    if (!is_loss(to.smooth_loss) || !is_loss(to.sum_since_mark))
+      fail("has progress that is not finite numbers of at least 0");
     double last = 0;
     for (std::int64_t i = 0; i < losses.size(0); ++i) {
       const double marked = losses.at<double>(i, 0);
       if (!(marked > last && marked <= step) || marked != std::floor(marked))
         fail("has losses that are not in order");
+      if (!is_loss(losses.at<double>(i, 1))) fail("has losses that are not finite numbers of at least 0");
       last = marked;
       to.marks.emplace_back(static_cast<std::int64_t>(marked), losses.at<double>(i, 1));
     }
@@ -122,11 +138,6 @@ class CheckpointReader {
   std::string path_;
   io::SafetensorsReader file_;
 };
-
-bool all_finite(const Tensor& tensor) {
-  const auto values = tensor.values<float>();
-  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
-}
 
 }  // namespace
 }  // namespace detail

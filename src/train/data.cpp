@@ -69,7 +69,7 @@ void draw_repeats(std::int64_t symbols, Generator& generator, std::span<std::int
 
 void require_enough(const TrainData& data, const TrainSettings& settings) {
   if (settings.task == Task::text && data.tokens.count() <= settings.context)
-    refuse("the text has ", data.tokens.count(), " characters; more than the ", settings.context,
+    refuse("the text has ", counted(data.tokens.count(), "character"), "; more than the ", settings.context,
            " of context are expected");
 }
 

@@ -39,7 +39,7 @@ std::string range_text(const IntegerSetting& one) {
 }
 
 std::string range_text(const RealSetting& one) {
-  return one.zero_allowed ? "number of at least 0" : "number above 0";
+  return one.zero_allowed ? "finite number of at least 0" : "finite number above 0";
 }
 
 template <class Setting, class Number>
@@ -61,6 +61,8 @@ void check(const TrainSettings& settings) {
   if (settings.model_dim % settings.heads != 0)
     detail::refuse("model_dim is ", settings.model_dim, "; a multiple of the ", settings.heads,
                    " heads is expected");
+  if (settings.warmup > settings.steps)
+    detail::refuse("warmup is ", settings.warmup, "; at most the ", settings.steps, " of steps is expected");
 }
 
 namespace detail {

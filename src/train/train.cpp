@@ -36,6 +36,10 @@ void make_folder(const std::string& folder) {
 void check_options(const TrainOptions& options) {
   if (options.checkpoint_every < 1)
     detail::refuse("checkpoint_every is ", options.checkpoint_every, "; 1 or more is expected");
+  if (options.stop_at && *options.stop_at < 1)
+    detail::refuse("stop_at is ", *options.stop_at, "; 1 or more is expected");
+  if (options.threads < 0)
+    detail::refuse("threads is ", options.threads, "; 0 (all of the machine) or more is expected");
 }
 
 // Adds the last checkpoint to the error of a training that diverges.

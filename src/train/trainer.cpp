@@ -26,6 +26,7 @@ bool is_mark(std::int64_t step) {
   return step == 1 || step == 2 || step == 5;
 }
 
+// An older checkpoint may have a warmup longer than its steps.
 nn::Schedule schedule_of(const TrainSettings& settings) {
   return {.peak = settings.learning_rate,
           .last = 0,
@@ -40,7 +41,7 @@ void require_sound(const TrainState& state, double loss, double length) {
   const std::string at = " at step " + std::to_string(state.step + 1);
   if (!std::isfinite(loss)) detail::refuse(ErrorCode::internal, "the loss is not a number", at);
   if (!std::isfinite(length)) detail::refuse(ErrorCode::internal, "the gradients are not numbers", at);
-  if (const double most = diverging_loss(state.trained.model.config.vocabulary); state.smooth_loss > most)
+  if (const double most = diverging_loss(state.trained.model.config.vocabulary); !(state.smooth_loss <= most))
     detail::refuse(ErrorCode::internal, "the loss, ", loss_text(state.smooth_loss), at,
                    ", is far above the loss of random guessing");
 }

@@ -169,7 +169,7 @@ TEST_F(DistributedTraining, OverTheBatchIsThatOfOneProcess) {
 TEST_F(DistributedTraining, OverTheBatchHasTheBitsOfOneProcessOfALargeModel) {
   TrainSettings settings = with(kOdd, 3, 5);
   settings.symbols = 40'000;
-  settings.steps = 2;
+  settings.steps = settings.warmup = 2;
   const TrainData many = heed::induction_data(settings);
   TrainState state = train_over(Over::batch, path("large"), settings, many);
   TrainState one = in_one_process(settings, many);

@@ -77,7 +77,7 @@ TEST_F(TrainOverRanks, WritesTheFolderOfOneProcess) {
 // With srun and PMIx, no environment variable tells the number of ranks.
 TEST_F(TrainOverRanks, KnowsItsRanksWhereHeedMpiIsCalledByName) {
   Words words = {"-n", "2", "--oversubscribe", "env", "-u", "OMPI_COMM_WORLD_SIZE", HEED_COMMAND "-mpi"};
-  const Words training = tiny("out", {"--steps", "1", "--json", "--over", "sequence"});
+  const Words training = tiny("out", {"--steps", "5", "--json", "--over", "sequence"});
   words.insert(words.end(), training.begin(), training.end());
   const CommandResult result = run_heed(words, input());
   ASSERT_EQ(result.exit_code, 0) << result.errors;

@@ -10,10 +10,10 @@
 //   p_ij = exp(s_ij - lse_i),  lse_i = log(sum_j exp(s_ij) [+ exp(sink_h)])
 //   out_i = sum_j dropout(p_ij) * v_j
 //
-// A row with no allowed key gives output 0, weights 0 and lse -inf. A mask or a bias of -inf forbids a key.
-// The key and value of a forbidden key never affect the result, whatever they hold. An allowed NaN affects
-// only its own row. A row whose largest score is +inf gets NaN weights, output and lse, as in PyTorch. The
-// result has the same bits for every number of threads.
+// A row with no allowed key gives output 0, weights 0 and lse -inf. With a sink, its lse is the sink. A mask
+// or a bias of -inf forbids a key. The key and value of a forbidden key never affect the result, whatever
+// they hold. An allowed NaN affects only its own row. A row whose largest score is +inf gets NaN weights,
+// output and lse, as in PyTorch. The result has the same bits for every number of threads.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,8 @@ struct AttentionOptions {
   std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]
   /// c, the running sum of the log forget gates (Lin et al. 2025, Forgetting Transformer): floating, finite,
   /// to [B, H, L] with L >= Lk. Position p has c[p]; positions of packed sequences lie one after the other
-  /// (L = Lk). A query beyond the ends of c takes the nearest number, which moves its lse alone.
+  /// (L = Lk). A query beyond the ends of c takes the nearest number. That moves its lse
+  /// and, with a sink, its output.
   std::optional<TensorView> decay{};
   std::optional<TensorView> sinks{};  ///< floating, [H]: an extra logit per head, in the denominator only
   /// i64 or i32, [B], in [0, Lk]: keys from this index on are forbidden.

@@ -18,10 +18,10 @@
 // threads.
 //
 // A key that a row may not attend does not affect it, whatever key, value and gradients hold there. A key
-// that no row attends has gradient 0. A row with no allowed key has gradient 0 and adds nothing. A NaN in a
-// row's query or grad_output, or in a key or value that it attends, makes its dQ NaN. The row then adds NaN
-// to dK of every key that it attends. It adds NaN to their dV only where its weights or its grad_output are
-// NaN.
+// that no row attends has gradient 0. A row with no allowed key has gradient 0 and adds nothing. With a sink,
+// it adds its dLse to dSink. A NaN in a row's query or grad_output, or in a key or value that it attends,
+// makes its dQ NaN. The row then adds NaN to dK of every key that it attends. It adds NaN to their dV only
+// where its weights or its grad_output are NaN.
 #pragma once
 
 #include <optional>

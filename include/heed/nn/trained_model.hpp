@@ -37,7 +37,7 @@ struct TrainSettings {
   std::int64_t batch = 16;
   std::int64_t steps = 1000;
   double learning_rate = 3e-3;
-  std::int64_t warmup = 100;
+  std::int64_t warmup = 100;  ///< at most steps
   double weight_decay = 0.01;
   double clip = 1;
   std::int64_t seed = 1;

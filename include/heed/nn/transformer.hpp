@@ -94,7 +94,8 @@ struct CrossEntropyResult {
 };
 
 /// The mean of -log softmax(logits)[target]. logits [..., V]; targets [...], i64 or i32, each in [0, V) or
-/// ignore_index. Rows with ignore_index are skipped. Finite logits always give a finite loss.
+/// ignore_index. Rows with ignore_index are skipped. Finite logits give a finite loss, unless f64 cannot
+/// hold their difference.
 [[nodiscard]] HEED_API CrossEntropyResult cross_entropy(const TensorView& logits, const TensorView& targets,
                                                         std::optional<std::int64_t> ignore_index = {});
 /// The gradient by the logits, times grad_loss; zero in skipped rows.

@@ -11,7 +11,7 @@ from torch.nn.attention import flex_attention as flex
 
 from .. import _heed
 from .._counted import counted
-from .._torch_tensors import check, is_plain
+from .._torch_tensors import check_given, is_plain
 from ._block_mask import convert, convert_within_operator, serves_any_length, was_sliced
 from ._held import call_while_tracing, hold
 from ._ops import attention, autocast, untracked
@@ -26,7 +26,7 @@ def _refuse(message: str) -> None:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> None:
-    check("flex_attention", query=query, key=key, value=value)
+    check_given("flex_attention", query=query, key=key, value=value)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
             _refuse(f"{name} has shape {list(tensor.shape)}; 4 axes, [B, H, L, E], are expected")

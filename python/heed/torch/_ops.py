@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .. import _heed
-from .._torch_tensors import check, real, refuse_transforms, truth, whole
+from .._torch_tensors import check, check_given, real, refuse_transforms, truth, whole
 from . import _formula
 from ._held import as_handle, held, kept, score_handle
 
@@ -38,7 +38,7 @@ def _options(values: Sequence[Any]) -> dict[str, Any]:
     options = dict(zip(_names(TENSORS) + _names(SETTINGS), values, strict=True))
     segments = options.pop("query_segments"), options.pop("key_segments")
     options["cu_seqlens"] = None if segments[0] is None else segments
-    for name in ("bias", "sinks", "decay"):
+    for name in ("bias", "sinks", "decay", "alibi"):
         options[name] = untracked(options[name])
     options["window"] = tuple(options["window"])
     options["seed"] = seed_number(options["seed"])
@@ -243,14 +243,20 @@ def slopes(name: str, given: Any, device: Any) -> Tensor | None:
         raise TypeError(f"{name} is {given!r}; numbers are expected") from None
 
 
-def _window(given: Any) -> list[int]:
+def refuse_gradient(function: str, name: str, given: Any) -> None:
+    """Refuses slopes whose gradient PyTorch would record."""
+    if isinstance(given, Tensor) and given.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{function}: {name} requires a gradient, which heed does not compute; {name}.detach() is expected")
+
+
+def window_sides(name: str, given: Any) -> list[int]:
     """Both sides; None is open."""
     if given is None:
         return [-1, -1]
     if not isinstance(given, (Sequence, Tensor, np.ndarray)) or isinstance(given, str) or len(given) != 2:
-        raise TypeError(f"window is {given!r}; (left, right), each a whole number, or None or -1 for an open side, is "
+        raise TypeError(f"{name} is {given!r}; (left, right), each a whole number, or None or -1 for an open side, is "
                         "expected")
-    return [-1 if side is None else whole(f"window[{place}]", side) for place, side in enumerate(given)]
+    return [-1 if side is None else whole(f"{name}[{place}]", side) for place, side in enumerate(given)]
 
 
 def _needed(given: Any) -> list[str]:
@@ -304,14 +310,14 @@ def attention(
     mask may be a heed.SparseMask, too. There are gradients of q, k, v, bias, sinks and decay, through output, lse and
     weights. Under torch.autocast, q, k and v are cast as for torch.nn.functional.scaled_dot_product_attention.
     """
-    if isinstance(alibi, Tensor) and alibi.requires_grad:
-        raise ValueError("attention: alibi requires a gradient, which heed does not compute; alibi.detach() is expected")
+    refuse_gradient("attention", "alibi", alibi)
     if isinstance(mask, _heed.SparseMask):
         if sparse_mask is not None:
             raise ValueError("attention: mask is a SparseMask and sparse_mask is given; one of the two is expected (masks "
                              "combine with &)")
         mask, sparse_mask = None, mask
-    check("attention", q=q, k=k, v=v, mask=mask, bias=bias, sinks=sinks, decay=decay)
+    check_given("attention", q=q, k=k, v=v)
+    check("attention", q=q, mask=mask, bias=bias, sinks=sinks, decay=decay)
     alibi, kv_lengths = slopes("alibi", alibi, q.device), whole_numbers("kv_lengths", kv_lengths, q.device)
     segments = _segments(cu_seqlens, q.device)
     check("attention", q=q, alibi=alibi, kv_lengths=kv_lengths, cu_seqlens=segments[0], cu_seqlens_of_keys=segments[1])
@@ -320,7 +326,8 @@ def attention(
     if not torch.jit.is_tracing() and q.shape[-1] == 0 == k.shape[-1]:  # all scores are 0
         q, k, scale = functional.pad(q, (0, 1)), functional.pad(k, (0, 1)), 1.0
     names = [name for name in _needed(need) if name != "lse"]
-    causal, window, align = False if causal is None else truth("causal", causal), _window(window), _alignment(align)
+    causal, align = False if causal is None else truth("causal", causal), _alignment(align)
+    window = window_sides("window", window)
     softcap, dropout = (0.0 if value is None else real(name, value)
                         for name, value in (("softcap", softcap), ("dropout", dropout)))
     scale = None if scale is None else real("scale", scale)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .. import _heed
 from .._counted import counted
-from .._torch_tensors import check, is_plain
-from ._ops import Attended, attention, autocast, draw_seed, seed_number, slopes, untracked, whole_numbers
+from .._torch_tensors import check_given, is_nested, is_plain
+from ._ops import (Attended, attention, autocast, draw_seed, refuse_gradient, seed_number, slopes, untracked, whole_numbers,
+                   window_sides)
 from ._summary import SUMMARY, Summary
 
 
@@ -37,10 +38,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Ten
     Results have tokens first, [Tq, H, …]. Unless `asked`, only the output is valid."""
     query, key, value = autocast(query, key, value)
     q, k, v = (_heads_first(tensor) for tensor in (query, key, value))
-    if not asked and dropout < 1 and query.shape[-1] and is_plain(query, key, value, sinks, *offsets):
+    if not asked and dropout < 1 and query.shape[-1] and is_plain(query, key, value, alibi, sinks, *offsets):
         output = query.new_empty(len(query), query.shape[1], value.shape[2])
-        _heed.attention(untracked(q), untracked(k), untracked(v), cu_seqlens=offsets, alibi=alibi,
-                        sinks=untracked(sinks), dropout=dropout, seed=seed_number(draw_seed(dropout)),
+        _heed.attention(untracked(q), untracked(k), untracked(v), cu_seqlens=offsets,
+                        alibi=untracked(alibi), sinks=untracked(sinks), dropout=dropout, seed=seed_number(draw_seed(dropout)),
                         threads=torch.get_num_threads(), out=_heads_first(output), **options)
         return Attended(output, output.new_empty(0))
     found = attention(q, k, v, cu_seqlens=offsets, alibi=alibi, sinks=sinks, dropout=dropout, need=need, top_k=top_k,
@@ -62,8 +63,11 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
         return tensor
     numbers = tensor.tolist()
     lengths = [end - begin for begin, end in zip(numbers, numbers[1:])]
-    if numbers[0] != 0 or numbers[-1] != tokens or min(lengths, default=0) < 0:
-        _refuse(f"varlen_attention: {name} runs from {numbers[0]} to {numbers[-1]}; non-decreasing numbers from 0 to "
+    fall = next((place for place, length in enumerate(lengths) if length < 0), None)
+    if numbers[0] != 0 or numbers[-1] != tokens or fall is not None:
+        runs = (f"runs from {numbers[0]} to {numbers[-1]}" if fall is None else
+                f"falls from {numbers[fall]} to {numbers[fall + 1]} at place {fall + 1}")
+        _refuse(f"varlen_attention: {name} {runs}; non-decreasing numbers from 0 to "
                 f"{tokens}, the tokens of {'query' if what == 'q' else 'key'}, are expected")
     if most is not None and max(lengths, default=0) > most:
         _refuse(f"varlen_attention: max_seqlen_{what} is {most}; {max(lengths)}, the length of the longest sequence, "
@@ -72,7 +76,7 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
-    check("varlen_attention", query=query, key=key, value=value)
+    check_given("varlen_attention", query=query, key=key, value=value)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 3:
             _refuse(f"varlen_attention: {name} has shape {list(tensor.shape)}; 3 axes, [tokens, H, D], are expected")
@@ -88,7 +92,7 @@ def varlen_attention(
     max_seqlen_k: int | None = None,
     *,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Sequence[int | None] | None = (-1, -1),
     scale: float | None = None,
     softcap: float = 0.0,
     alibi_slopes: Tensor | Sequence[float] | None = None,
@@ -104,7 +108,7 @@ def varlen_attention(
 
     query [Tq, H, D], key [Tk, Hkv, D], value [Tk, Hkv, Dv]. Sequence n has the queries cu_seqlens_q[n] … cu_seqlens_q[n
     + 1] - 1 and the keys of cu_seqlens_k (None: the same offsets). Its last query is aligned with its last key, as in
-    both functions. causal, window_size (left, right; -1 is open) and alibi_slopes [H] use this alignment, so
+    both functions. causal, window_size (left, right; -1 or None is open) and alibi_slopes [H] use this alignment, so
     window_size=(-1, 0) is causal, too. The arguments max_seqlen_… are checked but have no effect.
 
     Returns the output [Tq, H, Dv]. With return_lse, returns a tuple of it and lse [Tq, H]. return_summary appends a
@@ -117,11 +121,13 @@ def varlen_attention(
     if len(offsets[0]) != len(offsets[1]):
         _refuse(f"varlen_attention: cu_seqlens_k has {counted(len(offsets[1]), 'number')}; {len(offsets[0])}, as in "
                 "cu_seqlens_q, are expected")
-    if len(window_size) != 2 or min(window_size) < -1:
+    window = window_sides("varlen_attention: window_size", window_size)
+    if min(window) < -1:
         _refuse(f"varlen_attention: window_size is {window_size}; (left, right), each -1 (open) or more, is expected")
+    refuse_gradient("varlen_attention", "alibi_slopes", alibi_slopes)
     alibi_slopes = slopes("varlen_attention: alibi_slopes", alibi_slopes, query.device)
     asked = return_lse or return_summary
-    found = attend(query, key, value, offsets, causal=causal, window=tuple(window_size), scale=scale,
+    found = attend(query, key, value, offsets, causal=causal, window=tuple(window), scale=scale,
                    softcap=softcap, alibi=alibi_slopes, sinks=sinks, dropout=dropout_p, align="bottom-right",
                    need=SUMMARY if return_summary else (), top_k=top_k if return_summary else 0, asked=asked)
     results: list[Any] = [found.output]
@@ -134,6 +140,8 @@ def varlen_attention(
 
 def _packed(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
     """[tokens, H, D] and the offsets of a nested tensor [B, H, j, D] or [B, j, D]."""
+    if not is_nested(tensor):
+        check_given("scaled_dot_product_attention", **{name: tensor})
     if not tensor.is_nested or tensor.layout != torch.jagged:
         found = f"a nested tensor of layout {tensor.layout}" if tensor.is_nested else "a plain tensor"
         _refuse(f"scaled_dot_product_attention: {name} is {found}; nested tensors of layout torch.jagged are expected "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _heed
 from .._counted import counted
-from .._torch_tensors import check, is_nested, is_plain
+from .._torch_tensors import check, check_given, is_nested, is_plain
 from ._ops import attention, autocast, draw_seed, seed_number, untracked
 from ._packed import nested_attention
 from ._summary import SUMMARY, Summary
@@ -20,7 +20,8 @@ def _refuse(message: str) -> None:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool, grouped: bool) -> None:
-    check("scaled_dot_product_attention", query=query, key=key, value=value, attn_mask=attn_mask)
+    check_given("scaled_dot_product_attention", query=query, key=key, value=value)
+    check("scaled_dot_product_attention", query=query, attn_mask=attn_mask)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() < 2:
             _refuse(f"{name} has shape {list(tensor.shape)}; at least 2 axes, (..., L, E), are expected")
