@@ -12,7 +12,7 @@ namespace heed::detail {
 namespace {
 
 // The bytes from a view's lowest element to its highest; `dense` if it has an element at every place in
-// between. The bytes [first, row_end) are those of its first row, or of its first element.
+// between. Its first row, or its first element, has the bytes [first, row_end).
 struct Extent {
   const char* name;
   std::uintptr_t begin, end;
