@@ -223,6 +223,7 @@ def open(path: str | os.PathLike[str]) -> Report | Run:
 
     A file contains neither values nor output, and the map only as it was saved.
     """
+    path = os.fsdecode(path)
     if is_run(path):
         return open_run(path)
-    return Report(_heed.open_report(os.fsdecode(path)))
+    return Report(_heed.open_report(path))

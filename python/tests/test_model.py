@@ -152,6 +152,10 @@ def test_paths_of_bytes_are_taken(tmp_path):
     trained.page(os.fsencode(tmp_path / "page.html"))
     assert heed.load_model(folder).settings == trained.settings
     assert heed.train(folder, tmp_path / "text.txt", resume=True).settings == trained.settings
+    assert heed.Tokenizer.from_file(folder + b"/tokenizer.json").encode("abc").ids
+    x = np.ones((1, 2, 3, 4), np.float32)
+    heed.look(x, x, x).save(tmp_path / "looked.safetensors")
+    assert heed.open(os.fsencode(tmp_path / "looked.safetensors")).weights.shape == (1, 2, 3, 3)
 
 
 def test_training_refuses_in_one_sentence(tmp_path):
