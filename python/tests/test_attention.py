@@ -493,3 +493,9 @@ def test_the_lightning_indexer_chooses_the_best_keys():
         seen = scores[b, i, : i + 11]
         best = np.sort(np.argsort(-seen, kind="stable")[:12])
         assert (lists[b, 0, i] == np.pad(best, (0, 12 - len(best)), constant_values=-1)).all()
+
+
+@pytest.mark.parametrize("make", [lambda n: heed.masks.prefix_lm(3, n, n), lambda n: heed.masks.documents([n])])
+def test_a_mask_of_more_rows_than_memory_holds_is_refused_at_once(make):
+    with pytest.raises(MemoryError, match="^not enough memory for the workspace of attention$"):
+        make(2**47)

@@ -30,6 +30,7 @@ class ListOfIntervals {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(first_.size()) - 1; }
   /// `list` must be normalised.
   void append(const std::vector<KeyInterval>& list);
+  void reserve(std::int64_t lists) { first_.reserve(static_cast<std::size_t>(lists) + 1); }
   void shrink();
   [[nodiscard]] std::size_t bytes() const;
 

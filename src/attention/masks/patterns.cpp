@@ -32,19 +32,22 @@ void check_lengths(std::int64_t query_length, std::int64_t key_length) {
 template <class Fill>
 SparseMask from_rows(std::int64_t query_length, std::int64_t key_length, Fill fill,
                      std::int64_t rows_each = 1) {
-  detail::ListOfIntervals lists;
-  std::vector<KeyInterval> list;
-  for (std::int64_t row = 0; row < query_length; row += rows_each) {
-    list.clear();
-    fill(row / rows_each, list);
-    for (KeyInterval& one : list)
-      one = {std::clamp<std::int64_t>(one.begin, 0, key_length),
-             std::clamp<std::int64_t>(one.end, 0, key_length)};
-    detail::normalise(list);
-    lists.append(list);
-  }
-  return SparseMask(std::make_shared<detail::IntervalLists>(detail::MaskShape{1, 1, query_length, key_length},
-                                                            rows_each, std::move(lists)));
+  return detail::with_memory_errors([&] {
+    detail::ListOfIntervals lists;
+    lists.reserve(query_length / rows_each);  // too many rows are refused before the first
+    std::vector<KeyInterval> list;
+    for (std::int64_t row = 0; row < query_length; row += rows_each) {
+      list.clear();
+      fill(row / rows_each, list);
+      for (KeyInterval& one : list)
+        one = {std::clamp<std::int64_t>(one.begin, 0, key_length),
+               std::clamp<std::int64_t>(one.end, 0, key_length)};
+      detail::normalise(list);
+      lists.append(list);
+    }
+    const detail::MaskShape shape{1, 1, query_length, key_length};
+    return SparseMask(std::make_shared<detail::IntervalLists>(shape, rows_each, std::move(lists)));
+  });
 }
 
 std::int64_t sum_of(const char* name, std::span<const std::int64_t> lengths, std::int64_t sum) {
