@@ -256,7 +256,7 @@ TEST_F(StrangeModel, IsRefusedInOneSentence) {
   expect_fault("config.json", changed("\"layers\": 1", "\"layers\": 1e300"),
                ": its 'layers' is not a whole number from 1 to 1000");
   expect_fault("config.json", changed("\"clip\": 1.0", "\"clip\": \"1\""),
-               ": its 'clip' is not a number above 0");
+               ": its 'clip' is not a finite number above 0");
   expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 3"),
                " has a model_dim that is not a multiple of its heads");
   expect_fault("config.json", changed("\"heads\": 2", "\"heads\": 5"),  // 16 = 3 * 5 + 1
