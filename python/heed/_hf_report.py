@@ -45,8 +45,10 @@ class Names:
         parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
         own = {id(part.config) for part in parts}
         for part in parts:
-            for config in [getattr(layer, "config", None) for layer in part.modules()]:
-                if (part.config._attn_implementation_internal == "heed" and type(config) is type(part.config)
+            wanted: Any = part.config
+            layers: list[Any] = [getattr(layer, "config", None) for layer in part.modules()]
+            for config in layers:
+                if (wanted._attn_implementation_internal == "heed" and type(config) is type(wanted)
                         and id(config) not in own and config._attn_implementation_internal != "heed"):
                     self._switched.append((config, config._attn_implementation_internal))
                     config._attn_implementation_internal = "heed"
