@@ -25,8 +25,8 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens,
                       const std::string& condition = "with --model: ", const std::string& place = "WORDS");
 
 /// Reads them. Throws Error (invalid_argument, io) for ids that the model does not have, for JSON that is no
-/// list of messages, and as chat_text() does. Warns as read_tokens_of() does,
-/// and refuses as it does what goes beyond the context, except a chat that need not fit.
+/// list of messages, for more tokens than a fixed context holds, and as chat_text() does. Warns as
+/// read_tokens_of() does. Without `fits`, a chat may be longer than the context.
 [[nodiscard]] ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& tokens,
                                             bool fits = true);
 

@@ -82,6 +82,17 @@ def plain_array(output):
     return output if isinstance(output, np.ndarray) else output.float().numpy()
 
 
+def torch_inputs(step):
+    """Queries, keys and values of all sequences, as tensors of PyTorch."""
+    import torch
+
+    if step.dtype == "int8":
+        raise Unsupported("no caches of codes")
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[step.dtype]
+    query, key, value = (torch.from_numpy(x).to(dtype) for x in step.inputs())
+    return query, *(x.repeat(step.batch, 1, 1, 1) for x in (key, value))
+
+
 class Torch:
     """scaled_dot_product_attention with enable_gqa, or with the query heads of one key head as rows of one head.
 
@@ -96,13 +107,10 @@ class Torch:
     def prepare(self, step):
         import torch
 
-        if step.dtype == "int8":
-            raise Unsupported("no caches of codes")
-        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[step.dtype]
-        query, key, value = (torch.from_numpy(x).to(dtype) for x in step.inputs())
+        query, *pair = torch_inputs(step)
         if self.as_rows:
             query = query.reshape(step.batch, KV_HEADS, HEADS // KV_HEADS, DIM)
-        pairs = [tuple(x.repeat(step.batch, 1, 1, 1) for x in (key, value)) for _ in range(step.copies)]
+        pairs = [[x.clone() for x in pair] for _ in range(step.copies)]
 
         def call(i):
             with torch.inference_mode():
@@ -121,14 +129,8 @@ class Vllm:
         torch.set_num_threads(threads)
 
     def prepare(self, step):
-        import torch
-
-        if step.dtype == "int8":
-            raise Unsupported("no caches of int8")
-        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[step.dtype]
-        query, key, value = (torch.from_numpy(x).to(dtype) for x in step.inputs())
-        key, value = (x.repeat(step.batch, 1, 1, 1) for x in (key, value))
-        calls = [Caches(query, key, value, False) for _ in range(step.copies)]
+        inputs = torch_inputs(step)
+        calls = [Caches(*inputs, causal=False) for _ in range(step.copies)]
         return lambda i: calls[i % len(calls)].attend(), calls[0].plain
 
 

@@ -69,8 +69,8 @@ struct AttentionOptions {
   std::optional<TensorView> alibi_slopes{};  ///< floating, to [B, H]
   /// c, the running sum of the log forget gates (Lin et al. 2025, Forgetting Transformer): floating, finite,
   /// to [B, H, L] with L >= Lk. Position p has c[p]; positions of packed sequences lie one after the other
-  /// (L = Lk). A query beyond the ends of c takes the nearest number. That moves its lse
-  /// and, with a sink, its output.
+  /// (L = Lk). A query beyond the ends of c takes the nearest number, which moves its lse. With a sink it
+  /// moves the output, too.
   std::optional<TensorView> decay{};
   std::optional<TensorView> sinks{};  ///< floating, [H]: an extra logit per head, in the denominator only
   /// i64 or i32, [B], in [0, Lk]: keys from this index on are forbidden.

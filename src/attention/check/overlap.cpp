@@ -135,15 +135,13 @@ Extents outputs_of(const BackwardProblem& problem) {
   return outputs;
 }
 
-void refuse_overlap(const Extent& written, const Extent& other) {
-  if (surely_overlap(written, other))
-    refuse(written.name, " overlaps ", other.name, " in memory; separate memory is expected");
-}
-
 void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
   const std::span<const Extent> all = outputs.list();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto refuse_overlap_with = [&](const Extent& other) { refuse_overlap(all[i], other); };
+    const auto refuse_overlap_with = [&](const Extent& other) {
+      if (surely_overlap(all[i], other))
+        refuse(all[i].name, " overlaps ", other.name, " in memory; separate memory is expected");
+    };
     std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
     std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);
   }
@@ -152,7 +150,10 @@ void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
 }  // namespace
 
 void check_overlap(const MemoryUse& written, const MemoryUse& other) {
-  refuse_overlap(extent_of(written), extent_of(other));
+  Extents inputs, outputs;
+  inputs.add(other.name, other.view, other.size);
+  outputs.add(written.name, written.view, written.size);
+  refuse_overlaps(inputs, outputs);
 }
 
 bool may_overlap(const MemoryUse& a, const MemoryUse& b) { return reaches_meet(extent_of(a), extent_of(b)); }

@@ -69,11 +69,12 @@ detail::CallTensor rows_to_append(const detail::CacheState& state, const char* n
   if (tensor.size[0] != batch || tensor.size[1] != state.options.kv_heads || tensor.size[3] != width)
     refuse(name, " has shape ", view.shape(), "; [", batch, ", ", state.options.kv_heads, ", rows, ", width,
            "] is expected");
+  if (!state.borrowed) return tensor;
   const detail::MemoryUse rows{
       name, tensor.rows, {tensor.size[0], tensor.size[1], tensor.size[2], tensor.size[3]}};
   const auto pools = state.pools();
-  if (state.borrowed && std::any_of(pools.begin(), pools.end(),
-                                    [&](const auto& pool) { return detail::may_overlap(rows, pool); }))
+  if (std::any_of(pools.begin(), pools.end(),
+                  [&](const auto& pool) { return detail::may_overlap(rows, pool); }))
     return detail::tensor_of(name, (copy = Tensor::copy_of(view)).view());
   return tensor;
 }
