@@ -14,7 +14,7 @@
 heed.nn has layers for NumPy. heed.torch, heed.transformers and heed.onnx work with those packages and import them.
 """
 
-from . import masks
+from . import _outside_graphs, masks
 from ._heed import (AttentionGradients, AttentionResult, KvCache, ScoreMod, SparseMask, __version__, attention,
                     attention_backward, grid_distance, grid_map, info, moved_norms, set_target, targets)
 from ._differential import DifferentialGradients, DifferentialResult, differential_attention, differential_attention_backward
@@ -27,6 +27,8 @@ from ._plan import AttentionPlan, PlannedPass, plan_attention, plan_attention_ba
 from ._pretrained import Model
 from ._tile import attention_tile
 from ._tokenizer import Tokenizer
+
+_outside_graphs.mark()
 
 __all__ = ["AttentionGradients", "AttentionPlan", "AttentionResult", "DifferentialGradients", "DifferentialResult", "Explanation",
            "Head", "KvCache", "Model", "PlannedPass", "Report", "ScoreMod", "SparseMask", "Tokenizer", "TrainedModel", "__version__", "attention",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -33,7 +34,9 @@ def run(what: str, *arguments: str | os.PathLike[str], read: str = "") -> str:
 
 
 def _sentence(text: str) -> str:
-    return text.strip().removeprefix("heed: ")
+    """The command's sentence, with an argument's name in place of an option's."""
+    sentence = re.sub(r"^--out\b", "path", text.strip().removeprefix("heed: "))
+    return re.sub(r"^--([a-z]+)", r"\1", sentence)
 
 
 class Server:

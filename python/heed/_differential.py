@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,14 +150,19 @@ def differential_attention(q: Any, k: Any, v: Any = None, *, lam: Any, need: Any
     if options.get("dropout") and options.get("seed") is None:
         options["seed"] = secrets.randbits(63)
     factors, of_heads = _factors(q, lam)
-    names: Any = [need] if isinstance(need, str) else list(need or ())
+    if need is not None and not isinstance(need, Iterable):
+        raise TypeError(f"need is {need!r}; a name or several is expected")
+    names: Any = [need] if isinstance(need, str) else [] if need is None else list(need)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"need is {name!r}; the name of a result is expected")
     sums = [name for name in ("received", "received_last", "map") if name in names or options.get(name)]
     if of_heads is None and sums:
         raise ValueError(f"{sums[0]} is asked for with lam of shape {tuple(lam.shape)}; ({q.shape[1] // 2},) is expected")
     if isinstance(k, KvCache) and k.key_dim == 2 * q.shape[-1]:
         options = {**options, "scale": q.shape[-1] ** -0.5 if options.get("scale") is None else options["scale"]}
 
-    needed: Any = sorted({*names, "lse"})
+    needed: Any = [*names, "lse"]
 
     def softmax(half: int) -> AttentionResult[Any]:
         queries = q[:, half::2]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._command import run, show_page
 from ._look import Report
 from ._model import TrainedModel, load_model
+from ._places import checked_text, truth, whole
 from ._pretrained import Model
 
 if TYPE_CHECKING:
@@ -73,11 +74,17 @@ def explain(text: str, model: str | os.PathLike[str] | Model | None = None, *, w
     """
     if not isinstance(text, str):
         raise TypeError(f"text is of type {type(text).__name__}; a str is expected")
+    for name, words in (("word", word), ("against", against)):
+        if words is not None:
+            checked_text(name, words)
+    for name, number in (("heads", heads), ("seed", seed)):
+        if number is not None:
+            whole(name, number)
     arguments: list[str] = []
     given: list[tuple[str, Any]] = [("--word", word), ("--against", against), ("--heads", heads), ("--seed", seed)]
     for name, value in given:
         arguments += [] if value is None else [name, str(value)]
-    arguments += ["--causal"] if causal else []
+    arguments += ["--causal"] if truth("causal", causal) else []
     if model is None:
         return Explanation(text, arguments, None, None)
     loaded = model_of(model)

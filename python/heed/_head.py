@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._places import require
+
 if TYPE_CHECKING:
     from ._look import Floats, HeadSummary, Report
 
@@ -12,6 +14,9 @@ class Head:
     """One head of a report."""
 
     def __init__(self, report: Report, number: int) -> None:
+        from ._look import Report
+
+        require("report", report, Report, "a heed.Report")
         self.report = report
         self.number = number  #: on the axis of all heads
         self.label: str = report.label(number)

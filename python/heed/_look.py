@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -19,7 +19,7 @@ from ._command import Server, run, show_page
 from ._head import Head
 from ._missing import need
 from ._picture import Patches, open_picture
-from ._places import CONTINUES, head_of, place_of, range_of, whole
+from ._places import CONTINUES, head_of, path_of, place_of, range_of, require, whole
 from ._plot import MOST_PLOTS, plot_heads, plot_layers
 from ._table import cell, table
 
@@ -128,6 +128,9 @@ class Report:
     map: list[npt.NDArray[np.float64]]  #: sums of weights, [B, H, R, C]; finest level first, each next one halved
 
     def __init__(self, data: _heed.ReportData, title: str = "", kinds: dict[str, Report] | None = None) -> None:
+        require("data", data, _heed.ReportData, "the data of a report, which heed.look makes,")
+        require("title", title, str, "a str")
+        require("kinds", {} if kinds is None else kinds, dict, "a dict of reports or None")
         self._data = data
         for name, value in data.arrays.items():
             setattr(self, name, value)
@@ -160,7 +163,7 @@ class Report:
 
     def kind(self, name: str) -> Report:
         """The report of one kind of layers."""
-        if name not in self._kinds:
+        if not isinstance(name, str) or name not in self._kinds:
             raise ValueError(f"kind is {name!r}; {' or '.join(map(repr, self._kinds)) or 'nothing (there is only one kind)'} "
                              "is expected")
         return self._kinds[name]
@@ -214,6 +217,9 @@ class Report:
 
     def table_of(self, summaries: Sequence[HeadSummary]) -> str:
         """The table of heads that `heed look` prints."""
+        require("summaries", summaries, Sequence, "a list of the report's summaries")
+        for number, summary in enumerate(summaries):
+            require(f"summaries[{number}]", summary, dict, "one of the report's summaries")
         places = [(f"{head['batch']}/" if self._data.batch > 1 else "") + self.label(head["head"]) for head in summaries]
         width = max(6, *(len(place) + 2 for place in places)) if places else 6
         lines = [f"{'head':<{width}}looks like         score  entropy   sink  distance   self  previous   next"]
@@ -376,6 +382,8 @@ class Report:
         """Pages show this PNG or JPEG file under the weights of its patches, and return self.
 
         The keys from first_patch on are its patches, grid = (rows, columns) of them, row by row."""
+        if not isinstance(grid, Sequence) or isinstance(grid, str) or len(grid) != 2:
+            raise TypeError(f"grid is {grid!r}; (rows, columns) is expected")
         rows, columns = (whole("grid", size) for size in grid)
         first = whole("first_patch", first_patch)
         if min(rows, columns) < 1 or first < 0 or first + rows * columns > self._data.keys:
@@ -387,8 +395,9 @@ class Report:
         """The page for a browser, as one self-contained HTML text; also written to `path` if given."""
         self._require_calls("page")
         if path is not None:
+            path = path_of("path", path)
             self._data.write_html(str(path), self.title if title is None else title, self.about, 0, self._patches)
-            return pathlib.Path(path).read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8")
         return self._page(self.title if title is None else title, 0)[0]
 
     def save(self, path: str | pathlib.Path, title: str | None = None) -> None:
@@ -397,7 +406,7 @@ class Report:
         .html and .htm: the page for a browser. .png, .svg and .pdf: plot() as a picture. .safetensors: the file that
         heed.open and `heed look` read, which has no title."""
         self._require_calls("save")
-        path = pathlib.Path(path)
+        path = path_of("path", path)
         ending = path.suffix.lower()
         if ending in PAGES:
             self._data.write_html(str(path), self.title if title is None else title, self.about, 0, self._patches)
@@ -497,4 +506,8 @@ def merge_summaries(reports: Sequence[Report]) -> list[HeadSummary]:
     """Merges the heads of a model over several texts, one report per text.
 
     Means are weighted by each text's rows. Names and scores are those of all rows together (docs/heads.md)."""
+    require("reports", reports, Iterable, "a list of heed.Report")
+    reports = list(reports)
+    for place, report in enumerate(reports):
+        require(f"reports[{place}]", report, Report, "a heed.Report")
     return _heed.merge_summaries([report._data for report in reports])

@@ -11,7 +11,7 @@ import numpy as np
 from . import _heed
 from ._counted import counted
 from ._look import Floats, Report
-from ._places import checked_text, whole
+from ._places import checked_text, token_ids_of, whole
 from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def words_of(name: str, given: Any, count: int, of: str) -> list[str]:
 
 def ids_of(name: str, given: Any, count: int, of: str) -> list[int]:
     """Checks and returns the token ids: one per row or key, or none."""
-    ids = np.asarray(given)
+    ids = token_ids_of(name, given)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TypeError(f"{name} is {given!r}; a list of whole numbers, one for each {of}, is expected")
     if ids.size and ids.size != count:
@@ -132,7 +132,7 @@ def look(
     title: of the page; by default made from the tokens.
     cost: also measures a plain call, and what each part of the report adds to it.
     """
-    top_k, title = whole("top_k", top_k), checked_text("title", title or "")
+    top_k, title = whole("top_k", top_k), checked_text("title", "" if title is None else title)
     if model is not None or isinstance(q, str):
         others = {"k": k, "v": v, "weights": weights, "allowed": allowed, **options}
         return _look_with_model(q, model, top_k, title, [name for name, given in others.items() if given is not None])

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
+import pathlib
 import re
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 CONTINUES = "·"  # before a piece that continues a word
 MOST_PARTS = 4  # tokens of one character: "😀 1/2", "😀 2/2"
@@ -15,15 +20,44 @@ _PART = re.compile(r"(.+) ([1-4])/[2-4]$", re.DOTALL)
 
 def whole(name: str, value: Any) -> int:
     try:
-        return operator.index(value)
+        found = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}; a whole number is expected") from None
+    if not -(2**63) <= found < 2**64:
+        raise ValueError(f"{name} is {found}; a whole number of 64 bits is expected")
+    return found
 
 
 def number(name: str, value: Any) -> float:
     if not hasattr(value, "__float__"):
         raise TypeError(f"{name} is {value!r}; a number is expected")
     return float(value)
+
+
+def require(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is of type {type(value).__name__}; {expected} is expected")
+
+
+def path_of(name: str, value: Any) -> pathlib.Path:
+    """A path, from a str, bytes or a path-like object."""
+    require(name, value, (str, bytes, os.PathLike), "a path")
+    return pathlib.Path(os.fsdecode(value))
+
+
+def truth(name: str, value: Any) -> bool:
+    try:
+        return bool(value)
+    except (TypeError, ValueError):  # such as an array's
+        raise TypeError(f"{name} is of type {type(value).__name__}; True or False is expected") from None
+
+
+def token_ids_of(name: str, value: Any) -> npt.NDArray[Any]:
+    """An array of token ids; the extension checks that they are whole numbers."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} has lists of different lengths; one list of token ids is expected") from None
 
 
 def checked_text(name: str, value: Any) -> str:

@@ -7,14 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import _heed
 from ._cause import Causes
 from ._generate import Writes
 from ._heed import ModelCache
 from ._look import Floats, Report
-from ._places import whole
+from ._places import require, token_ids_of, truth, whole
 from ._tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -74,11 +72,11 @@ class Model(Causes, Writes):
     def chat_text(self, messages: Messages, add_generation_prompt: bool = True) -> str:
         """The text that the model's chat template makes of messages: a text of the user, or mappings of role and
         content. With add_generation_prompt it ends where the answer begins. transformers' apply_chat_template()."""
-        return self._data.chat_text(_messages(messages), bool(add_generation_prompt))
+        return self._data.chat_text(_messages(messages), truth("add_generation_prompt", add_generation_prompt))
 
     def chat_ids(self, messages: Messages, add_generation_prompt: bool = True) -> list[int]:
         """The token ids of that text, for `what` of the other methods."""
-        return self._data.chat_ids(_messages(messages), bool(add_generation_prompt))
+        return self._data.chat_ids(_messages(messages), truth("add_generation_prompt", add_generation_prompt))
 
     def cache(self, format: str = "f32") -> ModelCache:
         """An empty cache, for a causal model. Tokens read with it follow the tokens that it holds."""
@@ -110,22 +108,24 @@ class Model(Causes, Writes):
         keep=False discards queries, keys and weights while the model runs, and takes about as long as hidden_states().
         The report then has heads(), summaries and per-row arrays, but no maps, and no pair, tile, plot, page or
         save."""
-        if by not in ("attention", "norm"):
+        if not isinstance(by, str) or by not in ("attention", "norm"):
             raise ValueError(f"by is {by!r}; 'attention' or 'norm' is expected")
         text = what if isinstance(what, str) else None
-        ids = None if isinstance(what, str) else np.asarray(what)
+        ids = None if isinstance(what, str) else token_ids_of("what", what)
         data = self._data.look(ids, text, needle, by == "norm", layer, whole("top_k", top_k), keep, threads)
         return Report(data, text or "")
 
     def _ids(self, what: str | Sequence[int] | Floats) -> Any:
-        return np.asarray(self.token_ids(what) if isinstance(what, str) else what)
+        return token_ids_of("what", self.token_ids(what) if isinstance(what, str) else what)
 
 
 def _messages(messages: Messages) -> list[tuple[str, str]]:
     if isinstance(messages, str):
         return [("user", messages)]
+    require("messages", messages, Sequence, "a str, or a list of mappings of role and content,")
     made = []
     for i, message in enumerate(messages):
+        require(f"messages[{i}]", message, Mapping, "a mapping of role and content")
         given = {name: value for name, value in message.items() if value is not None}
         if set(given) - {"content"} != {"role"}:
             raise ValueError(f"messages[{i}] has the keys {sorted(given)}; role and content are expected")

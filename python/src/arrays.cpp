@@ -116,15 +116,6 @@ MutableTensorView view_of(void* data, DType dtype, const Dims& shape, const Dims
                                    : MutableTensorView(data, dtype, shape, strides);
 }
 
-// Nested lists as an array of the dtype that NumPy finds for them.
-nb::object numpy_of_lists(std::string_view name, nb::handle lists) {
-  try {
-    return nb::module_::import_("numpy").attr("asarray")(lists);
-  } catch (const nb::python_error&) {
-    fail(name, " has lists of different lengths; nested lists with the shape of an array are expected");
-  }
-}
-
 std::string kind_of(const nb::object& array) {
   return nb::cast<std::string>(array.attr("dtype").attr("kind"));
 }
@@ -143,6 +134,14 @@ nb::object array_of_lists(std::string_view name, nb::handle lists) {
 }
 
 }  // namespace
+
+nb::object numpy_of_lists(std::string_view name, nb::handle lists) {
+  try {
+    return nb::module_::import_("numpy").attr("asarray")(lists);
+  } catch (const nb::python_error&) {
+    fail(name, " has lists of different lengths; nested lists with the shape of an array are expected");
+  }
+}
 
 nb::object array_of_numbers(std::string_view name, nb::handle lists) {
   return numbers_of_lists(name, lists).attr("astype")("float64");

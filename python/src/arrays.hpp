@@ -37,6 +37,8 @@ const TypeInfo& array_type(nb::handle object);
 /// Whether an object supports the buffer protocol or DLPack.
 bool is_array(nb::handle object);
 
+/// Nested lists as an array of the dtype that NumPy finds for them. Throws Error if their lengths differ.
+nb::object numpy_of_lists(std::string_view name, nb::handle lists);
 /// Nested lists of numbers as an array of float64.
 nb::object array_of_numbers(std::string_view name, nb::handle lists);
 /// Nested lists of whole numbers as an array of int64. Throws Error for other numbers.

@@ -113,7 +113,7 @@ struct NamedArrays {
     for (const auto& [name, value] : given) {
       const auto key = nb::cast<std::string>(name);
       nb::object array = nb::borrow(value);
-      if (!is_array(value)) array = nb::module_::import_("numpy").attr("asarray")(value);
+      if (!is_array(value)) array = numpy_of_lists(key, value);
       views.emplace_back(key, kept.emplace_back(key, array).view());
     }
   }
@@ -204,6 +204,11 @@ SparseMask axial(const Numbers& grid, std::optional<std::int64_t> axis, std::int
   return masks::axial(grid, axis.value_or(-1), first_query, queries.value_or(-1), keys.value_or(-1));
 }
 
+SparseMask bigbird(std::int64_t block, std::int64_t global_blocks, std::int64_t window, std::int64_t random,
+                   nb::handle seed, std::int64_t queries, std::int64_t keys) {
+  return masks::bigbird(block, global_blocks, window, random, unsigned_integer("seed", seed), queries, keys);
+}
+
 void define_patterns(nb::module_& module) {
   module.def("lightning_indexer", indexed, nb::arg("query"), nb::arg("key"), nb::arg("weights"),
              nb::arg("top_k"), nb::kw_only(), nb::arg("causal") = true, nb::arg("query_offset") = 0,
@@ -229,8 +234,8 @@ void define_patterns(nb::module_& module) {
       [](std::int64_t question, const Numbers& answers) { return masks::shared_question(question, answers); },
       nb::arg("question"), nb::arg("answers"),
       "A question and answers of these lengths after it: all causal, and no answer sees another.");
-  module.def("bigbird", masks::bigbird, nb::arg("block"), nb::arg("global_blocks"), nb::arg("window"),
-             nb::arg("random"), nb::arg("seed"), nb::arg("queries"), nb::arg("keys"),
+  module.def("bigbird", bigbird, nb::arg("block"), nb::arg("global_blocks"), nb::arg("window"),
+             nb::arg("random"), nb::arg("seed").none(), nb::arg("queries"), nb::arg("keys"),
              "Blocks: the first and last global_blocks rows and columns, `window` around the diagonal, and "
              "`random` of "
              "the others in each row (BigBird).");
@@ -283,7 +288,7 @@ void define_masks(nb::module_& module) {
                   "FlexAttention's BlockMask by its tensors; `partial` [N, query block, key block] gives the "
                   "allowed pairs of the listed blocks; without it, all are allowed.")
       .def_static("expression", expression, nb::arg("text"), nb::arg("queries"), nb::arg("keys"),
-                  nb::arg("arrays"), nb::sig("def expression(text, queries, keys, **arrays)"),
+                  nb::arg("arrays"), nb::sig("def expression(text: str, queries: int, keys: int, **arrays)"),
                   "A condition on b, h, i and j, such as 'j <= i and doc[i] == doc[j]' with doc=…")
       .def("__and__", [](const SparseMask& a, const SparseMask& b) { return a & b; })
       .def("__repr__", describe)
@@ -306,7 +311,7 @@ void define_masks(nb::module_& module) {
       .def(CopiedAsItself())
       .def(pickled(score_mod_state, score_mod_from))
       .def_static("expression", score_expression, nb::arg("text"), nb::arg("arrays"),
-                  nb::sig("def expression(text, **arrays)"),
+                  nb::sig("def expression(text: str, **arrays)"),
                   "A new score from s, b, h, i and j; -inf forbids the key.")
       .def("__repr__", [](const ScoreMod& mod) {
         return "ScoreMod(" + (mod.is_empty() ? "" : "'" + std::string(mod.part()->text()) + "'") + ")";

@@ -130,14 +130,18 @@ void define_model(nb::module_& module) {
       .def(NotPickled("TrainedModelData cannot be pickled; pickle the heed.TrainedModel that has it"))
       .def_prop_ro("settings", settings_of)
       .def_prop_ro("symbols", [](const TrainedModel& trained) { return trained.tokenizer.is_symbols(); })
-      .def("page",
-           [](const TrainedModel& trained, const std::string& path, const std::string& name,
-              const std::string& text) {
-             const nb::gil_scoped_release released;
-             write_living_page(path, trained, {name, text});
-           })
-      .def("save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); });
-  module.def("load_model", load_trained_model, nb::call_guard<nb::gil_scoped_release>());
+      .def(
+          "page",
+          [](const TrainedModel& trained, const std::string& path, const std::string& name,
+             const std::string& text) {
+            const nb::gil_scoped_release released;
+            write_living_page(path, trained, {name, text});
+          },
+          nb::arg("path"), nb::arg("name"), nb::arg("text"))
+      .def(
+          "save", [](TrainedModel& trained, const std::string& folder) { save_model(folder, trained); },
+          nb::arg("folder"));
+  module.def("load_model", load_trained_model, nb::arg("folder"), nb::call_guard<nb::gil_scoped_release>());
   module.def("train", train_of_python, nb::arg("folder"), nb::arg("text").none(), nb::arg("resume").none(),
              nb::arg("checkpoint_every").none(), nb::arg("stop_at").none(), nb::arg("threads").none(),
              nb::arg("progress").none(), nb::arg("settings"));

@@ -260,19 +260,21 @@ std::vector<std::string> texts_of(const Model& model, const std::vector<std::int
 }  // namespace
 
 void define_model_cause(nb::module_& module) {
-  module.def("ablate", ablate_of);
-  module.def("patch", patch_of);
-  module.def("attribute", attribution_of);
-  module.def("lens", lens_of);
-  module.def("rollout", rollout_of);
+  const nb::arg model("model"), options("options"), threads("threads"), head("head"), target("target");
+  const auto ids = nb::arg("ids").none();
+  module.def("ablate", ablate_of, model, ids, nb::arg("heads"), nb::arg("to"), options);
+  module.def("patch", patch_of, model, ids, nb::arg("other").none(), nb::arg("heads"), options);
+  module.def("attribute", attribution_of, model, ids, options);
+  module.def("lens", lens_of, model, ids, options);
+  module.def("rollout", rollout_of, model, ids, nb::arg("rows"), threads);
   module.def("why", why_of, nb::arg("model"), nb::arg("ids"), nb::arg("rows"), nb::arg("keys"),
              nb::arg("head").none(), nb::arg("threads"));
-  module.def("circuit", circuit_of);
-  module.def("paths", paths_of);
-  module.def("composition", composition_of);
+  module.def("circuit", circuit_of, model, ids, target, nb::arg("edges"), nb::arg("patch"), threads);
+  module.def("paths", paths_of, model, ids, head, target, threads);
+  module.def("composition", composition_of, model, threads);
   module.def("examples", examples_of, nb::arg("model"), nb::arg("texts"), nb::arg("head").none(),
              nb::arg("best"), nb::arg("habits"), nb::arg("threads"));
-  module.def("lost", lost_of);
+  module.def("lost", lost_of, model, ids, nb::arg("first"), nb::arg("last"), threads);
   module.def("texts_of", texts_of, nb::arg("model"), nb::arg("ids"), nb::arg("text").none());
 }
 

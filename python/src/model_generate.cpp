@@ -81,7 +81,7 @@ void define_model_generate(nb::module_& module) {
   module.def("write_on", write_on, nb::arg("model"), nb::arg("text").none(), nb::arg("ids"),
              nb::arg("tokens"), nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("seed"),
              nb::arg("cache"), nb::arg("watch"), nb::arg("head").none(), nb::arg("add").none());
-  module.def("expected_after", expected_after);
+  module.def("expected_after", expected_after, nb::arg("model"), nb::arg("text"), nb::arg("count"));
 }
 
 }  // namespace heed::python

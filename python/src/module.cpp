@@ -31,7 +31,8 @@ std::string in_python(std::string sentence) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"query_segments", "cu_seqlens of queries"},
       {"key_segments", "cu_seqlens of keys"},
-      {"outputs.output ", "out "}};
+      {"outputs.output ", "out "},
+      {"dropout.probability", "dropout"}};
   for (const auto& [name, of_python] : kNames)
     for (std::size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += of_python.size())
       sentence.replace(at, name.size(), of_python);

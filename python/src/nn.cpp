@@ -194,7 +194,10 @@ Layer layer_result_from(nb::handle state) {
 void define_generator(nb::module_& module) {
   using Sizes = const std::vector<std::int64_t>&;
   nb::class_<Generator>(module, "Generator", "PyTorch's random numbers on a CPU for the same seed.")
-      .def(nb::init<std::uint64_t>(), nb::arg("seed") = Generator::kDefaultSeed)
+      .def(
+          "__init__",
+          [](Generator* self, nb::handle seed) { new (self) Generator(unsigned_integer("seed", seed)); },
+          nb::arg("seed").none() = Generator::kDefaultSeed)
       .def(copied([](const Generator& self) { return self; }))
       .def(pickled(
           [](const Generator& self) {

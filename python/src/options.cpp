@@ -12,7 +12,12 @@
 namespace heed::python {
 namespace {
 
-std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+// The first line of the repr, which an array may have many of.
+std::string shown(nb::handle value) {
+  const auto text = nb::cast<std::string>(nb::repr(value));
+  const std::size_t end = text.find('\n');
+  return end == std::string::npos ? text : text.substr(0, end) + "…";
+}
 
 [[noreturn]] void fail_value(std::string_view name, nb::handle value, std::string_view expected) {
   fail(name, " is ", shown(value), "; ", expected, " is expected");
@@ -140,14 +145,6 @@ void set_kernel(Arguments& arguments, nb::handle value) {
       word("kernel", value,
            std::array{Word{"automatic", Kernel::automatic}, Word{"reference", Kernel::reference},
                       Word{"fused", Kernel::fused}});
-}
-
-std::uint64_t unsigned_integer(std::string_view name, nb::handle value) {
-  const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
-  const unsigned long long got = whole.is_valid() ? PyLong_AsUnsignedLongLong(whole.ptr()) : 0;
-  if (PyErr_Occurred() == nullptr) return got;
-  PyErr_Clear();
-  fail_value(name, value, "a whole number from 0 to 2^64 - 1");
 }
 
 void set_threads(Arguments& arguments, nb::handle value) { arguments.options.threads = threads_of(value); }
@@ -278,6 +275,16 @@ std::int64_t integer(std::string_view name, nb::handle value) {
     fail_value(name, value, "a whole number of 64 bits");
   }
   return got;
+}
+
+std::uint64_t unsigned_integer(std::string_view name, nb::handle value) {
+  constexpr const char* kExpected = "a whole number from 0 to 2^64 - 1";
+  const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
+  const unsigned long long got = whole.is_valid() ? PyLong_AsUnsignedLongLong(whole.ptr()) : 0;
+  if (PyErr_Occurred() == nullptr) return got;
+  PyErr_Clear();
+  if (!whole.is_valid()) fail_kind(name, value, kExpected);
+  fail_value(name, value, kExpected);
 }
 
 double number(std::string_view name, nb::handle value) {

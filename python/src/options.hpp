@@ -33,6 +33,7 @@ GradientRequest gradients_named(nb::handle value);
 
 /// Conversions of Python values; error messages contain `name`.
 std::int64_t integer(std::string_view name, nb::handle value);
+std::uint64_t unsigned_integer(std::string_view name, nb::handle value);
 /// The argument `threads`.
 int threads_of(nb::handle value);
 double number(std::string_view name, nb::handle value);

@@ -209,12 +209,24 @@ void define_pretrained(nb::module_& module) {
       .def_prop_ro("notes", [](const Model& model) { return model.info().notes; })
       .def("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal)
       .def("cache", make_cache, nb::arg("format"))
-      .def("token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; })
-      .def("tokens", [](const Model& model, const std::string& text) { return model.tokenize(text).shown; })
-      .def("chat_text", [](const Model& model, const Messages& given,
-                           bool prompt) { return chat_text(model, messages_of(given), prompt); })
-      .def("chat_ids", [](const Model& model, const Messages& given,
-                          bool prompt) { return chat_tokens(model, messages_of(given), prompt).ids; })
+      .def(
+          "token_ids", [](const Model& model, const std::string& text) { return model.tokenize(text).ids; },
+          nb::arg("text"))
+      .def(
+          "tokens", [](const Model& model, const std::string& text) { return model.tokenize(text).shown; },
+          nb::arg("text"))
+      .def(
+          "chat_text",
+          [](const Model& model, const Messages& given, bool prompt) {
+            return chat_text(model, messages_of(given), prompt);
+          },
+          nb::arg("messages"), nb::arg("add_generation_prompt"))
+      .def(
+          "chat_ids",
+          [](const Model& model, const Messages& given, bool prompt) {
+            return chat_tokens(model, messages_of(given), prompt).ids;
+          },
+          nb::arg("messages"), nb::arg("add_generation_prompt"))
       .def("hidden_states", hidden_states, nb::arg("ids"), nb::arg("cache").none(), nb::arg("threads"))
       .def("logits", logits, nb::arg("hidden"), nb::arg("threads"))
       .def("streams", streams, nb::arg("ids"), nb::arg("threads"))
@@ -222,10 +234,10 @@ void define_pretrained(nb::module_& module) {
       .def("look", look_at, nb::arg("ids").none(), nb::arg("text").none(), nb::arg("needle").none(),
            nb::arg("by_norm"), nb::arg("layer").none(), nb::arg("top_k"), nb::arg("keep"),
            nb::arg("threads"));
-  module.def("model_folder", model_folder);
+  module.def("model_folder", model_folder, nb::arg("folder"));
   module.def(
       "load_pretrained", [](const std::string& folder, bool fast) { return load_model(folder, {fast}); },
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("folder"), nb::arg("fast"), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace heed::python

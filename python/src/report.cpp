@@ -423,27 +423,33 @@ void define_report(nb::module_& module) {
       .def_prop_ro("summaries", summaries)
       .def_prop_ro("cost", cost)
       .def_prop_ro("retrieval", retrieval)
-      .def("tiles", tiles)
-      .def("save", save)
+      .def("tiles", tiles, nb::arg("rows"), nb::arg("keys"))
+      .def("save", save, nb::arg("path"))
       .def("write_html", write_page, nb::arg("path"), nb::arg("title"), nb::arg("about"),
            nb::arg("most_bytes"), nb::arg("patches").none());
-  module.def("make_report", report_of_call);
+  module.def("make_report", report_of_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+             nb::arg("tokens"), nb::arg("top_k"), nb::arg("cost"), nb::arg("cells"), nb::arg("bins"),
+             nb::arg("options"));
   module.def("report_of_weights", report_of_weights, nb::arg("weights"), nb::arg("allowed").none(),
              nb::arg("tokens"), nb::arg("layers"), nb::arg("top_k"), nb::arg("cells"), nb::arg("bins"));
-  module.def("join_reports", report_of_layers);
-  module.def("merge_summaries", merged_summaries);
-  module.def("open_report", report_of_file);
-  module.def("attention_tile", tile_of_python);
+  module.def("join_reports", report_of_layers, nb::arg("layers"));
+  module.def("merge_summaries", merged_summaries, nb::arg("reports"));
+  module.def("open_report", report_of_file, nb::arg("path"));
+  module.def("attention_tile", tile_of_python, nb::arg("q").none(), nb::arg("k").none(),
+             nb::arg("lse").none(), nb::arg("rows"), nb::arg("keys"), nb::arg("batch"), nb::arg("head"),
+             nb::arg("options"));
   module.def(
       "grid_distance", distance_on_grid, nb::arg("q").none(), nb::arg("k").none(), nb::arg("grid"),
-      nb::arg("first") = 0, nb::arg("options"), nb::sig("def grid_distance(q, k, grid, first=0, **options)"),
+      nb::arg("first") = 0, nb::arg("options"),
+      nb::sig("def grid_distance(q, k, grid: collections.abc.Sequence[int], first: int = 0, **options)"),
       "For tokens on a grid, the mean distance to the keys along each axis, under the weights: "
       "[B, H, tokens, axes]. Keys first, first + 1, … lie on the grid; others are left out. Options are "
       "those of attention().");
   module.def(
       "grid_map", map_on_grid, nb::arg("q").none(), nb::arg("k").none(), nb::arg("grid"), nb::arg("cells"),
       nb::arg("first") = 0, nb::arg("options"),
-      nb::sig("def grid_map(q, k, grid, cells, first=0, **options)"),
+      nb::sig("def grid_map(q, k, grid: collections.abc.Sequence[int], cells: collections.abc.Sequence[int], "
+              "first: int = 0, **options)"),
       "The weights between cells of a grid of tokens, summed: [B, H, cells, cells], where `cells` says "
       "how many there are along each axis.");
   module.def(

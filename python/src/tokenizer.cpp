@@ -48,20 +48,32 @@ void define_tokenizer(nb::module_& module) {
   nb::class_<Tokenizer>(module, "Tokenizer")
       .def(CopiedAsItself())
       .def(NotPickled("_heed.Tokenizer cannot be pickled; pickle the heed.Tokenizer that has it"))
-      .def("encode",
-           [](const Tokenizer& tokenizer, const nb::bytes& text, bool add_special) {
-             return encode(tokenizer, {text.c_str(), text.size()}, add_special);
-           })
-      .def("decode", [](const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids,
-                        bool skip_special) { return tokenizer.decode(ids, skip_special); })
-      .def("shown", [](const Tokenizer& tokenizer,
-                       const std::vector<std::int64_t>& ids) { return tokenizer.shown(ids); })
+      .def(
+          "encode",
+          [](const Tokenizer& tokenizer, const nb::bytes& text, bool add_special) {
+            return encode(tokenizer, {text.c_str(), text.size()}, add_special);
+          },
+          nb::arg("text"), nb::arg("add_special"))
+      .def(
+          "decode",
+          [](const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids, bool skip_special) {
+            return tokenizer.decode(ids, skip_special);
+          },
+          nb::arg("ids"), nb::arg("skip_special"))
+      .def(
+          "shown",
+          [](const Tokenizer& tokenizer, const std::vector<std::int64_t>& ids) {
+            return tokenizer.shown(ids);
+          },
+          nb::arg("ids"))
       .def("size", &Tokenizer::size)
-      .def("token", &Tokenizer::token)
-      .def("id", &Tokenizer::id)
-      .def("is_special", &Tokenizer::is_special);
-  module.def("read_tokenizer", Tokenizer::from_file, nb::call_guard<nb::gil_scoped_release>());
-  module.def("tokenizer_from", Tokenizer::from_json, nb::call_guard<nb::gil_scoped_release>());
+      .def("token", &Tokenizer::token, nb::arg("id"))
+      .def("id", &Tokenizer::id, nb::arg("token"))
+      .def("is_special", &Tokenizer::is_special, nb::arg("id"));
+  module.def("read_tokenizer", Tokenizer::from_file, nb::arg("path"),
+             nb::call_guard<nb::gil_scoped_release>());
+  module.def("tokenizer_from", Tokenizer::from_json, nb::arg("text"), nb::arg("name"),
+             nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace heed::python

@@ -75,7 +75,7 @@ def test_explain_without_a_model_is_the_lesson(command, tmp_path):
     assert "--help  me" in str(heed.explain("--help me"))
     found.save(tmp_path / "steps.safetensors")
     assert heed.open(tmp_path / "steps.safetensors").tokens == ["the", "cat", "sat"]
-    with pytest.raises(ValueError, match="^--word is 'dog', which is not in the sentence"):
+    with pytest.raises(ValueError, match="^word is 'dog', which is not in the sentence"):
         heed.explain("the cat sat", word="dog")
     with pytest.raises(ValueError, match="path is 'a.png'; a path that ends in .html, .htm or .safetensors is expected"):
         found.save("a.png")
@@ -121,7 +121,7 @@ def test_serve_answers_until_it_is_stopped(model):
             assert b"<!DOCTYPE html>" in answer.read()
         assert repr(server) == f"<heed server: {server.url}>"
     assert repr(server) == "<heed server: stopped>"
-    with pytest.raises(ValueError, match="--port is '70000'"):
+    with pytest.raises(ValueError, match="^port is '70000'"):
         model.look(TEXT).serve(70000)
 
 
@@ -130,7 +130,7 @@ def test_atlas_draws_the_poster_of_the_command(command, tmp_path, model):
     command("look", "--model", "induction", TEXT, "--save", tmp_path / "saved.safetensors")
     command("atlas", tmp_path / "saved.safetensors", "--out", tmp_path / "theirs.svg", "--title", "heads")
     assert (tmp_path / "ours.svg").read_text().count("<use") == (tmp_path / "theirs.svg").read_text().count("<use") > 100
-    with pytest.raises(ValueError, match="--out is '.*maps.jpg'"):
+    with pytest.raises(ValueError, match="^path is '.*maps.jpg'"):
         model.look(TEXT).atlas(tmp_path / "maps.jpg")
 
 
