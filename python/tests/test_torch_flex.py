@@ -457,8 +457,8 @@ MISTAKES = {
     "block_mask was sliced": lambda q, k, v: flex_attention(q, k, v, block_mask=a_mask()[:, :, :]),
     "return_lse is True and return_aux is given":
         lambda q, k, v: flex_attention(q, k, v, return_lse=True, return_aux=theirs.AuxRequest()),
-    "sparse_mask has size [1, 1, 8, 8]": lambda q, k, v: flex_attention(q, k, v, block_mask=documents()[0]),
-    "sparse_mask is a tensor of dtype torch.bool and shape [5, 7] that stands for no mask":
+    "block_mask has size [1, 1, 8, 8]": lambda q, k, v: flex_attention(q, k, v, block_mask=documents()[0]),
+    "block_mask is a tensor of dtype torch.bool and shape [5, 7] that stands for no mask":
         lambda q, k, v: flex_attention(q, k, v, block_mask=torch.ones(5, 7).bool()),
     "stands for no mask of this process":
         lambda q, k, v: attention(q, k, v, sparse_mask=mask_tensor(documents()[0]).clone()),

@@ -389,3 +389,21 @@ def test_what_nested_tensors_cannot_do_is_said():
         with pytest.raises(ValueError) as caught:
             call()
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_export_takes_other_numbers_of_tokens_and_sequences(strict):
+    class Packed(torch.nn.Module):
+        def forward(self, x, offsets):
+            return varlen_attention(x, x, x, offsets, causal=True, window_size=(2, None))
+
+    tokens, sequences = torch.export.Dim("tokens"), torch.export.Dim("sequences")
+    given = torch.randn(6, 2, 8), torch.tensor([0, 2, 6], dtype=torch.int32)
+    exported = torch.export.export(Packed(), given, strict=strict, dynamic_shapes=({0: tokens}, {0: sequences})).module()
+    x = torch.randn(9, 2, 8, generator=torch.Generator().manual_seed(1))
+    found = exported(x, torch.tensor([0, 5, 6, 9], dtype=torch.int32))
+    for first, last in ((0, 5), (5, 6), (6, 9)):
+        part = x[first:last].transpose(0, 1).double()
+        mask = torch.ones(last - first, last - first, dtype=torch.bool).tril().triu(-2)
+        expected = torch.nn.functional.scaled_dot_product_attention(part, part, part, attn_mask=mask).transpose(0, 1)
+        assert (found[first:last] - expected).abs().max() < 1e-6

@@ -132,3 +132,36 @@ def test_slopes_want_no_gradient_where_none_is_recorded():
             slopes = slopes.detach()
             assert torch.equal(found, call())
         slopes.requires_grad_()
+
+
+PACKED = heads()[0].transpose(0, 1)
+WRONG_IN_OTHER_WORDS = {
+    "varlen_attention: sinks is of type list; a torch.Tensor is expected":
+        lambda x: heed.torch.varlen_attention(PACKED, PACKED, PACKED, [0, 4], sinks=[1.0]),
+    "dropout_p is 'x'; a number is expected":
+        lambda x: heed.torch.varlen_attention(PACKED, PACKED, PACKED, [0, 4], dropout_p="x"),
+    "dropout_p is None; a number is expected": lambda x: heed.torch.scaled_dot_product_attention(x, x, x, dropout_p=None),
+    "dropout_p is 5; a number of 0 or more and below 1 is expected":
+        lambda x: heed.torch.scaled_dot_product_attention(x, x, x, dropout_p=5),
+    "varlen_attention: max_seqlen_q is 'x'; a whole number is expected":
+        lambda x: heed.torch.varlen_attention(PACKED, PACKED, PACKED, [0, 4], max_seqlen_q="x"),
+    "attn_mask has shape [3, 3]; a shape that broadcasts to [1, 2, 4, 4] is expected":
+        lambda x: heed.torch.scaled_dot_product_attention(x, x, x, torch.zeros(3, 3)),
+    "attn_mask has shape [3, 5]; a shape that broadcasts to [1, 2, 4, 4] is expected":
+        lambda x: heed.torch.scaled_dot_product_attention(x, x, x, torch.ones(3, 5).bool()),
+    "is_causal is 'x'; True or False is expected": lambda x: heed.torch.scaled_dot_product_attention(x, x, x, is_causal="x"),
+    "flex_attention: return_aux is of type str; an AuxRequest is expected":
+        lambda x: heed.torch.flex_attention(x, x, x, return_aux="x"),
+    "flex_attention: top_k is None; a whole number is expected":
+        lambda x: heed.torch.flex_attention(x, x, x, return_summary=True, top_k=None),
+    "scaled_dot_product_attention: top_k is 0; 1 or more is expected with return_summary":
+        lambda x: heed.torch.scaled_dot_product_attention(x, x, x, return_summary=True, top_k=0),
+    "dropout is 5; a number of 0 or more and below 1 is expected": lambda x: heed.torch.attention(x, x, x, dropout=5),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_IN_OTHER_WORDS)
+def test_an_error_names_the_function_and_the_argument_that_were_given(message):
+    with pytest.raises((TypeError, ValueError)) as found:
+        WRONG_IN_OTHER_WORDS[message](heads())
+    assert str(found.value).startswith(message)

@@ -14,8 +14,9 @@ from .._counted import counted
 from .._torch_tensors import check_given, is_plain
 from ._block_mask import convert, convert_within_operator, serves_any_length, was_sliced
 from ._held import call_while_tracing, hold
+from ._names import errors_name
 from ._ops import attention, autocast, untracked
-from ._summary import SUMMARY, Summary
+from ._summary import SUMMARY, Summary, summarised
 
 if TYPE_CHECKING:
     from .._heed import ScoreMod
@@ -73,6 +74,7 @@ def _hold_while_tracing(mask: Any, queries: int, keys: int) -> Tensor:
     return hold(functools.partial(convert_within_operator, mask, queries, keys))
 
 
+@errors_name("flex_attention", sparse_mask="block_mask")
 def flex_attention(
     query: Tensor,
     key: Tensor,
@@ -102,6 +104,10 @@ def flex_attention(
     """
     _check(query, key, value, enable_gqa)
     _check_score_mod(score_mod)
+    if return_aux is not None and not (hasattr(return_aux, "lse") and hasattr(return_aux, "max_scores")):
+        raise TypeError(f"flex_attention: return_aux is of type {type(return_aux).__name__}; an AuxRequest is expected")
+    if return_summary:
+        top_k = summarised("flex_attention", top_k)
     if return_lse and return_aux is not None:
         _refuse("return_lse is True and return_aux is given; one of the two is expected")
     if block_mask is not None:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from .. import _heed
 from .._counted import counted
-from .._torch_tensors import check_given, is_nested, is_plain
+from .._torch_tensors import check_given, is_nested, is_plain, real, whole
+from ._names import errors_name
 from ._ops import (Attended, attention, autocast, draw_seed, refuse_gradient, seed_number, slopes, untracked, whole_numbers,
                    window_sides)
-from ._summary import SUMMARY, Summary
+from ._summary import SUMMARY, Summary, summarised
 
 
 def _refuse(message: str) -> None:
@@ -39,7 +40,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: tuple[Tensor, Ten
     query, key, value = autocast(query, key, value)
     q, k, v = (_heads_first(tensor) for tensor in (query, key, value))
     if not asked and dropout < 1 and query.shape[-1] and is_plain(query, key, value, alibi, sinks, *offsets):
-        output = query.new_empty(len(query), query.shape[1], value.shape[2])
+        output = query.new_empty(query.shape[0], query.shape[1], value.shape[2])
         _heed.attention(untracked(q), untracked(k), untracked(v), cu_seqlens=offsets,
                         alibi=untracked(alibi), sinks=untracked(sinks), dropout=dropout, seed=seed_number(draw_seed(dropout)),
                         threads=torch.get_num_threads(), out=_heads_first(output), **options)
@@ -56,7 +57,7 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
     tensor = whole_numbers(f"varlen_attention: {name}", given, device)
     if tensor is None:
         raise TypeError(f"varlen_attention: {name} is None; whole numbers are expected")
-    if tensor.dim() != 1 or len(tensor) < 1 or tensor.dtype not in (torch.int32, torch.int64):
+    if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.dtype not in (torch.int32, torch.int64):
         _refuse(f"varlen_attention: {name} has dtype {tensor.dtype} and shape {list(tensor.shape)}; int32 or int64 and "
                 "[sequences + 1] are expected")
     if not is_plain(tensor):
@@ -69,7 +70,7 @@ def _offsets(what: str, given: Any, tokens: int, most: int | None, device: Any) 
                 f"falls from {numbers[fall]} to {numbers[fall + 1]} at place {fall + 1}")
         _refuse(f"varlen_attention: {name} {runs}; non-decreasing numbers from 0 to "
                 f"{tokens}, the tokens of {'query' if what == 'q' else 'key'}, are expected")
-    if most is not None and max(lengths, default=0) > most:
+    if most is not None and max(lengths, default=0) > whole(f"varlen_attention: max_seqlen_{what}", most):
         _refuse(f"varlen_attention: max_seqlen_{what} is {most}; {max(lengths)}, the length of the longest sequence, "
                 "or more is expected")
     return tensor
@@ -82,6 +83,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
             _refuse(f"varlen_attention: {name} has shape {list(tensor.shape)}; 3 axes, [tokens, H, D], are expected")
 
 
+@errors_name("varlen_attention", dropout="dropout_p", alibi="alibi_slopes", window="window_size")
 def varlen_attention(
     query: Tensor,
     key: Tensor,
@@ -115,11 +117,14 @@ def varlen_attention(
     Summary of [Tq, H] or [Tq, H, top_k] each, whose indices are rows of `key`. Gradients flow through output and lse.
     """
     _check(query, key, value)
-    offsets = (_offsets("q", cu_seqlens_q, len(query), max_seqlen_q, query.device),
-               _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, len(key), max_seqlen_k,
+    dropout_p = real("dropout_p", dropout_p)
+    if return_summary:
+        top_k = summarised("varlen_attention", top_k)
+    offsets = (_offsets("q", cu_seqlens_q, query.shape[0], max_seqlen_q, query.device),
+               _offsets("k", cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, key.shape[0], max_seqlen_k,
                         query.device))
-    if len(offsets[0]) != len(offsets[1]):
-        _refuse(f"varlen_attention: cu_seqlens_k has {counted(len(offsets[1]), 'number')}; {len(offsets[0])}, as in "
+    if offsets[0].shape[0] != offsets[1].shape[0]:
+        _refuse(f"varlen_attention: cu_seqlens_k has {counted(offsets[1].shape[0], 'number')}; {offsets[0].shape[0]}, as in "
                 "cu_seqlens_q, are expected")
     window = window_sides("varlen_attention: window_size", window_size)
     if min(window) < -1:
@@ -161,7 +166,7 @@ def _packed(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _within(index: Tensor, offsets: tuple[Tensor, Tensor]) -> Tensor:
     """Converts key indices [Tq, H, K] to positions within the sequence of each query."""
-    starts = offsets[1][:-1].repeat_interleave(offsets[0].diff(), output_size=len(index))
+    starts = offsets[1][:-1].repeat_interleave(offsets[0].diff(), output_size=index.shape[0])
     return torch.where(index < 0, index, index - starts[:, None, None])
 
 
@@ -176,13 +181,13 @@ def nested_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
     (q, offsets_q), (k, offsets_k), (v, offsets_v) = (
         _packed(name, tensor) for name, tensor in (("query", query), ("key", key), ("value", value)))
     one = offsets_v is offsets_k
-    if torch.compiler.is_compiling() and not one and len(offsets_k) == len(offsets_v):
+    if torch.compiler.is_compiling() and not one and offsets_k.shape[0] == offsets_v.shape[0]:
         torch._assert_async((offsets_k == offsets_v).all(), "scaled_dot_product_attention: key and value are nested "
                             "tensors of different lengths; equal lengths are expected")
         one = True  # the compiled function compares the numbers
-    if len(offsets_q) != len(offsets_k) or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
-        _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {len(offsets_q) - 1}, "
-                f"{len(offsets_k) - 1} and {len(offsets_v) - 1} sequences, key and value of {k.shape[0]} and "
+    if offsets_q.shape[0] != offsets_k.shape[0] or k.shape[0] != v.shape[0] or not (one or torch.equal(offsets_k, offsets_v)):
+        _refuse(f"scaled_dot_product_attention: query, key and value are nested tensors of {offsets_q.shape[0] - 1}, "
+                f"{offsets_k.shape[0] - 1} and {offsets_v.shape[0] - 1} sequences, key and value of {k.shape[0]} and "
                 f"{v.shape[0]} tokens; equal numbers of sequences, and equal lengths of key and value, are expected")
     if not grouped and q.shape[1] != k.shape[1]:
         _refuse(f"scaled_dot_product_attention: query has {counted(q.shape[1], 'head')} and key {k.shape[1]}; the same number is "

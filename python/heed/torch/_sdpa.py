@@ -9,10 +9,11 @@ from torch import Tensor
 
 from .. import _heed
 from .._counted import counted
-from .._torch_tensors import check, check_given, is_nested, is_plain
+from .._torch_tensors import check, check_given, is_nested, is_plain, real
+from ._names import errors_name
 from ._ops import attention, autocast, draw_seed, seed_number, untracked
 from ._packed import nested_attention
-from ._summary import SUMMARY, Summary
+from ._summary import SUMMARY, Summary, summarised
 
 
 def _refuse(message: str) -> None:
@@ -62,6 +63,7 @@ def _flatten(tensor: Tensor, kept: int) -> Tensor:
     return tensor.flatten(0, -kept - 1)  # reshape(-1, …) refuses an axis of 0
 
 
+@errors_name("scaled_dot_product_attention", dropout="dropout_p", causal="is_causal", mask="attn_mask", bias="attn_mask")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -88,6 +90,9 @@ def scaled_dot_product_attention(
     before dropout; gradients flow through them, too. return_summary appends a Summary. Its size does not grow with S,
     and gradients flow only through its lse.
     """
+    dropout_p = real("dropout_p", dropout_p)
+    if return_summary:
+        top_k = summarised("scaled_dot_product_attention", top_k)
     if is_nested(query) or is_nested(key) or is_nested(value):
         return nested_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_weights,
                                 return_summary, top_k)

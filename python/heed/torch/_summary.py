@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .._torch_tensors import whole
 from ._ops import in_short
 
 SUMMARY = ("lse", "max_score", "entropy")  # requested from heed.torch.attention, beside the top k
@@ -24,3 +25,11 @@ class Summary(NamedTuple):
 
     def __repr__(self) -> str:
         return in_short(self)
+
+
+def summarised(function: str, top_k: Any) -> int:
+    """The number of keys that a summary lists."""
+    count: int = whole(f"{function}: top_k", top_k)
+    if count < 1:
+        raise ValueError(f"{function}: top_k is {count}; 1 or more is expected with return_summary")
+    return count
