@@ -177,3 +177,35 @@ def test_a_capture_within_a_trace_is_refused():
     with pytest.raises(ValueError, match="is given while PyTorch traces a graph, .* is expected"):
         with heed.transformers.capture(top_k=2):
             torch.jit.trace(Hidden("bert", "heed"), IDS[0])
+
+
+FORBIDDEN = {  # the last key is seen by the last row alone
+    "causal": {"causal": True}, "mask": {"mask": torch.ones(5, 5).tril().bool()},
+    "bias": {"bias": torch.full((5, 5), -torch.inf).triu(1)}}
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("rule", FORBIDDEN)
+def test_a_forbidden_key_that_is_not_finite_reaches_no_row_of_an_onnx_model(rule, dynamo):
+    q = X + 1
+
+    def call(x):
+        return torch.cat([T.attention(q, q, x, **FORBIDDEN[rule]).output, T.attention(q, x, q, **FORBIDDEN[rule]).output], -1)
+
+    for value in (torch.nan, torch.inf):
+        broken = Y.clone()
+        broken[..., -1, 0] = value
+        found, expected = by_onnx(Function(call), X, broken, dynamo), call(Y)
+        torch.testing.assert_close(found[..., :-1, :], expected[..., :-1, :], atol=2e-6, rtol=0)
+        assert found[..., -1, :8].isnan().all()
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_an_endless_sink_of_an_onnx_model_takes_all_weight(dynamo):
+    sinks = torch.tensor([torch.inf, -torch.inf, 0.0, 1.0])
+    found = by_onnx(Function(lambda x: T.attention(x, x, x, sinks=sinks).output), X, Y, dynamo)
+    q = Y.double()
+    scores = torch.cat([q @ q.mT / 8**0.5, sinks.double().reshape(1, 4, 1, 1).expand(1, 4, 5, 1)], -1)
+    weights = torch.softmax(scores, -1)[..., :-1]
+    weights[:, 0] = 0
+    torch.testing.assert_close(found.double(), weights @ q, atol=2e-6, rtol=0)

@@ -57,8 +57,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, bias: Tensor
     scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).transpose(-1, -2)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
-    if bias is not None:
-        scores = scores + bias.to(dtype)
+    if bias is not None:  # -inf forbids a key, whatever its score
+        bias = bias.to(dtype)
+        scores = torch.where(bias == float("-inf"), float("-inf"), scores + bias)
     allowed = _allowed(q.shape[-2], k.shape[-2], mask, **rules)
     if allowed is not None:
         scores = torch.where(allowed, scores, float("-inf"))
@@ -70,6 +71,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, bias: Tensor
     exponentials = torch.exp(scores - most)
     total = exponentials.sum(-1, keepdim=True)
     if sink is not None:
-        total = total + torch.exp(sink - most)
+        total = total + torch.where(sink == most, 1.0, torch.exp(sink - most))  # 1 for a sink of inf, too
     weights = exponentials / torch.where(total == 0, 1.0, total)
-    return (weights @ v.to(dtype)).to(q.dtype), (torch.log(total) + most).squeeze(-1), weights
+    return _sums(weights, scores != float("-inf"), v.to(dtype)).to(q.dtype), (torch.log(total) + most).squeeze(-1), weights
+
+
+def _sums(weights: Tensor, seen: Tensor, v: Tensor) -> Tensor:
+    """weights @ v, to which values that a row does not see add nothing, not even NaN. A row that sees a value that is not
+    finite is NaN."""
+    broken = ~torch.isfinite(v).all(-1, keepdim=True)
+    output = weights @ torch.where(broken, 0.0, v)
+    return torch.where(seen.to(v.dtype) @ broken.to(v.dtype) > 0, float("nan"), output)
