@@ -117,3 +117,34 @@ def test_what_heed_writes_has_another_version():
     assert key._version > before[0] and value._version > before[1]
     with torch.inference_mode():  # such tensors have no version
         assert heed.attention(query, query, query, out=torch.empty(1, 2, 5, 8)).shape == query.shape
+
+
+def decoding(cache):
+    """A step of decoding, with operators around the cache that torch.compile makes graphs of."""
+    def step(q, k, v):
+        q = q * 2
+        cache.append(k + 1, v * 2)
+        return heed.attention(q, cache, causal=True).relu() + float(cache.lengths[0])
+
+    return step
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_step_of_decoding_appends_and_attends_at_every_run(backend):
+    torch._dynamo.reset()
+    caches = [heed.KvCache(**SHAPE, capacity=8) for _ in range(2)]
+    plain, compiled = decoding(caches[0]), torch.compile(decoding(caches[1]), backend=backend)
+    for step in range(4):
+        given = [randn(1, 2, 1, 16, seed=3 * step + place) for place in range(3)]
+        assert torch.equal(compiled(*given), plain(*given))
+        assert caches[1].lengths.tolist() == [step + 1]
+
+
+def test_an_append_within_one_whole_graph_is_refused_by_name():
+    torch._dynamo.reset()
+    cache = heed.KvCache(**SHAPE, capacity=8)
+    compiled = torch.compile(decoding(cache), backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="heed.KvCache.append is no part of a graph; torch.compile with "
+                                                            "fullgraph=False is expected"):
+        compiled(*(randn(1, 2, 1, 16, seed=seed) for seed in range(3)))
+    assert cache.lengths.tolist() == [0]

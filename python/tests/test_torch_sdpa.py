@@ -623,3 +623,24 @@ def test_lengths_of_every_kind():
 def test_a_tensor_elsewhere_is_refused():
     query = torch.randn(2, 3, 4, 8, device="meta")
     assert sdpa(query, query, query).device.type == "meta"
+
+
+def described(results):
+    return [(list(x.shape), x.dtype, x.stride()) for x in results if x is not None]
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_results_that_have_only_shapes_have_those_of_real_ones(axes, dtype):
+    shapes = [(2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 6)]
+    given = [torch.randn(shape[4 - axes:]).to(dtype) for shape in shapes]
+    segments = (torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7]))
+    for options in ({}, {"need": ("weights", "scores", "received"), "top_k": 20}, {"need": "entropy", "causal": True},
+                    {"need": ("distance", "masked_mass", "max_score"), "window": (2, 1)}, {"dropout": 0.5, "top_k": 1}):
+        found = attention(*given, **options)
+        on_meta = attention(*(x.to("meta") for x in given), **options)
+        assert described(on_meta) == described(found)
+    if axes == 4:
+        found, on_meta = (attention(*(x[:1].to(device) for x in given), need="weights",
+                                               cu_seqlens=tuple(x.to(device) for x in segments)) for device in ("cpu", "meta"))
+        assert described(on_meta) == described(found)
