@@ -14,6 +14,7 @@ from ._heed import KvCache
 from ._hf_masks import FAR
 from ._hf_row_mask import RowMask, say_once
 from ._hf_versions import rows_of, to_take_back
+from ._places import require_method, whole
 
 FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 aten = torch.ops.aten
@@ -251,9 +252,11 @@ class Cache(transformers.Cache):  # type: ignore[misc]
 
     def __init__(self, config: Any = None, *, layout: str = "paged", format: str | None = None, capacity: int = 256,
                  page_size: int = 16, sinks: int = 0, window: int = 0, group: int = 32, rotate: bool = False) -> None:
+        if config is not None:
+            require_method("config", config, "get_text_config", "a configuration of transformers, or None,")
         options: dict[str, Any] = {"layout": layout, "format": format, "page_size": page_size, "sinks": sinks,
                                    "window": window, "group": group, "rotate": rotate,
-                                   "capacity": 0 if layout == "ring" else capacity}
+                                   "capacity": 0 if layout == "ring" else whole("capacity", capacity)}
         if rotate and format is None:
             raise ValueError("rotate is True without a format; 'int8', 'int4' or 'fp8' is expected with it")
         KvCache(kv_heads=1, key_dim=2, **options | {"format": format or "f32", "capacity": options["capacity"] and 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._places import CONTINUES
+from ._places import CONTINUES, require_method
 
 HALF = "\ufffd"  # decoded from bytes that are no complete character
 LONGEST = 4  # bytes per character
@@ -52,6 +52,7 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
     A piece that continues a word begins with "·" ("un", "·believ", "·able"). If several tokens spell one character,
     each shows its part ("€ 1/3"). Special tokens keep their names, in brackets ("[CLS]", "<s>", "⟨name⟩")."""
+    require_method("tokenizer", tokenizer, "decode", "a tokenizer of transformers")
     ids = [int(number) for number in ids]
     special = {int(number) for number in getattr(tokenizer, "all_special_ids", ())}
     shown: list[str] = []

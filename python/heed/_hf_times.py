@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ._hf_capture import capture
 from ._hf_look import attending
 from ._hf_pieces import pieces
-from ._places import CONTINUES, whole
+from ._places import CONTINUES, require_method, whole
 from ._table import table
 
 SECONDS = 0.02  # of a frame of the encoder
@@ -93,6 +93,7 @@ def word_times(model: PreTrainedModel, processor: Any, sound: Any, *, heads: Seq
     of the decoder.
     ids: the decoder's token ids, with the start tokens. None: those that the model generates, at most max_new_tokens.
     """
+    require_method("model", model, "config", "a model of transformers")
     if not hasattr(model.config, "median_filter_width") or not hasattr(model.config, "decoder_layers"):
         raise ValueError(f"model is a {type(model).__name__}; a model of Whisper's kind is expected")
     from .transformers import register

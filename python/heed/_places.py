@@ -39,6 +39,12 @@ def require(name: str, value: Any, kind: type | tuple[type, ...], expected: str)
         raise TypeError(f"{name} is of type {type(value).__name__}; {expected} is expected")
 
 
+def require_method(name: str, value: Any, method: str, expected: str) -> None:
+    """For objects of other packages, which need no common class."""
+    if not hasattr(value, method):
+        raise TypeError(f"{name} is of type {type(value).__name__}; {expected} is expected")
+
+
 def path_of(name: str, value: Any) -> pathlib.Path:
     """A path, from a str, bytes or a path-like object."""
     require(name, value, (str, bytes, os.PathLike), "a path")

@@ -10,6 +10,7 @@ All other operators run in onnx.reference, ONNX's own evaluator in NumPy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from . import _heed
 from ._missing import need
 from ._onnx_gqa import INPUTS, group_query_attention
+from ._places import require
 
 need("onnx", "heed.onnx")
 
@@ -166,12 +168,14 @@ class HeedBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        require("device", device, str, "a str")
         return device.partition(":")[0] == "CPU"
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeedBackendRep:
         if not cls.supports_device(device):
             raise ValueError(f"device is '{device}'; 'CPU' is expected")
+        require("model", model, (onnx.ModelProto, str, bytes, os.PathLike), "an onnx.ModelProto or a path")
         super().prepare(model, device, **kwargs)  # checks the model
         return HeedBackendRep(model)
 
@@ -182,6 +186,7 @@ class HeedBackend(Backend):
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None,
                  **kwargs: Any) -> tuple[Any, ...]:
+        require("node", node, onnx.NodeProto, "an onnx.NodeProto")
         if node.domain != GroupQueryAttention.op_domain:  # ONNX's checker does not know this domain
             super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node
         names = [name for name in node.input if name]

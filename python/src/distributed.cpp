@@ -258,9 +258,7 @@ NB_MODULE(_heed_mpi, module) {
   define_result<RanksGradients, Gradients>(module, "AttentionGradients",
                                            "The gradients of a call over ranks.", gradients_from);
   module.def("attention", attention_of_python);
-  module.def("attention_backward", backward_of_python, nb::arg(), nb::arg().none(), nb::arg().none(),
-             nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),
-             nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
+  module.def("attention_backward", backward_of_python);
   module.def("library", library);
   module.def("use_target", use_target);
 }

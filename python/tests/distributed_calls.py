@@ -227,6 +227,11 @@ def a_fault_on_one_rank_is_said_on_all():
     refusal(lambda is_there: distributed.attention_backward(
         comm, q, k, v, grad_output, np.zeros(q.shape[:-1], np.float32), grad_output, rows,
         gradients="dbias" if is_there else "dq"), ValueError, "gradients has 'dbias', but the call has no bias; a bias is expected")
+    lse = np.zeros(q.shape[:-1], np.float32)
+    for name, text in (("layout", "layout is of type NoneType; a Sharding is expected"),
+                       ("scheme", "scheme is None; a string is expected")):
+        refusal(lambda is_there: distributed.attention_backward(
+            comm, q, k, v, grad_output, lse, grad_output, **({"layout": rows} | ({name: None} if is_there else {}))), TypeError, text)
     for given, text in ((3, "comm is of type int; a communicator of mpi4py is expected"),):
         assert heed_says(lambda: distributed.attention(given, q, k, v, rows)) == text
     assert heed_says(lambda: distributed.attention(MPI.COMM_NULL, q, k, v, rows)).startswith("comm is MPI_COMM_NULL")
@@ -252,6 +257,8 @@ def shardings_say_which_positions_a_rank_has():
     shards = [zigzag.shard(array, 0, rank) for rank in range(3)]
     assert (shards[0] == array[[0, 1, 6]]).all() and (zigzag.join(shards, 0) == array).all()
     says = heed_says
+    assert says(lambda: Sharding.contiguous("7", 2)) == "length is of type str; a whole number is expected"
+    assert says(lambda: zigzag.rows(None)) == "rank is None; a whole number is expected"
     assert says(lambda: Sharding.contiguous(7, 0)) == "ranks is 0; at least 1 is expected"
     assert says(lambda: zigzag.rows(3)).startswith("rank is 3; ")
     assert says(lambda: Sharding.from_ranges(3)) == "ranges is of type int; a sequence of (begin, end) for each rank is expected"

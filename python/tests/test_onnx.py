@@ -97,3 +97,11 @@ except ImportError as error:
 """
     ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert ran.stdout == "heed.onnx needs onnx, which is not installed: pip install onnx\n"
+
+
+def test_other_things_than_models_nodes_and_devices_are_refused():
+    for call, text in ((lambda: heed.onnx.prepare([]), "model is of type list; an onnx.ModelProto or a path is expected"),
+                       (lambda: heed.onnx.run_node([], []), "node is of type list; an onnx.NodeProto is expected"),
+                       (lambda: heed.onnx.supports_device(5), "device is of type int; a str is expected")):
+        with pytest.raises(TypeError, match=f"^{text}$"):
+            call()

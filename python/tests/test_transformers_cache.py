@@ -381,3 +381,12 @@ def test_the_first_rows_make_the_room_that_was_asked_for():
         assert kv.stats()["rows"] == 3 * 256
         if layout == "contiguous":  # a pool grows before it is full
             assert kv.stats()["bytes"] == stats["bytes"]
+
+
+def test_other_things_than_what_transformers_makes_are_refused():
+    for call, text in ((lambda: heed.transformers.Cache("x"), "config is of type str; a configuration of transformers, or None, is expected"),
+                       (lambda: heed.transformers.Cache(capacity="x"), "capacity is 'x'; a whole number is expected"),
+                       (lambda: heed.transformers.pieces(None, [1]), "tokenizer is of type NoneType; a tokenizer of transformers is expected"),
+                       (lambda: heed.transformers.word_times(None, None, None), "model is of type NoneType; a model of transformers is expected")):
+        with pytest.raises(TypeError, match=f"^{text}$"):
+            call()
