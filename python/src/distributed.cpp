@@ -257,8 +257,15 @@ NB_MODULE(_heed_mpi, module) {
                                      result_from);
   define_result<RanksGradients, Gradients>(module, "AttentionGradients",
                                            "The gradients of a call over ranks.", gradients_from);
-  module.def("attention", attention_of_python);
-  module.def("attention_backward", backward_of_python);
+  // All may be None, because the ranks agree about an argument that one of them lacks.
+  const auto q = nb::arg("q").none(), k = nb::arg("k").none(), v = nb::arg("v").none();
+  const auto layout = nb::arg("layout").none(), scheme = nb::arg("scheme").none();
+  const auto deterministic = nb::arg("deterministic").none();
+  const nb::arg comm("comm"), options("options");
+  module.def("attention", attention_of_python, comm, q, k, v, layout, scheme, deterministic, options);
+  module.def("attention_backward", backward_of_python, comm, q, k, v, nb::arg("output").none(),
+             nb::arg("lse").none(), nb::arg("grad_output").none(), layout, nb::arg("grad_lse").none(),
+             nb::arg("grad_weights").none(), nb::arg("gradients").none(), scheme, deterministic, options);
   module.def("library", library);
   module.def("use_target", use_target);
 }

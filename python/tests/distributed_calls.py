@@ -221,6 +221,8 @@ def a_fault_on_one_rank_is_said_on_all():
     refusal(wrong("layout", 3), TypeError, "layout is of type int; a Sharding is expected")
     refusal(wrong("layout", Layout(rows, None)), TypeError, "layout.key is of type NoneType; a Sharding is expected")
     refusal(wrong("layout", Layout(rows, rows, heads="4")), TypeError, "layout.heads is '4'; a whole number is expected")
+    refusal(wrong("layout", None), TypeError, "layout is of type NoneType; a Sharding is expected")
+    refusal(wrong("scheme", None), TypeError, "scheme is None; a string is expected")
     refusal(wrong("scheme", "rings"), ValueError, "scheme is 'rings'; automatic, ring, gather, ulysses or decode is expected")
     refusal(wrong("dropout", 0.5), ValueError, "dropout is given without seed; the same seed on all ranks is expected")
     refusal(wrong("threads", -2), ValueError, heed_says(lambda: heed.attention(q, k, v, threads=-2)))
