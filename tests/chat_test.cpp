@@ -237,6 +237,7 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
       {"{% set u = [[]|select] %}", "puts a generator into a list or a dict (line 1)"},
       {"{{ []|groupby('x') }}", "uses the filter 'groupby', which heed does not know (line 1)"},
       {"{% for x in [1] %}{{ loop|length }}{% endfor %}", "asks for the length of a namespace (line 1)"},
+      {"{{ [2, 1]|sort(reverse='yes') }}", "gives a text where an integer is expected (line 1)"},
       {"{{ ['a', 1]|sort }}", "compares an integer with a text (line 1)"},
       {"{{ [[2], [1]]|sort }}", "compares a list with a list (line 1)"},
       {"{{ [{'a': 1}, {}]|sort(attribute='a') }}", "compares an undefined value with an integer (line 1)"},

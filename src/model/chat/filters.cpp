@@ -83,7 +83,7 @@ Value part_of(const Value& item, const std::optional<Value>& path, Work& work) {
   return path && !path->is<None>() ? at_path(item, *path, work) : item;
 }
 
-// What sort() and unique() compare: a part of the item, in lower case unless cases differ.
+// sort() and unique() compare this part of an item, in lower case unless cases differ.
 Value key_of(const Value& item, const std::optional<Value>& path, bool cases_differ, Work& work) {
   Value part = part_of(item, path, work);
   if (cases_differ || part.text() == nullptr) return part;
@@ -157,7 +157,7 @@ Value sort(const Value& subject, const Bound& given, Work& work) {
       if (!equal(a.first[i], b.first[i], work)) return less(a.first[i], b.first[i]);
     return false;
   };
-  const bool falls = is_true(given[0]);
+  const bool falls = integer_of(given[0], 0) != 0;
   std::stable_sort(all.begin(), all.end(),
                    [&](const auto& a, const auto& b) { return falls ? before(b, a) : before(a, b); });
   std::vector<Value> made;
