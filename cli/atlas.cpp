@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -355,10 +354,7 @@ Command add_atlas(CLI::App& heed) {
   const auto arguments = std::make_shared<AtlasArguments>();
   add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
-  add_model_option(
-      *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
-      "stories, which come with heed");
+  add_model_option(*app, arguments->model);
   add_texts_option(
       *app, "--text", "FILE", arguments->text_files,
       "a text file to read; may be repeated: scores and entropies are then means over all texts");

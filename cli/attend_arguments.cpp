@@ -313,8 +313,10 @@ void add_attend_options(CLI::App& app, AttendArguments& arguments) {
 void complete_attend_arguments(const CLI::App& app, AttendArguments& arguments) {
   check_cache_options(app);
   require_call_options(app, given(app, "--cache"));
-  if (arguments.plan && given(app, "--repeat"))
-    refuse_usage("--repeat is given together with --plan, which computes nothing");
+  if (given(app, "--repeat") && (arguments.plan || !arguments.json))
+    refuse_usage("--repeat is given ", arguments.plan
+                                           ? "together with --plan, which computes nothing"
+                                           : "without --json, which prints the median of its seconds");
   require_beside(app, "--scores-stage", "--scores", "FILE.npy");
   require_beside(app, "--top-k", "--top-k-out", "INDEX.npy,WEIGHT.npy");
   require_beside(app, "--top-k-out", "--top-k", "K");

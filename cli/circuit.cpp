@@ -4,13 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "circuit/traced.hpp"
 #include "command.hpp"
 #include "given_tokens.hpp"
-#include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
 #include "model_name.hpp"
@@ -73,9 +71,16 @@ CircuitOptions options_in(const Traced& traced, const CircuitArguments& argument
                    "; one is expected (such as ", arguments.row, ":2 or #", rows.back(), ")");
     options.row = rows.front();
   }
-  if (!traced.model.info().predicts) return options;
-  if (!arguments.token.empty()) options.token = token_named(traced, "--token", arguments.token, options);
-  if (!arguments.than.empty()) options.than = token_named(traced, "--than", arguments.than, options);
+  if (!traced.model.info().predicts || (arguments.token.empty() && arguments.than.empty())) return options;
+  const std::vector<std::int64_t> all = predicted_tokens(traced.model, traced.tokens, {.row = options.row});
+  const auto named = [&](const char* option, const std::string& name) {
+    return token_named(traced.model, traced.tokens, all, option, name);
+  };
+  options.token = arguments.token.empty() ? all.front() : named("--token", arguments.token);
+  if (arguments.than.empty()) return options;
+  options.than = named("--than", arguments.than);
+  if (*options.than == *options.token)
+    refuse_usage("--than is '", arguments.than, "', the token that is traced; another one is expected");
   return options;
 }
 
@@ -88,7 +93,7 @@ void answer_paths(Traced& traced, const CircuitArguments& arguments, const Circu
   print_paths(standard_output(), traced, head, paths, arguments.top);
 }
 
-void run_circuit(const CLI::App& app, const CircuitArguments& arguments) try {
+void run_circuit(const CLI::App& app, const CircuitArguments& arguments) {
   check_arguments(app, arguments);
   std::optional<ModelHead> head;
   if (!arguments.through.empty()) head = head_named("--through", arguments.through);
@@ -102,9 +107,6 @@ void run_circuit(const CLI::App& app, const CircuitArguments& arguments) try {
   if (arguments.json) return print_circuit_json(traced);
   if (arguments.dot) return print_circuit_dot(traced);
   print_circuit(standard_output(), traced);
-} catch (const Error& error) {  // the likeliest token is known only then
-  if (!std::string_view(error.what()).starts_with("than is ")) throw;
-  refuse_usage("--than is '", arguments.than, "', the token that is traced; another one is expected");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "heed/model/model.hpp"
 #include "heed/model/why.hpp"
 #include "help.hpp"
+#include "looked_at.hpp"
 #include "model_name.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
@@ -166,7 +167,11 @@ void run_generate(const CLI::App& app, GenerateArguments& arguments) {
     require_option(app, "DIR", "a model folder, or stories or induction, which come with heed");
   if (given(app, "--head") && !arguments.watch)
     refuse_usage("--head is given without --watch, which shows what it attends to");
+  for (const char* option : {"--top-k", "--top-p", "--seed"})
+    if (arguments.options.temperature == 0 && given(app, option))
+      refuse_usage(option, " is given together with --temperature 0, which takes the likeliest token");
   check_given_tokens(arguments.folder, arguments.given, given(app, "--prompt"), "--prompt");
+  arguments.prompt = typed_text(arguments.prompt);
   if (!is_utf8(arguments.prompt)) refuse_usage("--prompt is not UTF-8 text");
   if (arguments.json) require_standard_output();
   const heed::Model model = read_model(arguments.folder, arguments.given.fast);
@@ -192,9 +197,10 @@ Command add_generate(CLI::App& heed) {
   const auto arguments = std::make_shared<GenerateArguments>();
   add_argument(*app, "DIR", arguments->folder, "a model folder; stories and induction come with heed")
       ->words(shipped_models());
-  add_argument(
-      *app, "--prompt", arguments->prompt,
-      "the text to continue (default: none; the model starts from its first character or its BOS token)")
+  add_argument(*app, "--prompt", arguments->prompt,
+               "the text to continue; - reads standard input (default: none; the model starts from its first "
+               "character "
+               "or its BOS token)")
       ->type_name("TEXT");
   add_model_option(*app, arguments->model, "the same as DIR");
   add_given_tokens(*app, arguments->given, "", "--prompt");

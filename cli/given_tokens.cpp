@@ -92,8 +92,8 @@ ChatMessage message_of(const nlohmann::json& given, const std::string& source, s
 
 std::vector<ChatMessage> messages_of(const std::string& chat) {
   const bool in_file = chat_names_file(chat);
-  if (!in_file && !chat.starts_with('[')) return {{"user", chat}};
-  const std::string source = in_file ? chat : "--chat", text = in_file ? file_text(chat) : chat;
+  const std::string source = in_file ? chat : "--chat", text = in_file ? file_text(chat) : typed_text(chat);
+  if (!in_file && !text.starts_with('[')) return {{"user", text}};
   io::detail::check_json(text, source, kChatLimits);
   const nlohmann::json list = nlohmann::json::parse(text);
   if (!list.is_array()) refuse_given(source, "is no list of messages");
@@ -134,7 +134,7 @@ void add_given_tokens(CLI::App& app, GivenTokens& tokens, const std::string& con
   add_text(app, "--chat", "MESSAGE", tokens.chat,
            condition + "a message to read in place of " + place +
                ", by the model's chat template; or a JSON list of messages, each with role and content; or "
-               "a .json file with one");
+               "a .json file with one; - reads standard input");
   add_flag(
       app, "--fast", tokens.fast,
       condition +
@@ -172,10 +172,7 @@ ModelTokens read_given_tokens(const heed::Model& model, const GivenTokens& token
 void add_model_text(CLI::App& app, ModelText& text) {
   add_argument(app, "WORDS", text.words, "the text; - reads standard input");
   begin_group(app, "Model");
-  add_model_option(
-      app, text.model,
-      "the model that reads WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
-      "stories, which come with heed");
+  add_model_option(app, text.model);
   add_given_tokens(app, text.given, "");
 }
 
@@ -189,6 +186,29 @@ void check_model_text(const CLI::App& app, const ModelText& text) {
 ModelTokens read_model_text(const heed::Model& model, const ModelText& text) {
   return text.given.empty() ? read_tokens_of(model, typed_text(joined_words(text.words)), "WORDS")
                             : read_given_tokens(model, text.given);
+}
+
+std::vector<std::int64_t> predicted_tokens(const heed::Model& model, const ModelTokens& tokens,
+                                           const CauseOptions& options) {
+  CauseOptions every = options;
+  every.top = model.info().vocabulary;
+  std::vector<std::int64_t> all;
+  const TensorView ids(tokens.ids.data(), {static_cast<std::int64_t>(tokens.ids.size())});
+  const Lens made = lens(model, ids, every);
+  for (const TokenChance& chance : made.layers.back().top) all.push_back(chance.token);
+  return all;
+}
+
+std::int64_t token_named(const heed::Model& model, const ModelTokens& tokens,
+                         const std::vector<std::int64_t>& predicted, const char* option,
+                         const std::string& name) {
+  const std::string shown = name.substr(std::min(name.find_first_not_of(' '), name.size() - 1));
+  for (const std::int64_t token : predicted)
+    if (model.text_of(token, tokens) == shown) return token;
+  const auto number = name[0] == '#' ? whole_number(name.substr(1)) : std::nullopt;
+  if (number && *number >= 0 && *number < model.info().vocabulary) return *number;
+  refuse_usage(option, " is '", name,
+               "', which is not a token of the model; a token as heed look --lens shows it is expected");
 }
 
 ModelTokens draw_repeated_tokens(const heed::Model& model) {

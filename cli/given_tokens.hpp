@@ -1,10 +1,12 @@
 // Token ids or a chat that a model reads in place of a text, and whether it runs fast.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "command.hpp"
+#include "heed/model/cause.hpp"
 #include "heed/model/model.hpp"
 #include "output_files.hpp"
 
@@ -48,6 +50,15 @@ void check_model_text(const CLI::App& app, const ModelText& text);
 /// Throws UsageError if one is given without --model, beside the other, or beside `words`.
 void check_given_tokens(const std::string& model, const GivenTokens& tokens, bool beside_words,
                         const char* words = "WORDS");
+
+/// The tokens that the model predicts after a row (none: the last one), the likeliest first.
+[[nodiscard]] std::vector<std::int64_t> predicted_tokens(const heed::Model& model, const ModelTokens& tokens,
+                                                         const CauseOptions& options);
+/// The first of them that is shown so, without a space before it; "#58" is token 58. Throws UsageError,
+/// naming the option, if there is none.
+[[nodiscard]] std::int64_t token_named(const heed::Model& model, const ModelTokens& tokens,
+                                       const std::vector<std::int64_t>& predicted, const char* option,
+                                       const std::string& name);
 
 [[nodiscard]] std::vector<NamedFile> files_of(const GivenTokens& tokens);
 

@@ -83,6 +83,12 @@ std::string all_of_standard_input() {
 
 std::string typed_text(const std::string& words) { return words == "-" ? all_of_standard_input() : words; }
 
+std::string other_text(const std::string& option, const std::string& other, const std::string& text) {
+  if (other == "-" && text == "-")
+    refuse_usage("the text and ", option, " are both '-'; only one can be standard input");
+  return typed_text(other);
+}
+
 std::string name_of_text(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 std::string file_text(const std::string& path) {

@@ -34,6 +34,9 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 [[nodiscard]] std::string all_of_standard_input();
 /// The text of WORDS, joined. A single "-" stands for standard input.
 [[nodiscard]] std::string typed_text(const std::string& words);
+/// The text of an option beside the text, likewise. Throws UsageError if both stand for standard input.
+[[nodiscard]] std::string other_text(const std::string& option, const std::string& other,
+                                     const std::string& text);
 /// The path, or "standard input" for "-".
 [[nodiscard]] std::string name_of_text(const std::string& path);
 /// The contents of a text file, or of standard input for "-". Throws Error (io) if it cannot be read.

@@ -8,7 +8,6 @@
 #include "command.hpp"
 #include "heed/version.hpp"
 #include "help.hpp"
-#include "text.hpp"
 
 namespace heed::cli {
 namespace {

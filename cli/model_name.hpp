@@ -11,7 +11,11 @@ namespace heed::cli {
 
 /// The names of the models that come with heed.
 [[nodiscard]] std::vector<std::string> shipped_models();
-void add_model_option(CLI::App& app, std::string& target, const std::string& help);
+void add_model_option(CLI::App& app, std::string& target,
+                      const std::string& help =
+                          "run this model on WORDS: a folder from Hugging Face or heed "
+                          "train, a GGUF file, or induction or stories, which come "
+                          "with heed");
 /// Reads a model, which runs fast or exactly (ModelOptions). Prints warnings about settings in its files that
 /// heed ignores on standard error.
 [[nodiscard]] heed::Model read_model(const std::string& name, bool fast);

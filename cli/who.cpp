@@ -58,6 +58,8 @@ void check_arguments(const CLI::App& app, const WhoArguments& arguments) {
                      ? "KEY is '" + arguments.printing.key +
                            "', which is a text; two words, ROW and KEY, are expected before it"
                      : "no text is given; WORDS are expected after --model DIR");
+  if (arguments.json && given(app, "--heads"))
+    refuse_usage("--heads is given together with --json, which has all heads");
   if (!arguments.model.empty() && !arguments.tokens.empty())
     refuse_usage("--tokens is given together with --model, which makes its own tokens");
   if (!arguments.model.empty()) return;
@@ -88,17 +90,18 @@ void run_who(const CLI::App& app, const WhoArguments& arguments) {
                          printing.key);
   } else {
     const heed::Model model = read_model(arguments.model, arguments.given.fast);
-    const std::string text = typed_text(joined_words(arguments.document, arguments.words));
+    const std::string words = joined_words(arguments.document, arguments.words);
+    const std::string other = other_text("--against", arguments.against, words), text = typed_text(words);
     const ModelTokens tokens = arguments.given.empty() ? read_tokens_of(model, text, "WORDS")
                                                        : read_given_tokens(model, arguments.given);
     // A forgotten KEY takes the text's first word.
     answer = answer_pair(read_with_model(model, tokens), printing.row, printing.key, "",
                          "; two words, ROW and KEY, are expected before it");
     answer.text = text;
-    if (!arguments.against.empty()) {
-      against = answer_pair(read_with_model(model, read_tokens_of(model, arguments.against, "--against")),
-                            printing.row, printing.key, " for --against");
-      against->text = arguments.against;
+    if (given(app, "--against")) {
+      against = answer_pair(read_with_model(model, read_tokens_of(model, other, "--against")), printing.row,
+                            printing.key, " for --against");
+      against->text = other;
     }
   }
   if (answer.heads.empty()) detail::refuse(arguments.document, " has no heads; at least one is expected");
@@ -121,14 +124,12 @@ Command add_who(CLI::App& heed) {
   add_argument(*app, "KEY", arguments->printing.key, "the word that is attended to");
   add_subject_arguments(*app, arguments->document, arguments->words);
   begin_group(*app, "Model");
-  add_model_option(
-      *app, arguments->model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
-      "stories, which come with heed");
+  add_model_option(*app, arguments->model);
   add_given_tokens(*app, arguments->given);
   add_text(
       *app, "--against", "TEXT", arguments->against,
-      "ask the same question about this text and show what changes; for example, with one word exchanged");
+      "ask the same question about this text and show what changes, for example with one word exchanged; - "
+      "reads standard input");
   begin_group(*app, "Words");
   add_text(*app, "--tokens", "FILE", arguments->tokens,
            "a text file with one token per line, for a DOC without tokens, such as a captured folder");

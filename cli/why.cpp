@@ -14,7 +14,6 @@
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
 #include "given_tokens.hpp"
-#include "heed/error.hpp"
 #include "help.hpp"
 #include "json.hpp"
 #include "looked_at.hpp"
@@ -72,38 +71,15 @@ std::vector<std::int64_t> few_places(const char* name, const std::string& word, 
   return places;
 }
 
-// Throws UsageError if all the keys stand behind all the rows of a causal model.
-void check_order(const ModelInfo& info, const char* name, const std::string& word,
-                 const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& keys) {
-  if (info.causal && keys.front() > rows.back())
-    refuse_usage(name, " is '", word, "', which stands behind ROW and is not seen from there");
-}
-
-// Names the option or argument of a key that the row may not see, which the library calls `than` or `keys`.
-WhyAnswer answer_of(const heed::Model& model, const TensorView& ids, const WhyQuestion& question,
-                    const WhyArguments& arguments) {
-  try {
-    return why(model, ids, question);
-  } catch (const Error& error) {
-    const std::string said = error.what();
-    if (said.find(" may not see;") == said.npos) throw;
-    const bool is_than = said.starts_with("than ");
-    refuse_usage(is_than ? "--than is '" : "KEY is '", is_than ? arguments.than : arguments.key,
-                 "', which the row may not see; a word that it sees is expected");
-  }
-}
-
 Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& arguments,
           const std::optional<ModelHead>& head) {
   WhyQuestion question{few_places("ROW", arguments.row, tokens), few_places("KEY", arguments.key, tokens)};
-  check_order(model.info(), "KEY", arguments.key, question.rows, question.keys);
-  if (!arguments.than.empty()) {
-    question.than = few_places("--than", arguments.than, tokens);
-    check_order(model.info(), "--than", arguments.than, question.rows, question.than);
-  }
+  if (!arguments.than.empty()) question.than = few_places("--than", arguments.than, tokens);
   question.head = head;
+  question.key_name = "KEY";
+  question.than_name = "--than";
   const auto count = static_cast<std::int64_t>(tokens.ids.size());
-  WhyAnswer answer = answer_of(model, TensorView(tokens.ids.data(), {count}), question, arguments);
+  WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
   if (answer.than && answer.than->key == answer.split.key)
     refuse_usage("--than is '", arguments.than, "', the same token as KEY; another word is expected");
   return {std::move(tokens), std::move(answer)};
@@ -269,13 +245,13 @@ void run_why(const CLI::App& app, const WhyArguments& arguments) {
   std::optional<ModelHead> head;
   if (!arguments.head.empty()) head = head_named("--head", arguments.head);
   if (arguments.json) require_standard_output();
+  const std::string against = other_text("--against", arguments.against, joined_words(arguments.text.words));
   const heed::Model model = read_model(arguments.text.model, arguments.text.given.fast);
   if (head) check_head("--head", *head, model.info());
   const Asked asked = ask(model, read_model_text(model, arguments.text), arguments, head);
   std::optional<Asked> other;
-  if (!arguments.against.empty())
-    other =
-        ask(model, read_tokens_of(model, arguments.against, "--against"), arguments, asked.answer.split.head);
+  if (given(app, "--against"))
+    other = ask(model, read_tokens_of(model, against, "--against"), arguments, asked.answer.split.head);
   const ScoreSplit& own = asked.answer.split;
   const ScoreSplit* less = other ? &other->answer.split : asked.answer.than ? &*asked.answer.than : nullptr;
   const ScoreSplit shown = less == nullptr ? own : difference(own, *less);
@@ -310,7 +286,8 @@ Command add_why(CLI::App& heed) {
   add_text(*app, "--than", "KEY", arguments->than,
            "show why the row looks at KEY and not at this other word");
   add_text(*app, "--against", "TEXT", arguments->against,
-           "show what is different in this other text; for example, with one word exchanged");
+           "show what is different in this other text, for example with one word exchanged; - reads standard "
+           "input");
   begin_group(*app, "Results");
   add_integer(*app, "--top", {1}, arguments->top, "list N pairs of writers (default 10)");
   add_flag(*app, "--json", arguments->json, "print one JSON object instead, with the shares of all writers");

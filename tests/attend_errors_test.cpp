@@ -95,6 +95,7 @@ TEST_F(AttendErrors, SaysWhatIsWrongWithAnOption) {
        "--dropout-seed is '18446744073709551616'; a whole number from 0 to 18446744073709551615 is "
        "expected"},
       {{"--dropout-seed", "1"}, "--dropout-seed is given without --dropout P"},
+      {{"--repeat", "3"}, "--repeat is given without --json, which prints the median of its seconds"},
       {{"--plan", "--repeat", "3"}, "--repeat is given together with --plan, which computes nothing"},
       {{"--top-k", "0"}, "--top-k is '0'; a whole number of at least 1 is expected"},
       {{"--top-k", "3"}, "--top-k is given without --top-k-out INDEX.npy,WEIGHT.npy"},

@@ -47,10 +47,11 @@ class AttendForms : public Attend {
 };
 
 TEST_F(AttendForms, ADifferentialCallHasSignedResultsAndThoseOfItsHalves) {
-  run_well({"--differential", "0.75",       "--causal", "--out", "o.npy",   "--weights", "w.npy",
-            "--entropy",      "e.npy",      "--lse",    "l.npy", "--top-k", "2",         "--top-k-out",
-            "i.npy,p.npy",    "--received", "r.npy",    "--map", "2x3",     "--map-out", "m.npy",
-            "--repeat",       "2"});
+  const Words call = {
+      "--differential", "0.75",  "--causal", "--out",     "o.npy", "--weights",   "w.npy",       "--entropy",
+      "e.npy",          "--lse", "l.npy",    "--top-k",   "2",     "--top-k-out", "i.npy,p.npy", "--received",
+      "r.npy",          "--map", "2x3",      "--map-out", "m.npy", "--repeat",    "2",           "--json"};
+  EXPECT_EQ(run(call).exit_code, 0);
   AttentionOptions options{.causal = true, .need = Need::weights | Need::entropy | Need::received};
   options.top_k = 2;
   options.map = {2, 3};

@@ -235,13 +235,21 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
       {"{% set u = []|select %}{{ u|join }}{{ u|join }}",
        "takes the items of a generator twice, which heed does not know (line 1)"},
       {"{% set u = [[]|select] %}", "puts a generator into a list or a dict (line 1)"},
-      {"{{ ['b', 'a']|sort }}", "uses the filter 'sort', which heed does not know (line 1)"},
       {"{{ []|groupby('x') }}", "uses the filter 'groupby', which heed does not know (line 1)"},
-      {"{{ [1]|sum }}", "uses the filter 'sum', which heed does not know (line 1)"},
-      {"{{ [1]|unique }}", "uses the filter 'unique', which heed does not know (line 1)"},
       {"{% for x in [1] %}{{ loop|length }}{% endfor %}", "asks for the length of a namespace (line 1)"},
+      {"{{ [2, 1]|sort(reverse='yes') }}", "gives a text where an integer is expected (line 1)"},
+      {"{{ ['a', 1]|sort }}", "compares an integer with a text (line 1)"},
+      {"{{ [[2], [1]]|sort }}", "compares a list with a list (line 1)"},
+      {"{{ [{'a': 1}, {}]|sort(attribute='a') }}", "compares an undefined value with an integer (line 1)"},
+      {"{{ ['\u00e9', 'a']|sort }}",
+       "changes the case of a text beyond ASCII, which heed does not know (line 1)"},
+      {"{{ [[1]]|unique }}", "looks for a list among others, which heed does not know (line 1)"},
+      {"{{ ['a']|sum }}", "computes '+' of an integer and a text (line 1)"},
+      {"{{ ['a']|sum(start='') }}", "sums texts (line 1)"},
+      {"{{ [0.5]|sum }}", "sums floats, which heed does not know (line 1)"},
+      {"{% for x in [1] %}{{ loop.cycle() }}{% endfor %}",
+       "calls loop.cycle() with other than values (line 1)"},
       {"{% for x in [1] %}{{ loop.items() }}{% endfor %}", "calls an undefined value, 'items' (line 1)"},
-      {"{% for x in [1] %}{{ loop.cycle('a') }}{% endfor %}", "calls an undefined value, 'cycle' (line 1)"},
       {"{% for x in [1] %}{% set loop.x = 1 %}{% endfor %}",
        "sets a member of the variable 'loop'; a namespace is expected (line 1)"},
       {"{{ dict(a=1, a=2) }}", "gives the argument 'a' twice (line 1)"},
@@ -258,6 +266,8 @@ std::string repeated(const std::string& text, int times) {
 
 // Each would take hours, all memory, or the stack.
 TEST(Chat, HostileTemplatesEnd) {
+  EXPECT_EQ(refusal("{% set x = 9.5 %}" + repeated("{% set x = x * x %}", 12) + "{{ x < x - x }}"),
+            "makes a number that is not finite (line 1)");
   const std::string steps = "takes more than 67108864 steps and bytes (line 1)";
   EXPECT_EQ(refusal(repeated("{% for a in range(1000) %}", 6) + "x" + repeated("{% endfor %}", 6)), steps);
   EXPECT_EQ(refusal("{% set s = 'ab' %}" + repeated("{% set s = s ~ s %}", 60)), steps);

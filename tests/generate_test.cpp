@@ -168,6 +168,9 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
   expect_refusal(2, {"--temperature", "inf"}, "--temperature is 'inf'; a finite number is expected");
   expect_refusal(2, {"--top-p", "0"}, "--top-p is 0.0; a number above 0, at most 1, is expected");
   expect_refusal(2, {"--top-p", "1.5"}, "--top-p is 1.5; a number above 0, at most 1, is expected");
+  for (const std::string option : {"--top-k", "--top-p", "--seed"})
+    expect_refusal(2, {"--temperature", "0", option, "1"},
+                   option + " is given together with --temperature 0, which takes the likeliest token");
   expect_refusal(2, {"--head", "0.1"}, "--head is given without --watch, which shows what it attends to");
   expect_refusal(2, {"--watch", "--head", "1"},
                  "--head is '1'; a layer and a head, such as 1.3, is expected");

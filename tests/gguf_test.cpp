@@ -251,7 +251,7 @@ TEST(Gguf, HasThePenaltyOfRepeatedTokens) {
   EXPECT_EQ(written(file), "no error");
   file.set("general.sampling.penalty_repeat", f32_value(0));
   EXPECT_EQ(written(file),
-            "'" + (folder / "m.gguf") + "' has repetition_penalty 0.0; a number above 0 is expected");
+            "'" + (folder / "m.gguf") + "' has repetition_penalty 0.0; a number of f32 above 0 is expected");
   file.set("general.sampling.min_p", f32_value(0.5f));
   file.set("general.sampling.penalty_last_n", u32_value(0));
   EXPECT_EQ(written(file), "'" + (folder / "m.gguf") +

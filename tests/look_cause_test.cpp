@@ -147,9 +147,8 @@ TEST(LookCause, RefusesInOneSentence) {
   const auto expect = [](const std::string& errors, const std::string& said) {
     EXPECT_NE(errors.find(said), std::string::npos) << errors;
   };
-  expect(refusal({"--ablate", "2.0"}),
-         "--ablate has the head 2.0; the model has the layers 0 to 1 with the heads 0 to 3");
-  expect(refusal({"--patch", "a b:0.4"}), "--patch has the head 0.4; the model has the layers 0 to 1");
+  expect(refusal({"--ablate", "2.0"}), "--ablate is '2.0'; layers 0 to 1 with heads 0 to 3 are expected");
+  expect(refusal({"--patch", "a b:0.4"}), "--patch is '0.4'; layers 0 to 1 with heads 0 to 3 are expected");
   for (const char* odd : {"5", "1.x", "1.2=max", "1.2,", "-1.2", "1.2.3"})
     expect(refusal({"--ablate", odd}), "--ablate is '" + std::string(odd) + "'; heads such as 5.1,6.9");
   for (const char* odd : {"a b", ":1.0", "a b:", "a b:1"})

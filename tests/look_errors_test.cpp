@@ -114,6 +114,14 @@ TEST_F(LookErrors, SaysWhatIsWrongWithAnOption) {
       {{"--csv", "q.npy"},
        "--csv 'q.npy' is the file that --query is read from; an input is never overwritten"},
       {{"--query-segments", "q.npy"}, "--query-segments is given without --key-segments OFFSETS.npy"},
+      {{"--top-k", "2"},
+       "--top-k is given without --row ROWS or another question about single keys, which it counts"},
+      {{"--tile", "0:1,0:1", "--top-k", "2"},
+       "--top-k is given without --row ROWS or another question about single keys, which it counts"},
+      {{"--row", "1", "--no-received"},
+       "--no-received is given together with --row, which needs no such pass"},
+      {{"--find", "local", "--brief"},
+       "--brief is given together with --find, which lists a line for each head"},
       {{"--sort", "received", "--no-received"},
        "--sort is 'received' while --no-received skips that column; one of the two is expected"}};
   for (const auto& [words, message] : cases) {
@@ -171,8 +179,26 @@ TEST_F(LookErrors, AnswersOneQuestionAtATime) {
   expect(
       2, {"--model", "induction", "a b", "--text", "rows.txt", "--row", "1"},
       "--row is given together with several texts, which allow only the summary of the heads over all texts");
+  expect(2, {"--model", "induction", "a b", "--text", "rows.txt", "--sort", "received"},
+         "--sort is 'received', which a summary of several texts lacks");
+  expect(2, {"--model", "induction", "a b a", "--needle", "b", "--brief"},
+         "--brief is given together with --needle, which lists a line for each head");
   expect(2, {folder.path(), "--top", "1"},
          "--top is given together with a folder of captured calls, which allows only --layer and --json");
+}
+
+TEST_F(LookErrors, ADocumentHasItsSummary) {
+  ASSERT_EQ(look(call({"--save", "doc.safetensors"})).exit_code, 0);
+  const std::vector<Words> cases = {{"--no-received"},
+                                    {"--price"},
+                                    {"--html", "x.html", "--top-k", "2"},
+                                    {"--check", "--top-k", "2"},
+                                    {"--row", "1", "--save", "x.safetensors", "--no-received"}};
+  for (Words words : cases) {
+    const std::string option = words.size() < 3 ? words[0] : words.end()[words.back() == "2" ? -2 : -1];
+    words.insert(words.begin(), "doc.safetensors");
+    expect(2, words, option + " is given together with DOC, whose summary is already computed");
+  }
 }
 
 TEST_F(LookErrors, SaysWhatIsMissing) {

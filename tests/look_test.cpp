@@ -424,9 +424,9 @@ TEST_F(Look, ForeignWordsCannotDriveTheTerminal) {
 TEST_F(Look, TokensOfWhiteSpaceAreSeen) {
   write_file(folder / "rows.txt", " \n the\n\n\t\nx\n");
   write_file(folder / "keys.txt", " \na\n\nb\n\t\nc\nd\n");
-  const Words call = with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--head", "0",
-                                    "--batch", "0", "--top-k", "7"});
-  const std::string row = printed(with(call, {"--token", " "}));
+  const Words call =
+      with(kInputs, {"--tokens", "rows.txt", "--key-tokens", "keys.txt", "--head", "0", "--batch", "0"});
+  const std::string row = printed(with(call, {"--token", " ", "--top-k", "7"}));
   EXPECT_NE(row.find("row \"␣\" (0)\n"), std::string::npos) << row;
   for (const char* shown : {"\"␣\" (0) ", "\"\" (2) ", "\"⇥\" (4) ", " a (1) "})
     EXPECT_NE(row.find(shown), std::string::npos) << shown << row;

@@ -344,8 +344,10 @@ TEST(Generation, RefusesInOneSentence) {
   EXPECT_EQ(refusal({.top_k = -1}), "top_k is -1; 0 (all) or more is expected");
   EXPECT_EQ(refusal({.top_p = 0}), "top_p is 0; a number above 0, at most 1, is expected");
   EXPECT_EQ(refusal({.watch = -1}), "watch is -1; 0 (nothing) or more is expected");
-  EXPECT_EQ(refusal({.head = heed::ModelHead{2, 0}}), "head has layer 2; 0 to 1 is expected");
-  EXPECT_EQ(refusal({.head = heed::ModelHead{1, 4}}), "head is 4; 0 to 3 is expected");
+  EXPECT_EQ(refusal({.head = heed::ModelHead{2, 0}}),
+            "head is 2.0; layers 0 to 1 with heads 0 to 3 are expected");
+  EXPECT_EQ(refusal({.head = heed::ModelHead{1, 4}}),
+            "head is 1.4; layers 0 to 1 with heads 0 to 3 are expected");
   EXPECT_EQ(message_of([&] { (void)generate(model, ModelTokens{}); }),
             "the prompt has no tokens; at least one is expected because the model has no BOS token");
   heed::ModelInfo odd = model.info();

@@ -157,6 +157,9 @@ TEST(TextFront, TheFirstWordAloneIsMarkedWhereTheSchemeSaysFirst) {
 }
 
 TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
+  EXPECT_EQ(refusal_of(word_list(R"(, "version": "2.0")")), "'t.json' has a value whose version is not 1.0");
+  EXPECT_EQ(refusal_of(word_list(R"(, "version": 1.0)")),
+            "'t.json' has a value whose version is not a string");
   EXPECT_EQ(refusal_of(word_list(R"(, "normalizer": {"type": "Foo"})")),
             "'t.json' has a normalizer of type 'Foo', which heed does not know");
   EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "UnicodeScripts"})")),

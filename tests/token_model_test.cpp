@@ -210,6 +210,10 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
   EXPECT_EQ(refusal_of("3"), "'t.json' has a model that is not a JSON object");
   EXPECT_EQ(refusal_of(R"({"type": "Words", "vocab": {}})"),
             "'t.json' has a model of type 'Words', which heed does not know");
+  for (const char* odd : {"3", "[]", "{}", "true"})
+    EXPECT_EQ(refusal_of(std::string(R"({"vocab": {"a": 0}, "type": )") + odd + "}"),
+              "'t.json' has a model whose type is not a string");
+  EXPECT_EQ(refusal_of(R"({"type": "", "vocab": {"a": 0}})"), "'t.json' has a model without a type");
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "merges": []})"),
             "'t.json' has a model of type 'BPE' without vocab");
   EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": [], "merges": []})"),

@@ -444,6 +444,8 @@ TEST_F(Train, NamesTheCheckpointWhoseNumbersCannotGoOn) {
   for (const float wrong : {std::nanf(""), HUGE_VALF})
     for (const std::string name : {"unembedding.weight", "adamw.unembedding.weight.v"})
       expect(name, wrong, 3, "a tensor " + name + " that is not of finite numbers");
+  expect("adamw.unembedding.weight.v", -1e-30F, 3,
+         "a tensor adamw.unembedding.weight.v with a number below 0; squares have a mean of at least 0");
 }
 
 TEST(TrainProgress, TellsTheTimeLeft) {

@@ -282,6 +282,35 @@ TEST(Who, AndTheOthersReadStandardInput) {
   expect_refusal({"or", "not", "--model", "induction", "-"}, "WORDS has no tokens; at least one is expected");
 }
 
+TEST(Who, AndTheOthersReadAnotherTextFromStandardInput) {
+  const std::string text = kText, ends[] = {"-", kOther};
+  const std::vector<Words> commands = {
+      {"who", "or:2", "be:1", "--model", "induction", text, "--json", "--against"},
+      {"why", "or:2", "be:1", "--model", "induction", text, "--json", "--against"},
+      {"look", "--model", "induction", text, "--json", "--patch"},
+      {"generate", "induction", "--tokens", "3", "--temperature", "0", "--json", "--prompt"}};
+  CommandInput given;
+  given.text = kOther;
+  for (const Words& words : commands) {
+    std::vector<std::string> outputs;
+    for (const std::string& end : ends) {
+      Words all = words;
+      all.push_back(words.back() == "--patch" ? end + ":1.2" : end);
+      const CommandResult result = run_heed(all, given);
+      EXPECT_EQ(result.exit_code, 0) << words[0] << ": " << result.errors;
+      outputs.push_back(result.output);
+    }
+    EXPECT_EQ(outputs[0], outputs[1]) << words[0];
+    if (words[0] == "generate") continue;
+    Words both = words;
+    std::replace(both.begin(), both.end(), text, std::string("-"));
+    const std::string option = words.back();
+    both.push_back(option == "--patch" ? "-:1.2" : "-");
+    EXPECT_EQ(run_heed(both, given).errors,
+              "heed: the text and " + option + " are both '-'; only one can be standard input\n");
+  }
+}
+
 TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal(
       {"cat", "--model", "induction", "the", "cat", "sat"},
@@ -307,6 +336,8 @@ TEST(Who, WrongQuestionsAreRefusedInASentence) {
   expect_refusal({"be", "or"}, "no input is given; DOC.safetensors, or --model DIR and WORDS, is expected");
   expect_refusal({"be", "or", "doc.safetensors", "--against", "x"},
                  "--against is given without --model, which would read the other text");
+  expect_refusal({"be", "or", "--model", "induction", kText, "--heads", "3", "--json"},
+                 "--heads is given together with --json, which has all heads");
   expect_refusal({"be", "or", "--model", "induction", kText, "--against", "no such word"},
                  "ROW for --against is 'be', which is not a word of the text, “no such word”");
 }

@@ -7,7 +7,6 @@
 
 #include "bench/cases.hpp"
 #include "ceiling/ceiling.hpp"
-#include "heed/dtype.hpp"
 
 namespace heed::cli {
 

@@ -1,25 +1,12 @@
 #include "circuit/traced.hpp"
 
-#include <algorithm>
-
-#include "command.hpp"
-#include "heed/error.hpp"
-#include "heed/model/cause.hpp"
-#include "options.hpp"
 #include "text.hpp"
-#include "word_places.hpp"
 
 namespace heed::cli {
 
 TensorView Traced::ids() const { return {tokens.ids.data(), {static_cast<std::int64_t>(tokens.ids.size())}}; }
 
-std::string Traced::token(std::int64_t id) const {
-  try {
-    return model.text_of(id, tokens);
-  } catch (const Error&) {  // an unembedding row without a token
-    return "#" + std::to_string(id);
-  }
-}
+std::string Traced::token(std::int64_t id) const { return model.text_of(id, tokens); }
 
 std::string Traced::token_shown(std::int64_t id) const {
   const std::string shown = token_text(token(id));
@@ -38,21 +25,6 @@ std::string Traced::title() const {
   };
   return quoted(circuit.token) + " after " + word(circuit.row) + ": logit " +
          (circuit.than ? "over that of " + quoted(*circuit.than) + " " : "") + fixed(circuit.logit, 3);
-}
-
-std::int64_t token_named(const Traced& traced, const char* option, const std::string& name,
-                         const CircuitOptions& options) {
-  CauseOptions every;
-  every.row = options.row;
-  every.top = traced.model.info().vocabulary;
-  const std::string shown = name.substr(std::min(name.find_first_not_of(' '), name.size() - 1));
-  const Lens all = lens(traced.model, traced.ids(), every);
-  for (const TokenChance& chance : all.layers.back().top)
-    if (traced.token(chance.token) == shown) return chance.token;
-  const auto number = name[0] == '#' ? whole_number(name.substr(1)) : std::nullopt;
-  if (number && *number >= 0 && *number < every.top) return *number;
-  refuse_usage(option, " is '", name,
-               "', which is not a token of the model; a token as heed look --lens shows it is expected");
 }
 
 std::string writer_text(const Traced& traced, const CircuitEdge& edge) {

@@ -26,11 +26,6 @@ struct Traced {
   [[nodiscard]] std::string title() const;
 };
 
-/// The likeliest token of the row that is shown so, without a space before it; "#58" is token 58. Throws
-/// UsageError, naming the option, if there is none.
-[[nodiscard]] std::int64_t token_named(const Traced& traced, const char* option, const std::string& name,
-                                       const CircuitOptions& options);
-
 /// "0.3 at not (3)" and "the key for 1.0 at or (6)".
 [[nodiscard]] std::string writer_text(const Traced& traced, const CircuitEdge& edge);
 [[nodiscard]] std::string reader_text(const Traced& traced, const CircuitEdge& edge);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "machine.hpp"
 
 namespace heed::cli {
@@ -68,20 +69,6 @@ Tensor in_parts(const Tensor& x, std::int64_t parts) {
   return Tensor(x).reshaped(shape);
 }
 
-// Concatenates tensors along `axis`; their other axes agree.
-Tensor concatenated(const std::array<Tensor, 3>& parts, int axis) {
-  Dims shape = parts[0].shape();
-  shape[axis] = 0;
-  for (const Tensor& part : parts) shape[axis] += part.size(axis);
-  Tensor all = Tensor::uninitialized(shape, parts[0].dtype());
-  std::int64_t at = 0;
-  for (const Tensor& part : parts) {
-    copy(part, all.mutable_view().narrow(axis, at, part.size(axis)));
-    at += part.size(axis);
-  }
-  return all;
-}
-
 // Merges axes 0 and 1.
 Tensor joined(Tensor x) {
   Dims shape{x.size(0) * x.size(1)};
@@ -91,10 +78,10 @@ Tensor joined(Tensor x) {
 
 // The three projections as one tensor: one after another, or interleaved by head.
 Tensor in_one(const std::array<Tensor, 3>& parts, const Model& model) {
-  if (model.layout == WeightLayout::in_proj) return concatenated(parts, 0);
+  if (model.layout == WeightLayout::in_proj) return detail::concatenated(parts, 0);
   const std::int64_t groups = model.attention.kv_heads();
-  return joined(
-      concatenated({in_parts(parts[0], groups), in_parts(parts[1], groups), in_parts(parts[2], groups)}, 1));
+  return joined(detail::concatenated(
+      std::array{in_parts(parts[0], groups), in_parts(parts[1], groups), in_parts(parts[2], groups)}, 1));
 }
 
 void add_in_one(Named& all, const Model& model) {

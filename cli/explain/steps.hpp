@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "explain/model.hpp"
-#include "heed/attention/attention.hpp"
 #include "heed/tensor.hpp"
 
 namespace heed::cli {

@@ -4,7 +4,9 @@
 #include <string_view>
 #include <vector>
 
+#include "looked_at.hpp"
 #include "options.hpp"
+#include "text.hpp"
 
 namespace heed::cli {
 namespace {
@@ -61,6 +63,16 @@ const std::vector<Rule>& rules() {
       {"--batch", Rule::excludes, {"--html", "--serve"}, ", whose page holds all heads"},
       {"--layer", Rule::excludes, {"--html", "--serve"}, ", whose page holds all layers of DOC", "--model"},
       {"--find", Rule::excludes, {"--needle", "--sort"}, ""},
+      {"--brief", Rule::excludes, {"--find", "--needle"}, ", which lists a line for each head"},
+      {"--top-k",
+       Rule::needs,
+       {"--row", "--token", "--evict", "--save", "--html", "--serve", "--check"},
+       " ROWS or another question about single keys, which it counts"},
+      {"--no-received",
+       Rule::excludes,
+       {"--row", "--tile", "--token", "--evict"},
+       ", which needs no such pass",
+       "--save"},
       {"--needle", Rule::excludes, {"--sort"}, ""},
       {"--needle", Rule::needs, {"--model"}, " DIR, which would read the text"},
       {"--needle", Rule::excludes, {"--ids", "--protocol"}, ", whose tokens have no text"},
@@ -140,6 +152,11 @@ void check_rules(const CLI::App& app) {
   }
 }
 
+// The text that the model reads, or the name of its file, as given.
+std::string text_argument(const LookSource& source) {
+  return source.texts.empty() ? joined_words(source.document, source.words) : source.texts.front();
+}
+
 void check_cause(const CLI::App& app, const Asking& asked, const LookSource& source) {
   check_one_question(app, asked);
   if (source.model.empty()) refuse_usage(asked.option, " is given without --model DIR, which it examines");
@@ -177,6 +194,8 @@ void complete_look_arguments(const CLI::App& app, LookArguments& arguments) {
   const Asking* asked = asking_option(app);
   const bool asks_cause = asked != nullptr && asked->question == LookQuestion::cause;
   if (asks_cause) check_cause(app, *asked, arguments.source);
+  if (given(app, "--patch"))
+    arguments.cause.text = other_text("--patch", arguments.cause.text, text_argument(arguments.source));
   complete_source(app, arguments.source);
   arguments.question = question_of(asked, arguments.source);
   if (asks_cause) return;

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "command.hpp"
-#include "heed/error.hpp"
+#include "given_tokens.hpp"
 #include "heed/model/model.hpp"
 #include "look/cause_print.hpp"
 #include "look/tables.hpp"
@@ -84,14 +84,6 @@ std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked,
   return rows;
 }
 
-void check_cause_heads(const CauseQuestion& question, const ModelInfo& info) {
-  for (const ModelHead& head : question.heads)
-    if (head.layer >= info.layers || head.head >= info.heads)
-      refuse_usage("--", name_of(question.kind), " has the head ", heads_text({head}),
-                   "; the model has the layers 0 to ", info.layers - 1, " with the heads 0 to ",
-                   info.heads - 1);
-}
-
 Json token_json(const CauseText& text, std::int64_t id) { return {{"token", text.token_of(id)}, {"id", id}}; }
 
 Json cause_heads_json(const std::vector<ModelHead>& heads) {
@@ -155,20 +147,6 @@ Json rollout_json(const CauseText&, const Rollout& rollout) {
   return {{"rows", list}};
 }
 
-// The most likely token displayed as the given text; for "#58", the token with this id.
-std::int64_t token_named(const Model& model, const ModelTokens& tokens, const CauseText& text,
-                         CauseOptions options) {
-  options.top = model.info().vocabulary;
-  const Lens all = lens(model, view_of(tokens.ids), options);
-  for (const TokenChance& chance : all.layers.back().top)
-    if (text.token_of(chance.token) == text.question.text) return chance.token;
-  const auto number =
-      text.question.text[0] == '#' ? whole_number(text.question.text.substr(1)) : std::nullopt;
-  if (number && *number >= 0 && *number < model.info().vocabulary) return *number;
-  refuse_usage("--attribute is '", text.question.text,
-               "', which is not a token of the model; a token as --lens shows it is expected");
-}
-
 // The effect of --ablate or --patch.
 Effect effect_of(const Model& model, const CauseQuestion& question, const ModelTokens& tokens,
                  const CauseOptions& options) {
@@ -197,7 +175,9 @@ Json answer_one(const Model& model, const ModelTokens& tokens, const CauseText& 
     case CauseKind::patch:
       return told(effect_of(model, text.question, tokens, options), effect_json, print_effect);
     case CauseKind::attribute:
-      if (!text.question.text.empty()) options.token = token_named(model, tokens, text, options);
+      if (!text.question.text.empty())
+        options.token = token_named(model, tokens, predicted_tokens(model, tokens, options), "--attribute",
+                                    text.question.text);
       return told(attribute(model, ids, options), attribution_json, print_attribution);
     case CauseKind::lens:
       return told(lens(model, ids, options), lens_json, print_lens);
@@ -216,7 +196,8 @@ void add_cause_options(CLI::App& app, CauseQuestion& question) {
       "mean over the text (5.1,6.9=mean)");
   add_text_option(
       app, "--patch", "TEXT:HEADS", [&](const std::string& text) { question = patch_in(text); },
-      "the same with these heads' outputs taken from a run on another text of the same number of tokens");
+      "the same with these heads' outputs taken from a run on another text of the same number of tokens; - "
+      "reads standard input");
   add_optional_text(
       app, "--attribute", "[TOKEN]",
       [&](const std::string& text) {
@@ -235,18 +216,13 @@ void add_cause_options(CLI::App& app, CauseQuestion& question) {
 void answer_cause(const LookSource& source, const SharedOptions& shared, const CauseQuestion& question,
                   const std::optional<std::string>& row) {
   const Model model = read_model(source.model, source.given.fast);
-  check_cause_heads(question, model.info());
+  for (const ModelHead& head : question.heads)
+    check_head("--" + std::string(name_of(question.kind)), head, model.info());
   const ModelTokens tokens = read_text(model, source).tokens;
-  const auto token_of = [&](std::int64_t id) {
-    try {
-      return model.text_of(id, tokens);
-    } catch (const Error&) {  // an unembedding row without a token
-      return "#" + std::to_string(id);
-    }
-  };
-  const CauseText text{question, model.info(), tokens.shown, token_of, shared.top_k};
+  const auto token_of = [&](std::int64_t id) { return model.text_of(id, tokens); };
+  const CauseText text{question, model.info(), tokens.shown, token_of, shared.keys()};
   const std::vector<std::int64_t> rows = rows_of_cause(row, question.kind, tokens);
-  const CauseOptions options{rows.front(), {}, shared.top_k, source.call.options.threads};
+  const CauseOptions options{rows.front(), {}, shared.keys(), source.call.options.threads};
   const Json answer = answer_one(model, tokens, text, rows, options, shared.json);
   if (shared.json)
     std::cout << Json({{"tokens", tokens.shown}, {name_of(question.kind), answer}}).dump() << '\n';

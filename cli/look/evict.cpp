@@ -107,7 +107,7 @@ std::vector<HeadLoss> losses_of(const Eviction& eviction, const Subject& subject
   std::vector<HeadLoss> losses;
   for (std::int64_t b = 0; b < eviction.trace.dropped.size(0); ++b)
     for (std::int64_t h = 0; h < eviction.trace.dropped.size(1); ++h)
-      if (subject.includes(b, h)) losses.push_back(loss_of(eviction, b, h, subject.shared.top_k));
+      if (subject.includes(b, h)) losses.push_back(loss_of(eviction, b, h, subject.shared.keys()));
   return losses;
 }
 

@@ -63,6 +63,10 @@ void check_heads(const Subject& subject, const HeadsQuestion& question) {
   if (question.map.rows > 0 && (axis_size(document, 2) == 0 || key_count(document) == 0))
     refuse_usage("--map is given for a call without queries or keys");
   check_page(document, question.page);
+  for (const auto& [option, is_given] :
+       {std::pair("--price", question.price), std::pair("--top-k", subject.shared.top_k.has_value())})
+    if (is_given && document.has_report)
+      refuse_usage(option, " is given together with DOC, whose summary is already computed");
   if (question.sort == "received" && document.has_report && document.report.received.rank() != 3)
     refuse_usage("--sort is 'received', which DOC lacks because it was saved with --no-received");
 }
@@ -271,6 +275,8 @@ void answer_heads(const LookSource& source, const SharedOptions& shared, const H
 }
 
 void answer_texts(const LookSource& source, const SharedOptions& shared, const HeadsQuestion& question) {
+  if (question.sort == "received")
+    refuse_usage("--sort is 'received', which a summary of several texts lacks");
   const Model model = read_model(source.model, source.given.fast);
   std::vector<std::vector<HeadSummary>> summaries;
   Document first;  // the merged summaries have its call

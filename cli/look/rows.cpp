@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/print.hpp"
 #include "look/tables.hpp"
@@ -91,7 +92,7 @@ std::vector<AttendedRow> attended_rows(const Subject& subject, const std::vector
     for (std::int64_t b = 0; b < document.report.batch; ++b)
       for (std::int64_t h = 0; h < document.report.heads; ++h)
         if (subject.includes(b, h))
-          rows.push_back(attended_row(document, b, h, row, subject.shared.top_k, all_weights));
+          rows.push_back(attended_row(document, b, h, row, subject.shared.keys(), all_weights));
   return rows;
 }
 
@@ -100,7 +101,7 @@ Tensor weights_of_rows(const Subject& subject, const std::vector<std::int64_t>& 
   std::vector<Tensor> rows;
   for (const std::int64_t row : chosen)
     rows.push_back(subject.tile({row, row + 1, 0, subject.document.report.keys}).weights);
-  return joined(rows, 2);
+  return detail::concatenated(rows, 2);
 }
 
 Json rows_json(const Document& document, const std::vector<AttendedRow>& rows) {

@@ -91,10 +91,7 @@ void add_source_options(CLI::App& app, LookSource& source) {
       app, "WORDS", source.words,
       "with --model: the text to read; its first word takes the place of DOC; - reads standard input");
   begin_group(app, "Model");
-  add_model_option(
-      app, source.model,
-      "run this model on WORDS: a folder from Hugging Face or heed train, a GGUF file, or induction or "
-      "stories, which come with heed");
+  add_model_option(app, source.model);
   add_texts_option(app, "--text", "FILE", source.texts,
                    "a text file to read; may be repeated: the summary then covers all rows of all texts");
   add_given_tokens(app, source.given);

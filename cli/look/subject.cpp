@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 #include "text.hpp"
@@ -149,6 +150,8 @@ Subject::Subject(Document call, const LookSource& from, const SharedOptions& opt
       source(from),
       shared(options),
       heads(heads_named(document, source.layer, shared.head_names)) {
+  if (!shared.received && document.has_report && !source.document.empty())
+    refuse_usage("--no-received is given together with DOC, whose summary is already computed");
   if (shared.batch)
     check_index("--batch", *shared.batch, axis_size(document, 4), "batch entry", "batch entries");
 }
@@ -157,7 +160,7 @@ void Subject::complete(ReportOptions wanted) {
   const bool saved = !shared.save.empty();
   if (!document.has_report) {
     ProgressBar bar;
-    wanted.top_k = shared.top_k;
+    wanted.top_k = shared.keys();
     wanted.received = shared.received && (wanted.received || saved);
     wanted.attend = source.attend;
     if (saved) {
@@ -187,26 +190,13 @@ WeightTile Subject::tile(TileRange range) const {
     weights.push_back(std::move(tile.weights));
     allowed.push_back(std::move(tile.allowed));
   }
-  return {range, joined(weights, 1), joined(allowed, 1)};
+  return {range, detail::concatenated(weights, 1), detail::concatenated(allowed, 1)};
 }
 
 ReportOptions report_of_rows(const Document& document, std::vector<std::int64_t> rows) {
   constexpr std::int64_t kShare = 16;
   if (std::ssize(rows) > axis_size(document, 2) / kShare) rows.clear();
   return {.received = false, .map = {}, .rows = std::move(rows)};
-}
-
-Tensor joined(const std::vector<Tensor>& parts, int axis) {
-  Dims shape = parts.front().shape();
-  shape[axis] = 0;
-  for (const Tensor& part : parts) shape[axis] += part.size(axis);
-  Tensor whole(shape, parts.front().dtype());
-  std::int64_t at = 0;
-  for (const Tensor& part : parts) {
-    copy(part, whole.mutable_view().narrow(axis, at, part.size(axis)));
-    at += part.size(axis);
-  }
-  return whole;
 }
 
 }  // namespace heed::cli

@@ -14,10 +14,11 @@ namespace heed::cli {
 struct SharedOptions {
   std::vector<std::string> head_names;  ///< "3", "1.3"
   std::optional<std::int64_t> batch;
-  std::int64_t top_k = 5;
+  std::optional<std::int64_t> top_k;
   bool received = true;
   bool json = false;
   std::string csv, npy, save;  ///< files to write; empty if not requested
+  [[nodiscard]] std::int64_t keys() const { return top_k.value_or(5); }
 };
 
 /// --head, --batch and --top-k.
@@ -80,8 +81,5 @@ struct Subject {
 /// Report options for a question about these rows, in ascending order. If they are many, all rows are
 /// computed: in blocks, a row costs a fraction of a single one.
 [[nodiscard]] ReportOptions report_of_rows(const Document& document, std::vector<std::int64_t> rows);
-
-/// Concatenates contiguous tensors along `axis`; their other axes agree.
-[[nodiscard]] Tensor joined(const std::vector<Tensor>& parts, int axis);
 
 }  // namespace heed::cli

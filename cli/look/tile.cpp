@@ -6,7 +6,6 @@
 #include "command.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/map.hpp"
-#include "look/print.hpp"
 #include "look/tables.hpp"
 #include "machine.hpp"
 #include "options.hpp"

@@ -49,11 +49,48 @@ def test_a_penalty_of_repetition_counts_as_in_transformers(file, penalty, tmp_pa
     assert written[1]["probability"] == pytest.approx((chances / chances.sum())[written[1]["id"]], rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Unfeasible length")
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize("settings", [
+    {"min_new_tokens": 9}, {"min_length": 20}, {"min_length": 5}, {"min_new_tokens": 9, "min_length": 30}, {"min_new_tokens": 0, "min_length": 30},
+    {"min_new_tokens": 9, "repetition_penalty": 1.4}, {"min_new_tokens": None, "min_length": 12}, {"min_new_tokens": 500}])
+def test_a_text_ends_no_earlier_than_in_transformers(file, settings, tmp_path):
+    tiny_models.save(tiny_models.make("llama"), tmp_path)
+    ids = tiny_models.ids_of(7).tolist()
+    free = [token["id"] for token in heed.load_model(tmp_path).watch(ids, 40, temperature=0, pairs=0)]
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    ends = [free[0], free[3], free[12]]  # so that texts would end at once
+    (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": ends} | (settings if file == "config.json" else {})))
+    if file == "generation_config.json":
+        (tmp_path / file).write_text(json.dumps(settings | {"eos_token_id": ends}))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ours = heed.load_model(tmp_path)
+    written = [token["id"] for token in ours.watch(ids, 40, temperature=0, pairs=0)]
+    assert written == greedy(theirs, ids, 40)
+    least = settings["min_new_tokens"] if settings.get("min_new_tokens") is not None else settings["min_length"] - len(ids)
+    assert not set(written[:max(least, 0)]) & set(ends)
+    for seed in range(5):
+        drawn = [token["id"] for token in ours.watch(ids, 40, temperature=1e30, seed=seed, pairs=0)]
+        assert not set(drawn[:max(least, 0)]) & set(ends) and len(drawn) > min(least, 39)
+
+
+@pytest.mark.parametrize("key", ["min_new_tokens", "min_length"])
+def test_a_least_length_that_is_none_is_refused(key, tmp_path):
+    tiny_models.save(tiny_models.make("llama"), tmp_path)
+    for wrong in ("-1", "2.5", '"9"', "[9]", "true", "9223372036854775808"):
+        (tmp_path / "generation_config.json").write_text(f'{{"{key}": {wrong}}}')
+        with pytest.raises(ValueError, match=rf"generation_config.json' has {key} .*; 0 to 9223372036854775807 is expected"):
+            heed.load_model(tmp_path).watch([5, 6], 2)
+    (tmp_path / "generation_config.json").write_text(json.dumps({key: 9, "eos_token_id": list(range(101))}))
+    with pytest.raises(ValueError, match="every token of the model ends a text; one that goes on is expected, because of min_new_tokens or min_length"):
+        heed.load_model(tmp_path).watch([5, 6], 2)
+
+
 # Another value, and the one that changes nothing.
 SETTINGS = {
     "no_repeat_ngram_size": (2, 0), "encoder_repetition_penalty": (1.5, 1.0), "encoder_no_repeat_ngram_size": (2, 0),
-    "bad_words_ids": ([[55]], []), "suppress_tokens": ([55], []), "begin_suppress_tokens": ([55], []), "min_length": (9, 0),
-    "min_new_tokens": (9, 0), "forced_bos_token_id": (3, None), "forced_eos_token_id": (3, None), "forced_decoder_ids": ([[1, 3]], []),
+    "bad_words_ids": ([[55]], []), "suppress_tokens": ([55], []), "begin_suppress_tokens": ([55], []), "forced_bos_token_id": (3, None), "forced_eos_token_id": (3, None), "forced_decoder_ids": ([[1, 3]], []),
     "exponential_decay_length_penalty": ([5, 1.1], None), "sequence_bias": ([[[5], 2.0]], None), "guidance_scale": (1.5, 1.0),
     "num_beams": (4, 1), "constraints": ([1], None), "force_words_ids": ([[5]], None), "penalty_alpha": (0.6, 0.0),
     "dola_layers": ("low", None), "stop_strings": (["a"], []), "token_healing": (True, False), "watermarking_config": ({"bias": 2.5}, None)}
@@ -78,8 +115,8 @@ def test_settings_that_would_change_the_text_are_refused_by_their_names(file, tm
         assert ours({key: value}).logits([5, 6]).shape[0] == 2
         for same in (neutral, None):
             assert len(ours({key: same}).watch([5, 6], 2, temperature=0)) == 2
-    for wrong in (0, -1.5, "high"):
-        with pytest.raises(ValueError, match=f"has repetition_penalty {re.escape(json.dumps(wrong))}; a number above 0 is expected"):
+    for wrong in (0, -1.5, "high", 1e39, 1e-40):
+        with pytest.raises(ValueError, match=f"has repetition_penalty {re.escape(json.dumps(wrong))}; a number of f32 above 0 is expected"):
             ours({"repetition_penalty": wrong}).watch([5, 6], 2)
     options = {"temperature": 0.1, "top_k": 1, "top_p": 0.5, "do_sample": True}
     assert len(ours(options).watch([5, 6], 2)) == 2

@@ -6,7 +6,6 @@
 
 #include "core/message.hpp"
 #include "heed/model/look.hpp"
-#include "heed/parallel.hpp"
 #include "model/look_support.hpp"
 
 namespace heed {

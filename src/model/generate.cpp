@@ -11,6 +11,7 @@
 #include "core/message.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/tokenizer.hpp"
+#include "model/look_support.hpp"
 #include "model/parts.hpp"
 #include "model/predictions.hpp"
 #include "model/sample.hpp"
@@ -106,10 +107,7 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
   if (!(options.top_p > 0 && options.top_p <= 1))
     refuse("top_p is ", options.top_p, "; a number above 0, at most 1, is expected");
   if (options.watch < 0) refuse("watch is ", options.watch, "; 0 (nothing) or more is expected");
-  if (options.head && (options.head->layer < 0 || options.head->layer >= info.layers))
-    refuse("head has layer ", options.head->layer, "; 0 to ", info.layers - 1, " is expected");
-  if (options.head && (options.head->head < 0 || options.head->head >= info.heads))
-    refuse("head is ", options.head->head, "; 0 to ", info.heads - 1, " is expected");
+  if (options.head) detail::check_head(*options.head, info);
   if (!info.causal || !info.predicts)
     refuse("a model of family '", info.family, "' reads whole texts and cannot generate text");
   if (const std::string& lack = model.parts().no_generation; !lack.empty()) refuse(lack);
@@ -168,6 +166,8 @@ class Writer {
       Tensor logits = next_logits();
       const std::vector<double> chances = detail::probabilities_of(logits.values<float>());
       detail::penalise(logits.values<float>(), ids_, model_.parts().repetition_penalty);
+      detail::check_logits(logits.values<float>());
+      if (must_go_on()) detail::forbid(logits.values<float>(), model_.info().end_tokens);
       token.id = detail::sample(logits.values<float>(), options_, generator_);
       token.probability = chances[static_cast<std::size_t>(token.id)];
       token.watched = told();
@@ -187,6 +187,13 @@ class Writer {
     if (!model_.info().begin_token)
       refuse("the prompt has no tokens; at least one is expected because the model has no BOS token");
     return *model_.info().begin_token;
+  }
+
+  // A first token that no prompt comes before counts as one, as in transformers.
+  [[nodiscard]] bool must_go_on() const {
+    const detail::ModelParts& parts = model_.parts();
+    const auto length = std::ssize(ids_), begin = std::max<std::ptrdiff_t>(1, std::ssize(prompt_.ids));
+    return parts.min_new_tokens ? length - begin < *parts.min_new_tokens : length < parts.min_length;
   }
 
   // `ids_` begins with the ids of the previous call, so only new tokens are read. Once they exceed the

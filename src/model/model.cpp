@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "core/message.hpp"
@@ -67,7 +68,7 @@ std::vector<std::int64_t> tokens_in(const detail::ModelConfig& config, const cha
 // options of heed.
 constexpr const char* kNeutral = R"({"no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1,
     "encoder_no_repeat_ngram_size": 0, "bad_words_ids": [], "suppress_tokens": [], "begin_suppress_tokens": [],
-    "min_length": 0, "min_new_tokens": 0, "forced_bos_token_id": null, "forced_eos_token_id": null,
+    "forced_bos_token_id": null, "forced_eos_token_id": null,
     "forced_decoder_ids": [], "exponential_decay_length_penalty": null, "sequence_bias": null,
     "guidance_scale": 1, "num_beams": 1, "constraints": null, "force_words_ids": null, "penalty_alpha": 0,
     "dola_layers": null, "stop_strings": [], "token_healing": false, "watermarking_config": null})";
@@ -79,12 +80,19 @@ void read_generation(const detail::ModelConfig& settings, detail::ModelParts& pa
   const std::string file = io::detail::subject_of(settings.path());
   const nlohmann::ordered_json& values = settings.json();
   if (settings.has("repetition_penalty")) {
-    const auto& penalty = values["repetition_penalty"];
-    if (penalty.is_number() && penalty.get<double>() > 0)
-      parts.repetition_penalty = penalty.get<double>();
-    else
+    const auto& given = values["repetition_penalty"];
+    const double penalty = given.is_number() ? given.get<double>() : 0;
+    parts.repetition_penalty = penalty;
+    if (!(penalty >= std::numeric_limits<float>::min() && penalty <= std::numeric_limits<float>::max()))
       parts.no_generation =
-          file + " has repetition_penalty " + detail::shown(penalty) + "; a number above 0 is expected";
+          file + " has repetition_penalty " + detail::shown(given) + "; a number of f32 above 0 is expected";
+  }
+  try {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    if (settings.has("min_length")) parts.min_length = settings.integer("min_length", 0, kMost);
+    if (settings.has("min_new_tokens")) parts.min_new_tokens = settings.integer("min_new_tokens", 0, kMost);
+  } catch (const Error& error) {
+    parts.no_generation = error.what();
   }
   const auto refuse_others = [&](const char* neutral, const char* also, std::string& refusal) {
     const auto expected = nlohmann::ordered_json::parse(neutral);

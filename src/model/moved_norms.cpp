@@ -5,6 +5,7 @@
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/layers/linear.hpp"
+#include "model/look_support.hpp"
 #include "model/parts.hpp"
 
 namespace heed {
@@ -31,8 +32,7 @@ void write_lengths(const Tensor& rows, float* to, int threads) {
 
 Tensor Model::moved_norms(std::int64_t layer, const TensorView& value, int threads) const {
   const ModelInfo& info = parts_->info;
-  if (layer < 0 || layer >= info.layers)
-    detail::refuse("layer is ", layer, "; 0 to ", info.layers - 1, " is expected");
+  detail::check_layer(layer, info);
   if (value.rank() != 3 || value.dtype() != DType::f32 || value.size(0) != info.kv_heads ||
       value.size(2) != info.head_dim)
     detail::refuse("value is ", value.dtype(), " ", value.shape(), "; f32 [", info.kv_heads, ", L, ",

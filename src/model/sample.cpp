@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
 #include <vector>
 
 #include "core/message.hpp"
@@ -10,11 +10,15 @@
 namespace heed::detail {
 namespace {
 
-// The K tokens with the largest logits (0: all), largest first; sorted only as far as they are read.
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// The K tokens with the largest logits (0: all above -inf), largest first; sorted only as far as they are
+// read.
 class Order {
  public:
-  Order(std::span<const float> logits, std::int64_t top_k) : logits_(logits), tokens_(logits.size()) {
-    std::iota(tokens_.begin(), tokens_.end(), std::int64_t{0});
+  Order(std::span<const float> logits, std::int64_t top_k) : logits_(logits) {
+    for (std::int64_t id = 0; id < std::ssize(logits); ++id)
+      if (logits[static_cast<std::size_t>(id)] > kNever) tokens_.push_back(id);
     size_ = top_k > 0 ? std::min(top_k, std::ssize(tokens_)) : std::ssize(tokens_);
   }
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -56,9 +60,20 @@ void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double
   }
 }
 
-std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
+void forbid(std::span<float> logits, std::span<const std::int64_t> ids) {
+  for (const std::int64_t id : ids) logits[static_cast<std::size_t>(id)] = kNever;
+  if (*std::max_element(logits.begin(), logits.end()) == kNever)
+    refuse(
+        "every token of the model ends a text; one that goes on is expected, because of min_new_tokens or "
+        "min_length");
+}
+
+void check_logits(std::span<const float> logits) {
   for (const float logit : logits)
     if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");
+}
+
+std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
   const auto largest = std::max_element(logits.begin(), logits.end());
   if (options.temperature == 0) return largest - logits.begin();
   const auto share_of = [&](std::int64_t id) {  // probability relative to the largest

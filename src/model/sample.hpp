@@ -13,8 +13,13 @@ namespace heed::detail {
 /// al. 2019).
 void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double penalty);
 
-/// Draws a token by the options. Equal logits are ordered by token. Throws Error (internal) if a logit is not
-/// finite.
+/// Sets the logits of these tokens to -inf. Throws Error (invalid_argument) if no others are left.
+void forbid(std::span<float> logits, std::span<const std::int64_t> ids);
+
+/// Throws Error (internal) if a logit is not finite.
+void check_logits(std::span<const float> logits);
+
+/// Draws a token by the options, never one of logit -inf. Equal logits are ordered by token.
 [[nodiscard]] std::int64_t sample(std::span<const float> logits, const GenerateOptions& options,
                                   Generator& generator);
 

@@ -233,11 +233,8 @@ std::unique_ptr<const Part> part_of(const JsonPart& file, const char* member, co
 }
 
 std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
-  std::vector<JsonPart> added;
-  if (!file.has("added_tokens")) return added;
-  if (!file.at("added_tokens").is_array()) file.fail("whose added_tokens is not a list");
-  for (const json& one : file.at("added_tokens")) added.emplace_back(one, file.file(), "an added token");
-  return added;
+  if (!file.has("added_tokens")) return {};
+  return file.parts("added_tokens", "an added token");
 }
 
 }  // namespace
@@ -321,7 +318,9 @@ json detail::TokenizerJson::values(std::string_view text, const std::string& sub
 }
 
 Tokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {
-  return Tokenizer(std::make_unique<const Tokenizer::Impl>(JsonPart(values, subject, "a value")));
+  const JsonPart file(values, subject, "a value");
+  if (file.text("version", "1.0") != "1.0") file.fail("whose version is not 1.0");
+  return Tokenizer(std::make_unique<const Tokenizer::Impl>(file));
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {

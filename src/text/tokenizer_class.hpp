@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "text/folder_settings.hpp"
 #include "text/settings_tokens.hpp"
 
 namespace heed::detail {

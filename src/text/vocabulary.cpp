@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/utf8.hpp"
 #include "io/fault.hpp"
 
 namespace heed::detail {

@@ -28,6 +28,11 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
+bool has_negative(const Tensor& tensor) {
+  const auto values = tensor.values<float>();
+  return std::any_of(values.begin(), values.end(), [](float value) { return value < 0; });
+}
+
 bool is_loss(double value) { return value >= 0 && std::isfinite(value); }
 
 class CheckpointReader {
@@ -61,6 +66,8 @@ class CheckpointReader {
       if (value.shape() != moment.value->shape())
         fail("has a tensor adamw.", moment.name, " of another shape");
       require_finite("adamw." + moment.name, value);
+      if (moment.name.ends_with(".v") && has_negative(value))
+        fail("has a tensor adamw.", moment.name, " with a number below 0; squares have a mean of at least 0");
       *moment.value = std::move(value);
     }
     nn::LanguageModel gradients = zeros_like(model);

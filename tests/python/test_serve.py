@@ -241,7 +241,7 @@ def test_endless_requests_are_cut(served):
 
 
 def test_it_listens_here_alone_and_ends_cleanly(folder):
-    with Served(folder, "doc.safetensors", "--top-k", "1") as served:
+    with Served(folder, "doc.safetensors") as served:
         with socket.create_connection(("127.0.0.1", served.port), timeout=20):  # an idle connection blocks nothing
             listening = open("/proc/net/tcp").read()
             assert f"0100007F:{served.port:04X}" in listening and f"00000000:{served.port:04X}" not in listening

@@ -16,7 +16,7 @@ namespace heed {
 
 /// Sampling options. Tokens are drawn from softmax(logits / temperature), restricted first by top_k, then by
 /// top_p. Before that, the repetition_penalty of generation_config.json (or of GGUF) lowers the logits of all
-/// tokens of the prompt and the text.
+/// tokens of the prompt and the text, and its min_new_tokens or min_length forbid the EOS tokens for a while.
 struct GenerateOptions {
   std::int64_t tokens = 200;  ///< most tokens to generate, 1 or more
   double temperature = 1;     ///< 0 or more; 0 takes the largest logit

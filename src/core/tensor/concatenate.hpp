@@ -1,21 +1,22 @@
 // Concatenation of tensors.
 #pragma once
 
-#include <span>
+#include <cstdint>
 
 #include "heed/tensor.hpp"
 
 namespace heed::detail {
 
-/// Concatenates `parts` along an axis. They must have the same dtype, and the same shape except for that
-/// axis.
-inline Tensor concatenated(std::span<const TensorView> parts, int axis) {
+/// Concatenates tensors or views of a container along an axis. They must have the same dtype, and the same
+/// shape except for that axis.
+template <class Parts>
+Tensor concatenated(const Parts& parts, int axis) {
   Dims shape = parts.front().shape();
   shape[axis] = 0;
-  for (const TensorView& part : parts) shape[axis] += part.size(axis);
+  for (const auto& part : parts) shape[axis] += part.size(axis);
   Tensor whole = Tensor::uninitialized(shape, parts.front().dtype());
   std::int64_t begin = 0;
-  for (const TensorView& part : parts) {
+  for (const auto& part : parts) {
     copy(part, whole.mutable_view().narrow(axis, begin, part.size(axis)));
     begin += part.size(axis);
   }

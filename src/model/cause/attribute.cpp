@@ -7,7 +7,6 @@
 // If a norm follows W_O, its product sees g through that norm.
 #include <span>
 
-#include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/directions.hpp"
 #include "model/cause/row_trace.hpp"

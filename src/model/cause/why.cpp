@@ -22,7 +22,7 @@ using Places = std::vector<std::int64_t>;
 
 constexpr std::size_t kMaxPlaces = 32;
 
-void check_places(const char* name, const Places& places, std::size_t least, std::int64_t length) {
+void check_places(const std::string& name, const Places& places, std::size_t least, std::int64_t length) {
   if (places.size() < least || places.size() > kMaxPlaces)
     detail::refuse(name, " has ", places.size(), " places; ", least, " to ", kMaxPlaces, " are expected");
   for (const std::int64_t place : places)
@@ -32,8 +32,8 @@ void check_places(const char* name, const Places& places, std::size_t least, std
 
 void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t length) {
   check_places("rows", question.rows, 1, length);
-  check_places("keys", question.keys, 1, length);
-  check_places("than", question.than, 0, length);
+  check_places(question.key_name, question.keys, 1, length);
+  check_places(question.than_name, question.than, 0, length);
   if (question.head) detail::check_head(*question.head, info);
 }
 
@@ -65,13 +65,13 @@ class Asker {
     traces_ = detail::trace_rows(model_, tokens_, places_, hooks, threads_);
     const Pair chosen = heaviest_pair(question_.keys, std::nullopt);
     if (chosen.weight < 0)
-      detail::refuse("keys has ", question_.keys.front(), ", which row ", question_.rows.front(),
-                     " may not see; a visible key is expected");
+      detail::refuse(question_.key_name, " has ", question_.keys.front(), ", which row ",
+                     question_.rows.front(), " may not see; a visible key is expected");
     WhyAnswer answer{split_of(chosen)};
     if (question_.than.empty()) return answer;
     const Pair other = heaviest_pair(question_.than, chosen);
     if (other.weight < 0)
-      detail::refuse("than has ", question_.than.front(), ", which row ", answer.split.row,
+      detail::refuse(question_.than_name, " has ", question_.than.front(), ", which row ", answer.split.row,
                      " may not see; a visible key is expected");
     answer.than = split_of(other);
     return answer;

@@ -9,6 +9,8 @@
 namespace heed::detail::chat {
 namespace {
 
+bool is_true(const std::optional<Value>& given) { return given && given->truth(); }
+
 Value trim(const Value& subject, const Bound& given, Work& work) {
   std::optional<std::string> characters;
   if (given[0] && !given[0]->is<None>()) characters = text_of_argument(given[0], "");
@@ -27,7 +29,7 @@ Value length(const Value& subject, const Bound&, Work& work) {
 }
 
 Value to_json(const Value& subject, const Bound& given, Work& work) {
-  if (given[0] && given[0]->truth()) refuse("writes JSON with ensure_ascii, which heed does not know");
+  if (is_true(given[0])) refuse("writes JSON with ensure_ascii, which heed does not know");
   const bool on_lines = given[1] && !given[1]->is<None>();
   const std::int64_t indent = on_lines ? std::max<std::int64_t>(integer_of(given[1], 0), 0) : -1;
   if (indent > 16) refuse("indents JSON by more than 16");
@@ -76,13 +78,25 @@ Value at_path(Value value, const Value& path, Work& work, const std::optional<Va
   return value;
 }
 
+// The item itself without a path.
+Value part_of(const Value& item, const std::optional<Value>& path, Work& work) {
+  return path && !path->is<None>() ? at_path(item, *path, work) : item;
+}
+
+// sort() and unique() compare this part of an item, in lower case unless cases differ.
+Value key_of(const Value& item, const std::optional<Value>& path, bool cases_differ, Work& work) {
+  Value part = part_of(item, path, work);
+  if (cases_differ || part.text() == nullptr) return part;
+  work.spend(part.text()->size());
+  return in_case(*part.text(), Case::lower);
+}
+
 Value join(const Value& subject, const Bound& given, Work& work) {
   const std::string between = given[0] ? printed(*given[0]) : "";
-  const bool by_path = given[1] && !given[1]->is<None>();
   std::string made;
   bool follows = false;
   for (const Value& item : items_of(subject, work)) {
-    const std::string text = printed(by_path ? at_path(item, *given[1], work) : item);
+    const std::string text = printed(part_of(item, given[1], work));
     work.spend(text.size() + between.size());
     if (std::exchange(follows, true)) made += between;
     made += text;
@@ -91,7 +105,7 @@ Value join(const Value& subject, const Bound& given, Work& work) {
 }
 
 Value fallback(const Value& subject, const Bound& given, Work&) {
-  const bool missing = subject.is<Undefined>() || (given[1] && given[1]->truth() && !subject.truth());
+  const bool missing = subject.is<Undefined>() || (is_true(given[1]) && !subject.truth());
   return !missing ? subject : given[0] ? *given[0] : Value("");
 }
 
@@ -124,6 +138,56 @@ Value reversed(const Value& subject, const Bound&, Work& work) {
   std::string made;
   for (const Value& one : all) made += *one.text();
   return made;
+}
+
+// By several parts if their paths are separated by commas. Python, too, asks whether keys are equal first.
+Value sort(const Value& subject, const Bound& given, Work& work) {
+  std::vector<std::optional<Value>> paths = {given[2]};
+  if (given[2] && given[2]->text()) {
+    const std::vector<Value> parts = split_text(*given[2]->text(), ",", -1, false, work);
+    paths.assign(parts.begin(), parts.end());
+  }
+  std::vector<std::pair<std::vector<Value>, Value>> all;
+  for (const Value& item : items_of(subject, work)) {
+    all.push_back({{}, item});
+    for (const auto& path : paths) all.back().first.push_back(key_of(item, path, is_true(given[1]), work));
+  }
+  const auto before = [&](const auto& a, const auto& b) {
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      if (!equal(a.first[i], b.first[i], work)) return less(a.first[i], b.first[i]);
+    return false;
+  };
+  const bool falls = integer_of(given[0], 0) != 0;
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const auto& a, const auto& b) { return falls ? before(b, a) : before(a, b); });
+  std::vector<Value> made;
+  for (auto& [keys, item] : all) made.push_back(std::move(item));
+  return list_of(std::move(made));
+}
+
+Value unique(const Value& subject, const Bound& given, Work& work) {
+  std::vector<Value> seen, made;
+  for (const Value& item : items_of(subject, work)) {
+    const Value key = key_of(item, given[1], is_true(given[0]), work);
+    if (key.list() || key.dict()) refuse("looks for ", key.kind(), " among others, which heed does not know");
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& one) { return equal(one, key, work); }))
+      continue;
+    seen.push_back(key);
+    made.push_back(item);
+  }
+  return generator_of(std::move(made));
+}
+
+// Python's versions round sums of floats differently.
+Value sum(const Value& subject, const Bound& given, Work& work) {
+  Value total = given[1] ? *given[1] : Value(std::int64_t{0});
+  if (total.text()) refuse("sums texts");
+  for (const Value& item : items_of(subject, work)) {
+    const Value part = part_of(item, given[0], work);
+    if (total.is<double>() || part.is<double>()) refuse("sums floats, which heed does not know");
+    total = calculated("+", total, part, work);
+  }
+  return total;
 }
 
 // map() and select() take any value that is not true for an empty list.
@@ -187,6 +251,9 @@ constexpr Function kFilters[] = {
     {"int", {"default"}, 0, &as_integer},
     {"items", {}, 0, &items},
     {"reverse", {}, 0, &reversed},
+    {"sort", {"reverse", "case_sensitive", "attribute"}, 0, &sort},
+    {"unique", {"case_sensitive", "attribute"}, 0, &unique},
+    {"sum", {"attribute", "start"}, 0, &sum},
     {"map", {"filter", "attribute", "default"}, 0, &map},
     {"select", {"test", "argument"}, 0, &select<true>},
     {"reject", {"test", "argument"}, 0, &select<false>},

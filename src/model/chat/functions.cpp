@@ -1,11 +1,11 @@
 #include "model/chat/functions.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include "core/message.hpp"
 #include "io/fault.hpp"
-#include "model/chat/lexer.hpp"
 #include "model/chat/texts.hpp"
 
 namespace heed::detail::chat {
@@ -204,6 +204,29 @@ constexpr std::string_view kTextNames[] = {
     "rpartition", "rsplit",       "rstrip",       "split",   "splitlines", "startswith",  "strip",
     "swapcase",   "title",        "translate",    "upper",   "zfill"};
 
+bool overflows(std::string_view operation, std::int64_t a, std::int64_t b, std::int64_t& result) {
+  if (operation == "+") return __builtin_add_overflow(a, b, &result);
+  if (operation == "-") return __builtin_sub_overflow(a, b, &result);
+  return __builtin_mul_overflow(a, b, &result);
+}
+
+// // and % round down, as in Python.
+std::int64_t divided(bool remainder, std::int64_t a, std::int64_t b) {
+  if (b == 0) refuse("divides by 0");
+  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) refuse("makes a number beyond 64 bits");
+  const std::int64_t rest = a % b;
+  const bool rounds = rest != 0 && (rest < 0) != (b < 0);
+  return remainder ? rest + (rounds ? b : 0) : a / b - (rounds ? 1 : 0);
+}
+
+double of_reals(std::string_view operation, double a, double b) {
+  if (operation == "+") return a + b;
+  if (operation == "-") return a - b;
+  if (operation == "*") return a * b;
+  if (operation == "/" && b != 0) return a / b;
+  refuse("computes ", printable(operation), " of floats, which heed does not know");
+}
+
 }  // namespace
 
 Value call_in(std::span<const Function> table, std::string_view what, std::string_view name,
@@ -338,6 +361,40 @@ bool less(const Value& a, const Value& b) {
   double real_a = 0, real_b = 0;
   if (!a.real(real_a) || !b.real(real_b)) refuse("compares ", a.kind(), " with ", b.kind());
   return real_a < real_b;
+}
+
+Value calculated(std::string_view operation, const Value& a, const Value& b, Work& work) {
+  if (operation == "+" && a.text() && b.text()) {
+    work.spend(a.text()->size() + b.text()->size());
+    return *a.text() + *b.text();
+  }
+  if (operation == "+" && a.list() && b.list() && a.list()->kind == b.list()->kind &&
+      a.list()->kind <= ListKind::tuple) {
+    work.spend((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
+    std::vector<Value> all = a.list()->items;
+    all.insert(all.end(), b.list()->items.begin(), b.list()->items.end());
+    return list_of(std::move(all), a.list()->kind);
+  }
+  std::int64_t whole_a = 0, whole_b = 0, whole = 0;
+  if (operation == "*" && a.text() && b.integer(whole_b)) {
+    std::string made;
+    for (std::int64_t i = 0; i < whole_b; ++i) {
+      work.spend(a.text()->size() + 1);
+      made += *a.text();
+    }
+    return made;
+  }
+  if (operation != "/" && a.integer(whole_a) && b.integer(whole_b)) {
+    if (operation == "//" || operation == "%") return divided(operation == "%", whole_a, whole_b);
+    if (overflows(operation, whole_a, whole_b, whole)) refuse("makes a number beyond 64 bits");
+    return whole;
+  }
+  double real_a = 0, real_b = 0;
+  if (!a.real(real_a) || !b.real(real_b))
+    refuse("computes ", printable(operation), " of ", a.kind(), " and ", b.kind());
+  const double made = of_reals(operation, real_a, real_b);
+  if (!std::isfinite(made)) refuse("makes a number that is not finite");
+  return made;
 }
 
 std::int64_t integer_of(const std::optional<Value>& given, std::int64_t fallback) {

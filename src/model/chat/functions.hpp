@@ -57,6 +57,8 @@ struct Function {
 [[nodiscard]] bool contains(const Value& container, const Value& value, Work& work);
 /// a < b of texts and of numbers.
 [[nodiscard]] bool less(const Value& a, const Value& b);
+/// a + b and the like of numbers, and what Python knows of texts and lists.
+[[nodiscard]] Value calculated(std::string_view operation, const Value& a, const Value& b, Work& work);
 
 /// An argument of a type, or the fallback if it is not given.
 [[nodiscard]] std::int64_t integer_of(const std::optional<Value>& given, std::int64_t fallback);

@@ -1,7 +1,7 @@
 #include "model/chat/render.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "core/message.hpp"
@@ -9,7 +9,6 @@
 #include "model/chat/functions.hpp"
 #include "model/chat/lexer.hpp"
 #include "model/chat/syntax.hpp"
-#include "model/chat/texts.hpp"
 
 namespace heed::detail::chat {
 namespace {
@@ -23,61 +22,6 @@ constexpr std::size_t kStep = 256;  // what a statement or an expression costs, 
 
 /// Where a statement leads: to the next one, or to the end of a loop or of its round.
 enum class Flow { next, leave, proceed };
-
-bool overflows(std::string_view operation, std::int64_t a, std::int64_t b, std::int64_t& result) {
-  if (operation == "+") return __builtin_add_overflow(a, b, &result);
-  if (operation == "-") return __builtin_sub_overflow(a, b, &result);
-  return __builtin_mul_overflow(a, b, &result);
-}
-
-// // and % round down, as in Python.
-std::int64_t divided(bool remainder, std::int64_t a, std::int64_t b) {
-  if (b == 0) refuse("divides by 0");
-  if (b == -1 && a == std::numeric_limits<std::int64_t>::min()) refuse("makes a number beyond 64 bits");
-  const std::int64_t rest = a % b;
-  const bool rounds = rest != 0 && (rest < 0) != (b < 0);
-  return remainder ? rest + (rounds ? b : 0) : a / b - (rounds ? 1 : 0);
-}
-
-double of_reals(std::string_view operation, double a, double b) {
-  if (operation == "+") return a + b;
-  if (operation == "-") return a - b;
-  if (operation == "*") return a * b;
-  if (operation == "/" && b != 0) return a / b;
-  refuse("computes ", printable(operation), " of floats, which heed does not know");
-}
-
-Value calculated(const std::string& operation, const Value& a, const Value& b, Work& work) {
-  if (operation == "+" && a.text() && b.text()) {
-    work.spend(a.text()->size() + b.text()->size());
-    return *a.text() + *b.text();
-  }
-  if (operation == "+" && a.list() && b.list() && a.list()->kind == b.list()->kind &&
-      a.list()->kind <= ListKind::tuple) {
-    work.spend((a.list()->items.size() + b.list()->items.size()) * sizeof(Value));
-    std::vector<Value> all = a.list()->items;
-    all.insert(all.end(), b.list()->items.begin(), b.list()->items.end());
-    return list_of(std::move(all), a.list()->kind);
-  }
-  std::int64_t whole_a = 0, whole_b = 0, whole = 0;
-  if (operation == "*" && a.text() && b.integer(whole_b)) {
-    std::string made;
-    for (std::int64_t i = 0; i < whole_b; ++i) {
-      work.spend(a.text()->size() + 1);
-      made += *a.text();
-    }
-    return made;
-  }
-  if (operation != "/" && a.integer(whole_a) && b.integer(whole_b)) {
-    if (operation == "//" || operation == "%") return divided(operation == "%", whole_a, whole_b);
-    if (overflows(operation, whole_a, whole_b, whole)) refuse("makes a number beyond 64 bits");
-    return whole;
-  }
-  double real_a = 0, real_b = 0;
-  if (!a.real(real_a) || !b.real(real_b))
-    refuse("computes ", printable(operation), " of ", a.kind(), " and ", b.kind());
-  return of_reals(operation, real_a, real_b);
-}
 
 // The positions that [begin:end:step] takes of a list, as in Python.
 std::vector<std::size_t> sliced(std::int64_t length, const Value& begin, const Value& end, const Value& by) {
@@ -238,11 +182,11 @@ class Renderer {
     const auto at = static_cast<std::int64_t>(i), count = static_cast<std::int64_t>(items.size());
     work_.spend(16);
     auto state = std::make_shared<NamespaceValue>();
-    state->members = {{"index", at + 1},          {"index0", at},
-                      {"revindex", count - at},   {"revindex0", count - at - 1},
-                      {"first", Value(i == 0)},   {"last", Value(at + 1 == count)},
-                      {"length", count},          {"depth", std::int64_t{1}},
-                      {"depth0", std::int64_t{0}}};
+    state->members = {{"index", at + 1},           {"index0", at},
+                      {"revindex", count - at},    {"revindex0", count - at - 1},
+                      {"first", Value(i == 0)},    {"last", Value(at + 1 == count)},
+                      {"length", count},           {"depth", std::int64_t{1}},
+                      {"depth0", std::int64_t{0}}, {"cycle", Callable{nullptr, "cycle", i}}};
     if (i > 0) state->members.emplace("previtem", items[i - 1]);
     if (at + 1 < count) state->members.emplace("nextitem", items[i + 1]);
     return state;
@@ -348,7 +292,13 @@ class Renderer {
     if (callable == nullptr)
       refuse("calls ", function.kind(), callee.text.empty() ? "" : ", " + printable(callee.text));
     const Given given = given_to(one);
+    if (callable->function == "cycle") return cycled(given, callable->scope);
     return callable->macro ? call_macro(*callable, given) : call_function(callable->function, given, work_);
+  }
+
+  static Value cycled(const Given& given, std::size_t round) {
+    if (given.values.empty() || !given.named.empty()) refuse("calls loop.cycle() with other than values");
+    return given.values[round % given.values.size()];
   }
 
   Value call_macro(const Callable& callable, const Given& given) {

@@ -40,7 +40,7 @@ struct None {};
 struct Callable {
   const Statement* macro = nullptr;
   std::string_view function;
-  std::size_t scope = 0;  ///< where the macro is defined
+  std::size_t scope = 0;  ///< where the macro is defined; of loop.cycle(), the loop's round
 };
 
 using Text = std::shared_ptr<const std::string>;

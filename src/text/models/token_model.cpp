@@ -42,7 +42,7 @@ namespace {
 
 // Old files lack the type: only BPE has merges, only Unigram a list of tokens.
 std::string type_of_model(const JsonPart& part) {
-  if (!part.type().empty()) return part.type();
+  if (part.has("type")) return part.type();
   if (part.has("merges")) return "BPE";
   if (part.at("vocab").is_array()) return "Unigram";
   return part.has("max_input_chars_per_word") ? "WordPiece" : "WordLevel";

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/utf8.hpp"
 #include "text/models/token_models.hpp"
 
 namespace heed::detail {

@@ -10,8 +10,7 @@ using nlohmann::json;
 JsonPart::JsonPart(const json& value, std::string file, const std::string& part)
     : object_(&value), file_(std::move(file)), part_(part) {
   if (!value.is_object()) io::detail::fail(file_, "has ", part, " that is not a JSON object");
-  if (const auto found = value.find("type"); found != value.end() && found->is_string())
-    type_ = found->get<std::string>();
+  type_ = text("type", "");
 }
 
 void JsonPart::fail_type() const {
@@ -63,11 +62,11 @@ std::int64_t JsonPart::integer(const char* member, std::int64_t least, std::int6
   return has(member) ? integer(member, least, most) : fallback;
 }
 
-std::vector<JsonPart> JsonPart::parts(const char* member) const {
+std::vector<JsonPart> JsonPart::parts(const char* member, const char* name) const {
   const json& list = at(member);
   if (!list.is_array()) fail("whose ", member, " is not a list");
   std::vector<JsonPart> all;
-  for (const json& one : list) all.emplace_back(one, file_, part_);
+  for (const json& one : list) all.emplace_back(one, file_, name == nullptr ? part_ : name);
   return all;
 }
 

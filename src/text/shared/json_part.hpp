@@ -28,8 +28,8 @@ class JsonPart {
   [[nodiscard]] std::int64_t integer(const char* member, std::int64_t least, std::int64_t most) const;
   [[nodiscard]] std::int64_t integer(const char* member, std::int64_t least, std::int64_t most,
                                      std::int64_t fallback) const;
-  /// The objects of a list.
-  [[nodiscard]] std::vector<JsonPart> parts(const char* member) const;
+  /// The objects of a list, each a part of that name; without one, of the same.
+  [[nodiscard]] std::vector<JsonPart> parts(const char* member, const char* name = nullptr) const;
 
   /// Throws Error (io): "'tokenizer.json' has a Split " followed by `what`.
   template <class... Parts>
