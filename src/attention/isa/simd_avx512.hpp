@@ -136,6 +136,12 @@ HEED_INLINE Vf shift_exponent_where(Mask m, Vf a, Vf t) {
   return _mm512_castsi512_ps(_mm512_maskz_add_epi32(m, _mm512_castps_si512(a), n));
 }
 
+/// x minus the nearest integer.
+HEED_INLINE Vf fraction(Vf x) { return _mm512_reduce_ps(x, 0); }
+/// a 2^n for an integer n; in the lanes that are not in `m`, 0.
+HEED_INLINE Vf scale_by_power(Vf a, Vf n) { return _mm512_scalef_ps(a, n); }
+HEED_INLINE Vf scale_by_power(Mask m, Vf a, Vf n) { return _mm512_maskz_scalef_ps(m, a, n); }
+
 /// The same number, which the compiler keeps in a register and does not load anew.
 HEED_INLINE Vf in_register(Vf a) {
   asm("" : "+v"(a));

@@ -37,6 +37,12 @@ class TileFlow {
   }
 
  private:
+  using Elements = typename Format::Elements;
+  using WeightsByElements = typename Format::WeightsByElements;
+  // Products of parts are summed separately, see add_product().
+  static constexpr bool kAdds = WeightsByElements::kCount == 1;
+  static constexpr std::int64_t kBlockPanels = kKvBlock / kPanel;
+
   /// A group of rows, a KV block, and the panels of the KV block that the group may see: [begin, end).
   struct Block {
     std::int64_t row, kv_block, begin, end;
@@ -48,10 +54,59 @@ class TileFlow {
     float* keys = nullptr;
   };
   /// A product of weights and values that waits. It is computed in pieces: of a pair of columns,
-  /// `piece_steps` steps.
-  struct WaitingProduct : ValueProduct {
-    std::int64_t pieces = 0, piece_steps = 0;  // how many are left, and their length
-    std::int64_t column = 0, step = 0;         // where the next one begins
+  /// `piece_steps` steps. Only what differs between products is kept, so that it fits into registers.
+  struct WaitingProduct {
+    float *a = nullptr, *b = nullptr, *c = nullptr;  // where the next piece begins
+    std::int64_t left = 0;                           // columns until the next steps begin
+    std::int64_t pieces = 0, piece_steps = 0;        // how many are left, and their length
+    std::int64_t rows = 0, columns = 0, steps = 0;
+    std::int64_t b_next = 0, b_part = 0;  // floats from a tile of columns to the next, and to the next part
+    float* result = nullptr;              // the first result
+    float factor = 1;
+
+    WaitingProduct() = default;
+    explicit WaitingProduct(const ValueProduct& p)
+        : a(p.a.data),
+          b(p.b.data),
+          c(p.c.data),
+          left(p.columns),
+          piece_steps(p.steps),
+          rows(p.rows),
+          columns(p.columns),
+          steps(p.steps),
+          b_next(p.b.next),
+          b_part(p.b.part),
+          result(p.c.data),
+          factor(p.factor) {
+      // Halves of the steps, if whole pairs of columns are fewer than panels: each panel needs a piece beside
+      // it.
+      const std::int64_t pairs = (columns + 1) / 2;
+      const bool halves = kAdds && columns % 2 == 0 && pairs < kBlockPanels && steps > 2;
+      if (halves) piece_steps = (steps + 1) / 2;
+      pieces = rows > 0 ? pairs * (halves ? 2 : 1) : 0;
+    }
+    [[nodiscard]] HEED_INLINE TileMatrix results_at(float* data) const {
+      return {data, columns * kLanes, kLanes, kMatrixRows * columns * kLanes};
+    }
+    /// The operands of the next piece, and its results. `product` takes results that are summed separately.
+    [[nodiscard]] HEED_INLINE TileMatrix weights() const {
+      return {a, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
+    }
+    [[nodiscard]] HEED_INLINE TileMatrix values() const { return {b, 16, b_next, 16 * 16, b_part}; }
+    [[nodiscard]] HEED_INLINE TileMatrix results(float* product) const {
+      return results_at(kAdds ? c : product + (c - result));
+    }
+    HEED_INLINE void end_piece() {
+      --pieces;
+      b += 2 * b_next;
+      c += 2 * kLanes;
+      if ((left -= 2) > 0) return;
+      a += piece_steps * kWeightStep;
+      b += piece_steps * 16 * 16 - columns * b_next;
+      c = result;
+      piece_steps = steps - piece_steps;
+      left = columns;
+    }
   };
   /// The state that products change. A copy stays in registers between tile products, which may write any
   /// memory.
@@ -63,10 +118,6 @@ class TileFlow {
   struct ScoreLayout {
     std::int64_t steps, query_stride;
   };
-  using Elements = typename Format::Elements;
-  using WeightsByElements = typename Format::WeightsByElements;
-  // Products of parts are summed separately, see add_product().
-  static constexpr bool kAdds = WeightsByElements::kCount == 1;
 
   [[nodiscard]] std::int64_t rows_of(const Block& block) const {
     return smaller(kGroupRows, state_.padded_rows - block.row);
@@ -101,10 +152,26 @@ class TileFlow {
     multiply_alone(product_of(next, next.begin), 0);
     for (bool more = true; more;) {
       const Block block = next;
+      const std::int64_t whole = whole_blocks_after(block);
+      next.kv_block += whole;
       more = advance(next);
-      attend<Rows>(block, more ? product_of(next, next.begin) : ScoreProduct{});
+      attend<Rows>(block, whole, more ? product_of(next, next.begin) : ScoreProduct{});
     }
     complete_values();
+  }
+
+  /// How many KV blocks after `block` the group sees wholly, one after the other.
+  [[nodiscard]] std::int64_t whole_blocks_after(const Block& block) const {
+    const RowGroup& group = state_.w.group[block.row / kGroupRows];
+    const std::int64_t key = key_of(block) + kKvBlock;
+    if (!kAdds || !ends_groups_ || !state_.splits_weights || state_.modifies_scores ||
+        has_panel_statistics(state_.call) || group.full_begin > key)
+      return 0;
+    const std::int64_t whole = kv_blocks_[count_ - 1].count == kKvBlock ? count_ : count_ - 1;
+    return larger(0, smaller(whole - block.kv_block - 1, (group.full_end - key) / kKvBlock));
+  }
+  [[nodiscard]] static Block whole_block_after(const Block& block) {
+    return {block.row, block.kv_block + 1, 0, kBlockPanels};
   }
 
   /// Stores results that are still in tile registers.
@@ -130,31 +197,12 @@ class TileFlow {
       multiply_tiles_once<Elements, 2, 2, false>(a, b, layout.steps, c, way);
   }
 
-  /// The next piece of a waiting product. `product` takes results that are summed separately.
-  [[nodiscard]] HEED_INLINE static GroupProduct next_piece(const WaitingProduct& p, float* product) {
-    const auto at = [&](const TileMatrix& m, std::int64_t step) __attribute__((always_inline)) {
-      return TileMatrix{m.data + p.column * m.next + step * m.step, m.stride, m.next, m.step, m.part};
-    };
-    TileMatrix c = p.c;
-    if (!kAdds) c.data = product;
-    return {p.rows,
-            p.a.from(p.step),
-            at(p.b, p.step),
-            at(c, 0),
-            smaller(p.piece_steps, p.steps - p.step),
-            smaller(2, p.columns - p.column)};
-  }
-  HEED_INLINE static void end_piece(WaitingProduct& p) {
-    --p.pieces;
-    if ((p.column += 2) < p.columns) return;
-    p.column = 0;
-    p.step += p.piece_steps;
-  }
   /// Computes pieces of one row or one column of tiles. Nothing runs between their tile products.
   [[gnu::noinline]] WaitingProduct multiply_rest(std::int64_t pieces, WaitingProduct p, TileMatrix deferred) {
     store_deferred(deferred);
-    for (; pieces > 0; --pieces, end_piece(p))
-      multiply_group<WeightsByElements, kAdds>(next_piece(p, state_.w.product));
+    for (; pieces > 0; --pieces, p.end_piece())
+      multiply_group<WeightsByElements, kAdds>(
+          {p.rows, p.weights(), p.values(), p.results(state_.w.product), p.piece_steps, smaller(2, p.left)});
     return p;
   }
 
@@ -162,9 +210,9 @@ class TileFlow {
   template <class Way>
   HEED_INLINE void multiply_values(std::int64_t pieces, WaitingProduct& p, Way& way) {
     if (pieces == 0) return;
-    for (; pieces > 0 && p.rows > kMatrixRows && p.column + 2 <= p.columns; --pieces, end_piece(p)) {
-      const GroupProduct piece = next_piece(p, state_.w.product);
-      multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(piece.a, piece.b, piece.steps, piece.c, way);
+    for (; pieces > 0 && p.rows > kMatrixRows && p.left >= 2; --pieces, p.end_piece()) {
+      const TileMatrix a = p.weights(), b = p.values(), c = p.results(state_.w.product);
+      multiply_tiles_once<WeightsByElements, 2, 2, kAdds>(a, b, p.piece_steps, c, way);
     }
     if (pieces > 0) {
       p = multiply_rest(pieces, p, way.deferred);
@@ -172,8 +220,7 @@ class TileFlow {
     }
     if (kAdds || p.pieces > 0) return;
     store_deferred(way.deferred);
-    add_scaled(p.rows, {state_.w.product, p.c.stride, p.c.next, p.c.step, p.c.part}, p.c, p.columns,
-               p.factor);
+    add_scaled(p.rows, p.results_at(state_.w.product), p.results_at(p.result), p.columns, p.factor);
   }
 
   /// Multiplies the scores of the next panel, if there is one, and `pieces` of the waiting product.
@@ -242,6 +289,95 @@ class TileFlow {
     return outgrown;
   }
 
+  /// A piece of a whole block's product: where its operands and results begin, in floats from those of the
+  /// product.
+  struct Piece {
+    std::int64_t a, b, c, steps;
+  };
+  static constexpr std::int64_t kMostPieces = 16;
+
+  /// Whether attend_whole() takes `block` and the `whole` blocks after it. The product that waits must have
+  /// the same pieces as theirs.
+  [[nodiscard]] bool goes_whole(const Block& block, std::int64_t whole) const {
+    const RowGroup& group = state_.w.group[block.row / kGroupRows];
+    const WaitingProduct& waiting = progress_.values;
+    return kAdds && whole > 0 && block.begin == 0 && group.full_begin <= key_of(block) && group.started &&
+           rows_of(block) > kMatrixRows && waiting.rows > kMatrixRows && waiting.columns % 2 == 0 &&
+           waiting.steps == kKvBlock / kStepKeys && waiting.left == waiting.columns && waiting.pieces > 0 &&
+           waiting.pieces <= kMostPieces;
+  }
+
+  /// attend_plain() for `block` and `whole` blocks after it, all of which the group sees wholly, except for
+  /// the very last panel. Tiles would wait for any chain of operations that leads from one panel to the next
+  /// by way of memory. So the pieces of a block's product are listed before.
+  template <class Rows>
+  [[gnu::noinline]] std::uint32_t attend_whole(Block& block, std::int64_t& p, std::int64_t& whole,
+                                               const Rows& work) {
+    const WaitingProduct of_block = values_of(block, kv_blocks_[block.kv_block]);
+    WaitingProduct rest = of_block;
+    Piece pieces[kMostPieces];
+    for (std::int64_t i = 0; i < of_block.pieces; ++i, rest.end_piece())
+      pieces[i] = {rest.a - of_block.a, rest.b - of_block.b, rest.c - of_block.c, rest.piece_steps};
+    const Piece* piece = pieces;
+    ScoreProduct scores = product_of(block, 0);
+    scores.rows = kGroupRows;
+    const ScoreLayout layout = layout_;
+    const std::int64_t panel_floats = panel_floats_;
+    const std::int64_t columns = of_block.columns, b_next = of_block.b_next, b_part = of_block.b_part;
+    float *a = progress_.values.a, *b = progress_.values.b, *c = progress_.values.c;
+    Interleaved<Rows> way = {deferred_, work};
+    const KvBlock *kv_block = kv_blocks_ + block.kv_block, *const last = kv_block + whole;
+    std::int64_t done = 0;  // panels of the block
+    int read = progress_.read;
+    std::uint32_t outgrown = 0;
+    for (;;) {
+      scores.keys += panel_floats;
+      if (done + 1 == kBlockPanels) {
+        if (kv_block == last) break;
+        scores.keys = const_cast<float*>(kv_block[1].keys);
+      }
+      const Piece* const end = pieces + (done + 1) * of_block.pieces / kBlockPanels;
+      way.work.start(scores_[read], {nullptr, 0, kPanel, done * kPanel},
+                     calls_of(scores, layout, end - piece, of_block));
+      multiply_scores(scores, layout, 1 - read, way);
+      if (piece == end) store_deferred(way.deferred);  // a softmax reads the scores next
+      for (; piece != end; ++piece) {
+        const TileMatrix of_a = {a + piece->a, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
+        const TileMatrix of_b = {b + piece->b, 16, b_next, 16 * 16, b_part};
+        const TileMatrix of_c = {c + piece->c, columns * kLanes, kLanes, kMatrixRows * columns * kLanes};
+        multiply_tiles_once<WeightsByElements, 2, 2, true>(of_a, of_b, piece->steps, of_c, way);
+      }
+      outgrown = way.work.finish();
+      way.work.keep_candidates();
+      read = 1 - read;
+      ++done;
+      if (outgrown != 0) break;
+      if (done < kBlockPanels) continue;
+      if constexpr (Rows::kMarksCandidates)
+        insert_candidates(state_, block.row, rows_of(block), state_.weights,
+                          key_ + (kv_block - kv_blocks_) * kKvBlock);
+      a = way.work.swap_operands(state_.w.weight_parts);
+      b = const_cast<float*>(kv_block->values);
+      c = of_block.result;
+      piece = pieces;
+      done = 0;
+      ++kv_block;
+    }
+    p = done;
+    if (kv_block != kv_blocks_ + block.kv_block) row_of_values_ = block.row;
+    block.kv_block = kv_block - kv_blocks_;
+    whole = last - kv_block;
+    state_.weight_parts = way.work.operand();
+    WaitingProduct& waiting = progress_.values = of_block;
+    waiting.a = a;
+    waiting.b = b;
+    waiting.c = waiting.result = c;
+    for (; piece != pieces; --piece) waiting.end_piece();
+    progress_.read = read;
+    deferred_ = way.deferred;
+    return outgrown;
+  }
+
   /// The same for one panel that is not plain. Its scores become weights after the products.
   template <class Rows>
   [[gnu::noinline]] std::uint32_t attend_cut(const Block& block, std::int64_t& p, const ScoreProduct& next) {
@@ -259,20 +395,24 @@ class TileFlow {
     return outgrown;
   }
 
-  /// Turns the scores of a block's panels into weights, while the products that come next are under way:
-  /// `next` after the block's own.
+  /// Turns the scores of a block's panels, and of the `whole` blocks that follow, into weights, while the
+  /// products that come next are under way: `next` after the blocks' own.
   template <class Rows>
-  void attend(const Block& block, const ScoreProduct& next) {
+  void attend(Block block, std::int64_t whole, const ScoreProduct& next) {
     const std::int64_t rows = rows_of(block);
     RowGroup& group = state_.w.group[block.row / kGroupRows];
-    const Rows work(state_, block.row, rows);
-    for (std::int64_t p = block.begin; p < block.end;) {
+    for (std::int64_t p = block.begin;;) {
+      const Rows work(state_, block.row, rows);
+      const ScoreProduct& after = whole > 0 ? product_of(whole_block_after(block), 0) : next;
       std::uint32_t rest;
-      if (is_plain(state_, group, panel_at(block, p))) {
-        rest = attend_plain<Rows>(block, p, next, work);
+      if (p == 0 && goes_whole(block, whole)) {
+        if constexpr (kAdds) rest = attend_whole<Rows>(block, p, whole, work);
+        count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
+      } else if (is_plain(state_, group, panel_at(block, p))) {
+        rest = attend_plain<Rows>(block, p, after, work);
         count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
       } else {
-        rest = attend_cut<Rows>(block, p, next);
+        rest = attend_cut<Rows>(block, p, after);
       }
       const PanelKeys panel = panel_at(block, p - 1);
       if (rest != 0) {
@@ -281,8 +421,13 @@ class TileFlow {
       }
       group.started = true;
       add_panel_statistics(state_, block.row, rows, panel.key, state_.weights + panel.done, panel.keys);
+      if (p < block.end) continue;
+      if (ends_groups_) end_kv_block(block, rows);
+      if (whole == 0) return;
+      block = whole_block_after(block);
+      p = 0;
+      --whole;
     }
-    if (ends_groups_) end_kv_block(block, rows);
   }
 
   void complete_values() {
@@ -292,6 +437,13 @@ class TileFlow {
     deferred_ = way.deferred;
   }
 
+  /// The product of a group's weights of a KV block with its values.
+  [[nodiscard]] WaitingProduct values_of(const Block& block, const KvBlock& kv_block) {
+    ValueProduct p;
+    set_value_product<Format>(p, state_, block.row, rows_of(block), key_of(block), kv_block);
+    return WaitingProduct(p);
+  }
+
   /// Called when a group's weights of a KV block are complete. Their product with values waits for what is
   /// next.
   void end_kv_block(const Block& block, std::int64_t rows) {
@@ -299,18 +451,9 @@ class TileFlow {
     insert_candidates(state_, block.row, rows, state_.weights, key_of(block));
     if (!state_.call.output.data) return;
     drop_block(state_, block.row, rows, key_of(block), kv_block.count);
-    WaitingProduct& p = progress_.values;
-    set_value_product<Format>(p, state_, block.row, rows, key_of(block), kv_block);
-    // Halves of the steps, if whole pairs of columns are fewer than panels: each panel needs a piece beside
-    // it.
-    const std::int64_t pairs = (p.columns + 1) / 2;
-    const bool halves = kAdds && p.columns % 2 == 0 && pairs < kKvBlock / kPanel && p.steps > 2;
-    p.pieces = p.rows > 0 ? pairs * (halves ? 2 : 1) : 0;
-    p.piece_steps = halves ? (p.steps + 1) / 2 : p.steps;
-    p.column = p.step = 0;
+    progress_.values = values_of(block, kv_block);
     row_of_values_ = block.row;
-    float* first = state_.w.weight_parts;
-    state_.weight_parts = state_.weight_parts == first ? first + Format::kWeightParts * kWeightPart : first;
+    state_.weight_parts = other_operand<Format>(state_.w.weight_parts, state_.weight_parts);
   }
 
   TaskState& state_;

@@ -43,9 +43,18 @@ HEED_INLINE Vf exp2_bounded(Vf x, Vf c) {
   return shift_exponent(exp2_polynomial(sub(x, sub(t, c))), t);
 }
 
-/// The same for a shift of 0.
+/// The same, but 0 for x < smallest, which is shift - 125.
+HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
+  const Vf t = add(x, c);
+  return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);
+}
+
+/// Both, for a shift of 0, or for any shift.
 struct Exp2 {
   HEED_INLINE Vf operator()(Vf x) const { return exp2_bounded(x, splat(kRound)); }
+  HEED_INLINE Vf operator()(Vf x, Vf shift, Vf smallest) const {
+    return exp2_flushed(x, sub(splat(kRound), shift), smallest);
+  }
 };
 
 /// Without an overload (simd_avx512.hpp), the compiler chooses.
@@ -56,10 +65,8 @@ HEED_INLINE V in_register(V a) {
 
 /// The same bits beside tile products, which leave no time to load constants again.
 struct Exp2InRegisters {
-  HEED_INLINE Vf operator()(Vf x) const {
-    const Vf t = add(x, c);
-    return shift_exponent(polynomial(sub(x, add(t, minus_c))), t);
-  }
+  HEED_INLINE Vf operator()(Vf x) const { return power(x); }
+  HEED_INLINE Vf operator()(Vf x, Vf shift, Vf smallest) const { return power(x, shift, smallest); }
   /// exp2_bounded().
   HEED_INLINE Vf bounded(Vf x, Vf shifted) const {
     const Vf t = add(x, shifted);
@@ -78,12 +85,26 @@ struct Exp2InRegisters {
   HEED_INLINE Vf polynomial(Vf r) const {
     return mul_add(mul_add(mul_add(mul_add(add(r, a4), r, a3), r, a2), r, a1), r, a0);
   }
+  // AVX-512 has instructions for r, and for a product with a power of two (simd_avx512.hpp).
+  template <class V>
+  HEED_INLINE V power(V x) const {
+    if constexpr (requires { fraction(x); }) {
+      const V r = fraction(x);
+      return scale_by_power(polynomial(r), sub(x, r));
+    } else {
+      const V t = add(x, c);
+      return shift_exponent(polynomial(sub(x, add(t, minus_c))), t);
+    }
+  }
+  template <class V>
+  HEED_INLINE V power(V x, V shift, V smallest) const {
+    if constexpr (requires { fraction(x); }) {
+      const V r = fraction(x);
+      return scale_by_power(greater_equal(x, smallest), polynomial(r), sub(sub(x, r), shift));
+    } else {
+      return flushed(x, sub(c, shift), smallest);
+    }
+  }
 };
-
-/// kGain * 2^(x - shift), but 0 for x - shift < -125.
-HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
-  const Vf t = add(x, c);
-  return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);
-}
 
 }  // namespace heed::detail::HEED_ISA

@@ -27,6 +27,12 @@ HEED_INLINE Vf split_weights(float* to, std::int64_t row, std::int64_t key, Vf a
   return Format::split_weights(a, b, reinterpret_cast<std::uint16_t*>(to), 2 * kWeightPart);
 }
 
+/// The operands of two groups or KV blocks take turns. Returns the one after `operand`.
+template <class Format>
+HEED_INLINE float* other_operand(float* first, const float* operand) {
+  return operand == first ? first + Format::kWeightParts * kWeightPart : first;
+}
+
 HEED_INLINE void add_rounded(const TaskState& state, std::int64_t row, Vf sum) {
   float* sums = state.sums_rounded ? state.w.softmax.sum : state.w.softmax.rounded;
   if (sums != nullptr) store(sums + row * kLanes, add(load(sums + row * kLanes), sum));
@@ -84,6 +90,16 @@ class SoftmaxRows {
         rows_(rows),
         rounded_(state.sums_rounded ? state.w.softmax.sum : state.w.softmax.rounded) {
     if (rounded_ != nullptr) rounded_ += row * kLanes;
+  }
+
+  static constexpr bool kMarksCandidates = kTraits.candidates;
+
+  [[nodiscard]] HEED_INLINE float* operand() const { return first_operand_; }
+  /// Goes on to the other one of two operands, of which `first` is the first one. Returns the one before.
+  HEED_INLINE float* swap_operands(float* first) {
+    float* before = first_operand_;
+    first_operand_ = other_operand<Format>(first, before);
+    return before;
   }
 
   /// Begins a panel.

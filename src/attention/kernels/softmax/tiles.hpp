@@ -99,14 +99,13 @@ template <ScoreTraits kTraits, std::size_t kVectors, class TakeExp2, class Take>
 HEED_INLINE void exp_row(const Vf (&score)[kVectors], const TileRows& rows, std::int64_t row,
                          const TakeExp2& exp2, Take take) {
   const Vf shift = splat(kTraits.tracks_maxima ? rows.shift[row] : 0.0f);
-  const Vf c = sub(splat(kRound), shift);
   Vf sum = kTraits.sums ? load(rows.sum + row * kLanes) : zero();
   Vf moment = kTraits.keeps_statistics ? load(rows.moment + row * kLanes) : zero();
   Vf p[kVectors];
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) {
     if constexpr (kTraits.tracks_maxima || kTraits.tail)
-      p[v] = exp2_flushed(score[v], c, add(shift, splat(kSmallestExponent)));
+      p[v] = exp2(score[v], shift, add(shift, splat(kSmallestExponent)));
     else
       p[v] = exp2(score[v]);
     take(v, p[v]);
