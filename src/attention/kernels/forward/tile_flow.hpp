@@ -289,59 +289,66 @@ class TileFlow {
     return outgrown;
   }
 
-  /// A piece of a whole block's product: where its operands and results begin, in floats from those of the
+  /// A piece of a whole block's product. Its operands and results begin so many floats after those of the
   /// product.
   struct Piece {
     std::int64_t a, b, c, steps;
   };
   static constexpr std::int64_t kMostPieces = 16;
 
-  /// Whether attend_whole() takes `block` and the `whole` blocks after it. The product that waits must have
-  /// the same pieces as theirs.
-  [[nodiscard]] bool goes_whole(const Block& block, std::int64_t whole) const {
+  /// Whether attend_whole() takes `block` from panel `p` on, and the `whole` blocks after it. A product that
+  /// waits must have the same pieces as theirs.
+  [[nodiscard]] bool goes_whole(const Block& block, std::int64_t p, std::int64_t whole) const {
     const RowGroup& group = state_.w.group[block.row / kGroupRows];
     const WaitingProduct& waiting = progress_.values;
-    return kAdds && whole > 0 && block.begin == 0 && group.full_begin <= key_of(block) && group.started &&
-           rows_of(block) > kMatrixRows && waiting.rows > kMatrixRows && waiting.columns % 2 == 0 &&
-           waiting.steps == kKvBlock / kStepKeys && waiting.left == waiting.columns && waiting.pieces > 0 &&
-           waiting.pieces <= kMostPieces;
+    return kAdds && whole > 0 && block.begin == 0 && group.full_begin <= key_of(block) + p * kPanel &&
+           group.started && rows_of(block) > kMatrixRows && state_.w.value_columns / kLanes % 2 == 0 &&
+           state_.w.value_columns / kLanes <= kMostPieces &&
+           (waiting.pieces == 0 || (waiting.rows > kMatrixRows && waiting.steps == kKvBlock / kStepKeys));
   }
 
-  /// attend_plain() for `block` and `whole` blocks after it, all of which the group sees wholly, except for
-  /// the very last panel. Tiles would wait for any chain of operations that leads from one panel to the next
-  /// by way of memory. So the pieces of a block's product are listed before.
+  /// attend_plain() for `block` from panel `p` on and for `whole` blocks after it, all of which the group
+  /// sees wholly. It may leave out the very last panel. Tiles would wait for any chain of operations that
+  /// leads from one panel to the next by way of memory. So the pieces of a block's product are listed before.
   template <class Rows>
   [[gnu::noinline]] std::uint32_t attend_whole(Block& block, std::int64_t& p, std::int64_t& whole,
-                                               const Rows& work) {
+                                               const ScoreProduct& next, const Rows& work) {
     const WaitingProduct of_block = values_of(block, kv_blocks_[block.kv_block]);
+    const WaitingProduct waiting = progress_.values;
     WaitingProduct rest = of_block;
-    Piece pieces[kMostPieces];
+    Piece pieces[kMostPieces + 1];
     for (std::int64_t i = 0; i < of_block.pieces; ++i, rest.end_piece())
       pieces[i] = {rest.a - of_block.a, rest.b - of_block.b, rest.c - of_block.c, rest.piece_steps};
-    const Piece* piece = pieces;
-    ScoreProduct scores = product_of(block, 0);
+    pieces[of_block.pieces] = {};
+    const Piece* piece = pieces + (of_block.pieces - waiting.pieces);
+    ScoreProduct scores = product_of(block, p);
     scores.rows = kGroupRows;
     const ScoreLayout layout = layout_;
     const std::int64_t panel_floats = panel_floats_;
     const std::int64_t columns = of_block.columns, b_next = of_block.b_next, b_part = of_block.b_part;
-    float *a = progress_.values.a, *b = progress_.values.b, *c = progress_.values.c;
+    float *a = waiting.a - piece->a, *b = waiting.b - piece->b, *c = waiting.c - piece->c;
     Interleaved<Rows> way = {deferred_, work};
     const KvBlock *kv_block = kv_blocks_ + block.kv_block, *const last = kv_block + whole;
-    std::int64_t done = 0;  // panels of the block
+    std::int64_t done = p;  // panels of the block
     int read = progress_.read;
     std::uint32_t outgrown = 0;
     for (;;) {
       scores.keys += panel_floats;
       if (done + 1 == kBlockPanels) {
-        if (kv_block == last) break;
-        scores.keys = const_cast<float*>(kv_block[1].keys);
+        if (kv_block != last) {
+          scores.keys = const_cast<float*>(kv_block[1].keys);
+        } else {
+          if (next.rows <= kMatrixRows) break;
+          scores.query = next.query;
+          scores.keys = next.keys;
+        }
       }
       const Piece* const end = pieces + (done + 1) * of_block.pieces / kBlockPanels;
       way.work.start(scores_[read], {nullptr, 0, kPanel, done * kPanel},
-                     calls_of(scores, layout, end - piece, of_block));
+                     calls_of(scores, layout, larger(0, end - piece), of_block));
       multiply_scores(scores, layout, 1 - read, way);
-      if (piece == end) store_deferred(way.deferred);  // a softmax reads the scores next
-      for (; piece != end; ++piece) {
+      if (piece >= end) store_deferred(way.deferred);  // a softmax reads the scores next
+      for (; piece < end; ++piece) {
         const TileMatrix of_a = {a + piece->a, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
         const TileMatrix of_b = {b + piece->b, 16, b_next, 16 * 16, b_part};
         const TileMatrix of_c = {c + piece->c, columns * kLanes, kLanes, kMatrixRows * columns * kLanes};
@@ -353,6 +360,7 @@ class TileFlow {
       ++done;
       if (outgrown != 0) break;
       if (done < kBlockPanels) continue;
+      if (kv_block == last) break;
       if constexpr (Rows::kMarksCandidates)
         insert_candidates(state_, block.row, rows_of(block), state_.weights,
                           key_ + (kv_block - kv_blocks_) * kKvBlock);
@@ -368,11 +376,11 @@ class TileFlow {
     block.kv_block = kv_block - kv_blocks_;
     whole = last - kv_block;
     state_.weight_parts = way.work.operand();
-    WaitingProduct& waiting = progress_.values = of_block;
-    waiting.a = a;
-    waiting.b = b;
-    waiting.c = waiting.result = c;
-    for (; piece != pieces; --piece) waiting.end_piece();
+    WaitingProduct& left = progress_.values = of_block;
+    left.a = a;
+    left.b = b;
+    left.c = left.result = c;
+    for (; piece != pieces; --piece) left.end_piece();
     progress_.read = read;
     deferred_ = way.deferred;
     return outgrown;
@@ -405,8 +413,8 @@ class TileFlow {
       const Rows work(state_, block.row, rows);
       const ScoreProduct& after = whole > 0 ? product_of(whole_block_after(block), 0) : next;
       std::uint32_t rest;
-      if (p == 0 && goes_whole(block, whole)) {
-        if constexpr (kAdds) rest = attend_whole<Rows>(block, p, whole, work);
+      if (goes_whole(block, p, whole)) {
+        if constexpr (kAdds) rest = attend_whole<Rows>(block, p, whole, next, work);
         count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
       } else if (is_plain(state_, group, panel_at(block, p))) {
         rest = attend_plain<Rows>(block, p, after, work);
