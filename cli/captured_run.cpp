@@ -34,7 +34,7 @@ std::vector<std::string> captured_files(const std::string& folder) {
   if (files.empty())
     detail::refuse(ErrorCode::io, folder,
                    " has no captured calls; files NNNN-layer-LL.safetensors are expected");
-  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
+  std::ranges::sort(files, [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
   return files;
@@ -96,7 +96,7 @@ std::vector<Layer> first_pass(const std::string& folder) {
   std::vector<Layer> layers;
   for (const std::string& path : captured_files(folder)) {
     Layer layer = read_layer(path);
-    const bool again = std::any_of(layers.begin(), layers.end(), [&](const Layer& before) {
+    const bool again = std::ranges::any_of(layers, [&](const Layer& before) {
       return before.kind == layer.kind && before.number == layer.number;
     });
     if (again) break;
@@ -115,8 +115,8 @@ Document open_captured_weights(const std::string& folder) {
   for (const Layer& layer : layers) shape[1] += layer.weights.size(1);
   Tensor weights(shape, layers.front().weights.dtype());
   std::vector<LayerHeads> heads;
-  const bool one_kind = std::all_of(layers.begin(), layers.end(),
-                                    [&](const Layer& layer) { return layer.kind == layers.front().kind; });
+  const bool one_kind =
+      std::ranges::all_of(layers, [&](const Layer& layer) { return layer.kind == layers.front().kind; });
   std::int64_t begin = 0;
   for (const Layer& layer : layers) {
     const std::int64_t count = layer.weights.size(1);

@@ -104,8 +104,7 @@ constexpr std::array<Renamed, 5> kRenamed = {{{"--segments-q", "--query-segments
 
 const Renamed* renamed(std::string_view argument) {
   const std::string_view name = argument.substr(0, argument.find('='));
-  const auto* found = std::find_if(kRenamed.begin(), kRenamed.end(),
-                                   [&](const Renamed& one) { return one.old_name == name; });
+  const auto* found = std::ranges::find(kRenamed, name, &Renamed::old_name);
   return found == kRenamed.end() ? nullptr : found;
 }
 

@@ -174,7 +174,7 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
                  meant ? "; did you mean " + *meant + "?" : "");
   }
   const std::optional<std::int64_t> number = whole_number(asked.substr(colon + 1));
-  if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
+  if (!number || *number < 1 || *number > std::ssize(places))
     refuse_usage("--word is '", asked, "', but the sentence has '", word, "' ",
                  counted(places.size(), "time"));
   return places[static_cast<std::size_t>(*number - 1)];

@@ -22,8 +22,8 @@ struct Range {
 
 template <std::size_t N>
 bool within(const std::array<Range, N>& ranges, std::uint32_t value) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [value](Range range) { return value >= range.first && value <= range.last; });
+  return std::ranges::any_of(ranges,
+                             [value](Range range) { return value >= range.first && value <= range.last; });
 }
 
 // Common blocks of Unicode's general categories Mn and Me, and zero-width format characters.

@@ -54,17 +54,16 @@ void sort_by(std::vector<HeadSummary>& heads, Number number) {
     const double value = number(head);
     return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
   };
-  std::stable_sort(heads.begin(), heads.end(),
-                   [&](const HeadSummary& a, const HeadSummary& b) { return key(a) > key(b); });
+  std::ranges::stable_sort(heads, std::ranges::greater(), key);
 }
 
 // Numbers in descending order, names alphabetically, heads without a number last.
 void sort_heads(std::vector<HeadSummary>& heads, const std::string& column) {
-  if (column == "name")
-    return std::stable_sort(heads.begin(), heads.end(),
-                            [](const HeadSummary& a, const HeadSummary& b) { return a.name() < b.name(); });
-  const auto found = std::find_if(kColumns.begin(), kColumns.end(),
-                                  [&](const auto& known) { return known.first == column; });
+  if (column == "name") {
+    std::ranges::stable_sort(heads, {}, &HeadSummary::name);
+    return;
+  }
+  const auto found = std::ranges::find_if(kColumns, [&](const auto& known) { return known.first == column; });
   sort_by(heads, [&](const HeadSummary& head) {
     return found != kColumns.end() ? found->second(head) : score_of(head, column);
   });
@@ -77,7 +76,7 @@ const std::vector<std::string>& sort_columns() {
     std::vector<std::string> list = {"name"};
     for (const auto& [name, value] : kColumns) list.emplace_back(name);
     for (const std::string& pattern : pattern_columns())
-      if (std::find(list.begin(), list.end(), pattern) == list.end()) list.push_back(pattern);
+      if (std::ranges::find(list, pattern) == list.end()) list.push_back(pattern);
     return list;
   }();
   return names;

@@ -126,7 +126,7 @@ std::vector<std::int64_t> heads_named(const Document& document, const std::optio
   for (const std::string& name : names) heads.push_back(head_named(name, document, span));
   if (layer && heads.empty())
     for (std::int64_t head = span.begin; head < span.end; ++head) heads.push_back(head);
-  std::sort(heads.begin(), heads.end());
+  std::ranges::sort(heads);
   heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
   return heads;
 }
@@ -171,8 +171,7 @@ void Subject::complete(ReportOptions wanted) {
 }
 
 bool Subject::includes(std::int64_t batch, std::int64_t head) const {
-  return batch == shared.batch.value_or(batch) &&
-         (heads.empty() || std::binary_search(heads.begin(), heads.end(), head));
+  return batch == shared.batch.value_or(batch) && (heads.empty() || std::ranges::binary_search(heads, head));
 }
 
 WeightTile Subject::tile(TileRange range) const {

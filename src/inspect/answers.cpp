@@ -23,7 +23,7 @@ void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& r
     if (tile.allowed.at<bool>(0, 0, 0, j) && !std::isnan(row.weights.back())) order.push_back(j);
   }
   const auto weight = [&](std::int64_t j) { return row.weights[static_cast<std::size_t>(j)]; };
-  const auto count = std::min(top_k, static_cast<std::int64_t>(order.size()));
+  const auto count = std::min(top_k, std::ssize(order));
   std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::int64_t a, std::int64_t c) {
     return weight(a) > weight(c) || (weight(a) == weight(c) && a < c);
   });

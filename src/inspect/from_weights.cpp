@@ -204,7 +204,7 @@ class WeightsReader {
 
     std::erase_if(keys, [&](std::int64_t j) { return std::isnan(weight(j)); });
     const std::int64_t top_k = made.top_k_index.size(3);
-    const auto ranked = std::min(top_k, static_cast<std::int64_t>(keys.size()));
+    const auto ranked = std::min(top_k, std::ssize(keys));
     std::partial_sort(keys.begin(), keys.begin() + ranked, keys.end(), [&](std::int64_t a, std::int64_t c) {
       return weight(a) > weight(c) || (weight(a) == weight(c) && a < c);
     });

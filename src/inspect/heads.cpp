@@ -51,7 +51,7 @@ class Summary {
       }
       rows_.push_back(i);
     }
-    summary_.rows = static_cast<std::int64_t>(rows_.size());
+    summary_.rows = std::ssize(rows_);
     summary_.entropy = mean(report_.entropy);
     summary_.max_weight = mean(report_.max_weight);
     summary_.distance = mean(report_.distance);
@@ -96,7 +96,7 @@ void find_most_received(const Tensor& received, std::int64_t count, HeadSummary&
   }
   std::vector<std::int64_t> order(sums.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto found = std::min(count, static_cast<std::int64_t>(order.size()));
+  const auto found = std::min(count, std::ssize(order));
   const auto sum_of = [&](std::int64_t j) { return sums[static_cast<std::size_t>(j)]; };
   std::partial_sort(order.begin(), order.begin() + found, order.end(), [&](std::int64_t a, std::int64_t b) {
     return sum_of(a) > sum_of(b) || (sum_of(a) == sum_of(b) && a < b);

@@ -148,8 +148,7 @@ class HeaderParser {
       order = name[0];
       name.remove_prefix(1);
     }
-    const auto* found =
-        std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.text == name; });
+    const auto* found = std::ranges::find(kNames, name, &Name::text);
     // '|' means no byte order, but elements of several bytes need one.
     if (found == kNames.end() || (order == '|' && size_of(found->dtype) > 1))
       fail(subject_, "has the dtype ", printable(text), meaning_of(name.empty() ? ' ' : name[0]), "; ",
@@ -215,8 +214,7 @@ NpyHeader parse_npy_header(std::string_view text, const std::string& subject) {
 }
 
 std::string npy_header_text(DType dtype, const Dims& shape) {
-  const auto* found =
-      std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == dtype; });
+  const auto* found = std::ranges::find(kNames, dtype, &Name::dtype);
   if (found == kNames.end()) heed::detail::refuse("the .npy format has no name for the dtype ", dtype);
   const char order = size_of(dtype) == 1 ? '|' : kLittleEndian ? '<' : '>';
   std::string text = "{'descr': '";

@@ -59,7 +59,7 @@ void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double
 std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
   for (const float logit : logits)
     if (!std::isfinite(logit)) refuse(ErrorCode::internal, "the model gives a logit that is not a number");
-  const auto largest = std::max_element(logits.begin(), logits.end());
+  const auto largest = std::ranges::max_element(logits);
   if (options.temperature == 0) return largest - logits.begin();
   const auto share_of = [&](std::int64_t id) {  // probability relative to the largest
     const double below = static_cast<double>(logits[static_cast<std::size_t>(id)]) - *largest;

@@ -71,8 +71,8 @@ std::int64_t count_segments(const TensorView& segments, const TensorView& query)
 }
 
 void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
-  const auto all = static_cast<std::int64_t>(cache.sequences.size());
-  if (!which.sequences.empty() && static_cast<std::int64_t>(which.sequences.size()) != count)
+  const auto all = std::ssize(cache.sequences);
+  if (!which.sequences.empty() && std::ssize(which.sequences) != count)
     refuse("sequences has ", counted(which.sequences.size(), "number"), "; ", count,
            ", one per batch entry, is expected");
   if (which.sequences.empty() && count != all)
@@ -110,7 +110,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   if (packed) most = lengths.back();
   AttentionOptions complete = options;
   const Tensor key_lengths = Tensor::from(std::span<const std::int64_t>(lengths).subspan(packed ? 0 : 1),
-                                          {static_cast<std::int64_t>(lengths.size()) - (packed ? 0 : 1)});
+                                          {std::ssize(lengths) - (packed ? 0 : 1)});
   (packed ? complete.key_segments : complete.kv_lengths) = key_lengths.view();
   const TensorView prepared = prepared_query(given, cache);
   const auto rows_of = [&](const char* name, std::int64_t width, const detail::Operand& rows) {
@@ -153,7 +153,7 @@ void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& opti
 }
 
 std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64_t rows) const {
-  const auto count = static_cast<std::int64_t>(problem.segments.size());
+  const auto count = std::ssize(problem.segments);
   if (which.tree_mask) {
     const TensorView& mask = *which.tree_mask;
     const bool one = mask.shape() == Dims{rows, rows};

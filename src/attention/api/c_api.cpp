@@ -75,8 +75,8 @@ heed_status heed_tensor_init(heed_tensor* tensor, void* data, std::int32_t dtype
     tensor->data = data;
     tensor->dtype = dtype;
     tensor->rank = rank;
-    std::copy(sizes.begin(), sizes.end(), tensor->shape);
-    std::copy(strides.begin(), strides.end(), tensor->strides);
+    std::ranges::copy(sizes, tensor->shape);
+    std::ranges::copy(strides, tensor->strides);
   });
 }
 

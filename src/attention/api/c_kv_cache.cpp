@@ -253,7 +253,7 @@ heed_status heed_kv_cache_positions(const heed_kv_cache* cache, std::int64_t seq
     if (count != all.size())
       refuse("count is ", count, "; ", all.size(), ", the rows of sequence ", sequence, ", is expected");
     if (count > 0) require("positions", positions);
-    std::copy(all.begin(), all.end(), positions);
+    std::ranges::copy(all, positions);
   });
 }
 

@@ -173,7 +173,7 @@ class ForwardRun {
   }
 
   void forward(const ForwardPass& pass) {
-    if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequences(pass);
+    if (std::ssize(p_.segments) > p_.batch) count_sequences(pass);
     Arguments call = with_memory(pass.call, memory_->status.data());
     if (pass.keeps_rows_weights) call.kept = kept_weights_.room(pass.unit->kv_block);
     switch (pass.schedule) {

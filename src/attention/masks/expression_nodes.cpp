@@ -16,7 +16,7 @@ bool is_small(const Affine& affine) {
 }
 
 bool is_constant(const Affine& affine) {
-  return std::all_of(affine.factors.begin(), affine.factors.end(), [](double factor) { return factor == 0; });
+  return std::ranges::all_of(affine.factors, [](double factor) { return factor == 0; });
 }
 
 // a * x + b * y

@@ -319,8 +319,8 @@ class Parser {
 
   int array_of(std::string_view name, const TensorView& values) {
     auto& arrays = expression_.arrays;
-    const auto known = std::find_if(arrays.begin(), arrays.end(),
-                                    [&](const ExpressionArray& array) { return array.name() == name; });
+    const auto known =
+        std::ranges::find_if(arrays, [&](const ExpressionArray& array) { return array.name() == name; });
     const auto place = known - arrays.begin();
     if (known == arrays.end()) arrays.emplace_back(std::string(name), values);
     return static_cast<int>(place);

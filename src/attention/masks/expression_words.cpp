@@ -46,12 +46,10 @@ std::string quote_of(ExpressionKind kind, std::string_view text, std::size_t pla
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && starts_name(text[0]) && std::all_of(text.begin(), text.end(), continues_name);
+  return !text.empty() && starts_name(text[0]) && std::ranges::all_of(text, continues_name);
 }
 
-bool is_reserved(std::string_view name) {
-  return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
-}
+bool is_reserved(std::string_view name) { return std::ranges::find(kReserved, name) != kReserved.end(); }
 
 std::string Words::unexpected() const {
   if (now_.kind == WordKind::end) return "unexpected end " + at(now_.begin);

@@ -113,7 +113,7 @@ class BlockMaskReader {
       const std::size_t begin = blocks.size();
       for (std::int64_t n = 0; n < counts_[row]; ++n)
         blocks.push_back({indices_[row * stride_ + static_cast<std::size_t>(n)],
-                          static_cast<std::int64_t>(blocks.size()) * view_.query_block * words});
+                          std::ssize(blocks) * view_.query_block * words});
       std::sort(blocks.begin() + static_cast<std::ptrdiff_t>(begin), blocks.end(),
                 [](const PartialBlock& a, const PartialBlock& b) { return a.column < b.column; });
       first.push_back(blocks.size());
@@ -268,8 +268,7 @@ SparseMask SparseMask::slices(std::span<const MaskSlice> slices, std::int64_t qu
   check_length("key_length", key_length);
   check_slices(slices, query_length, key_length);
   std::vector<MaskSlice> waiting(slices.begin(), slices.end());
-  std::sort(waiting.begin(), waiting.end(),
-            [](const MaskSlice& a, const MaskSlice& b) { return a.query_begin > b.query_begin; });
+  std::ranges::sort(waiting, std::ranges::greater(), &MaskSlice::query_begin);
   std::vector<MaskSlice> active;
   ListOfIntervals lists;
   std::vector<KeyInterval> list;
@@ -291,11 +290,11 @@ SparseMask SparseMask::blocks(const TensorView& offsets, const TensorView& indic
   const std::int64_t rows = ceil_div(query_length, query_block), columns = ceil_div(key_length, key_block);
   const std::vector<std::int64_t> first = integers_of("offsets", offsets);
   const std::vector<std::int64_t> index = integers_of("indices", indices);
-  const auto count = static_cast<std::int64_t>(index.size());
-  if (static_cast<std::int64_t>(first.size()) != rows + 1)
+  const auto count = std::ssize(index);
+  if (std::ssize(first) != rows + 1)
     refuse("offsets has ", counted(first.size(), "number"), "; ", rows + 1, " for ",
            counted(rows, "block row"), " are expected");
-  if (first.front() != 0 || first.back() != count || !std::is_sorted(first.begin(), first.end()))
+  if (first.front() != 0 || first.back() != count || !std::ranges::is_sorted(first))
     refuse("offsets run from ", first.front(), " to ", first.back(), "; non-decreasing numbers from 0 to ",
            count, ", the number of indices, are expected");
   ListOfIntervals lists;
@@ -384,7 +383,7 @@ std::int64_t SparseMask::key_length() const noexcept {
 }
 
 bool SparseMask::may_be_gathered() const noexcept {
-  return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
+  return std::ranges::any_of(parts_, [](const auto& part) {
     const auto* lists = dynamic_cast<const detail::KeyLists*>(part.get());
     return lists != nullptr ? lists->gather() != Gather::never
                             : dynamic_cast<const detail::GridMask*>(part.get()) != nullptr;

@@ -60,8 +60,7 @@ WeightsPass weights_pass(const Problem& p, const Arguments& call, const cpu::Ker
   const cpu::Tiling tiling = unit.plan_weights_pass(call);
   std::int64_t keys = tiling.cached_keys;
   std::vector<cpu::WeightsTask> tasks = weights_tasks(p, segments, keys);
-  while (p.threads > 1 && keys > tiling.step &&
-         static_cast<std::int64_t>(tasks.size()) < kItemsPerThread * p.threads) {
+  while (p.threads > 1 && keys > tiling.step && std::ssize(tasks) < kItemsPerThread * p.threads) {
     keys -= tiling.step;
     tasks = weights_tasks(p, segments, keys);
   }

@@ -122,7 +122,7 @@ PlannedPass in_words(const ForwardPass& pass, std::string name, int threads) {
           std::string(name_of(pass.tiling.path)),
           std::string(name_of(pass.schedule)),
           std::move(because),
-          static_cast<std::int64_t>(pass.tasks.size()),
+          std::ssize(pass.tasks),
           pass.tiling.rows,
           pass.tiling.step,
           used,
@@ -139,7 +139,7 @@ PlannedPass in_words(const WeightsPass& pass, std::string name, std::string beca
           std::string(name_of(pass.tiling.path)),
           "whole_tasks",
           unit_reason(pass.unit->name) + " " + std::move(because),
-          static_cast<std::int64_t>(pass.tasks.size()),
+          std::ssize(pass.tasks),
           pass.tiling.rows,
           keys,
           used,
@@ -257,8 +257,8 @@ AttentionPlan in_words(const BackwardProblem& p, const BackwardPlan& plan) {
                   " sums the rows again, because an lse in f32 is too coarse.");
   const int used = threads_of(plan.threads, longest);
   words.passes.push_back({"backward", plan.unit->name, "backward", "whole_tasks", std::move(because),
-                          static_cast<std::int64_t>(plan.tasks.size()), plan.tiling.rows, plan.tiling.keys,
-                          used, static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
+                          std::ssize(plan.tasks), plan.tiling.rows, plan.tiling.keys, used,
+                          static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
   return words;
 }
 

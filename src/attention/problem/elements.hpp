@@ -46,7 +46,7 @@ void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int6
     const auto number = [&](std::int64_t at) {
       return static_cast<Number>(load<decltype(element)>(from.data, at));
     };
-    const auto count = static_cast<std::int64_t>(row.size());
+    const auto count = std::ssize(row);
     Number* to = row.data();
     if (from.stride[3] == 1)  // a compiler can vectorise this case
       for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n);

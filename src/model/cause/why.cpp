@@ -52,7 +52,7 @@ class Asker {
         tokens_(tokens),
         ids_(model.tokens_of(tokens).ids),
         threads_(question.threads == 0 ? default_threads() : question.threads) {
-    check(question, model.info(), static_cast<std::int64_t>(ids_.size()));
+    check(question, model.info(), std::ssize(ids_));
     places_ = question.rows;
     for (const Places* more : {&question.keys, &question.than})
       places_.insert(places_.end(), more->begin(), more->end());
@@ -121,7 +121,7 @@ class Asker {
     const Tensor row = Tensor::copy_of(traces_[index].streams.view().narrow(0, head.layer, 1));
     Tensor made =
         detail::project_parts(stream, model_.parts().family->head_input(head.layer, kind, head.head, row),
-                              model_.info().head_dim, at, static_cast<std::int64_t>(ids_.size()), threads_);
+                              model_.info().head_dim, at, std::ssize(ids_), threads_);
     return {std::move(stream.parts), std::move(made)};
   }
 
@@ -206,7 +206,7 @@ ScoreSplit difference(const ScoreSplit& a, const ScoreSplit& b) {
   made.weight -= b.weight;
   const auto to = made.table.values<double>();
   const auto less = b.table.values<double>();
-  std::transform(to.begin(), to.end(), less.begin(), to.begin(), std::minus<>());
+  std::ranges::transform(to, less, to.begin(), std::minus<>());
   return made;
 }
 
