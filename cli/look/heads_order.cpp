@@ -4,8 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
+
+#include "core/largest.hpp"
 
 namespace heed::cli {
 namespace {
@@ -126,16 +127,9 @@ std::vector<ReceivedKey> most_received(const Document& document, const std::vect
   for (const HeadSummary& head : heads)
     for (std::size_t j = 0; j < sums.size(); ++j)
       sums[j] += number_at(received, {head.batch, head.head, static_cast<std::int64_t>(j)});
-  std::vector<std::size_t> order(sums.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::size_t count = std::min(order.size(), kMaxKeysOfAll);
-  const auto rank = [&](std::size_t j) { return std::isnan(sums[j]) ? -1.0 : sums[j]; };
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-      [&](std::size_t a, std::size_t b) { return rank(a) > rank(b) || (rank(a) == rank(b) && a < b); });
   std::vector<ReceivedKey> keys;
-  for (std::size_t i = 0; i < count; ++i)
-    keys.push_back({static_cast<std::int64_t>(order[i]), sums[order[i]] / static_cast<double>(heads.size())});
+  for (const std::int64_t j : detail::largest_of(sums, kMaxKeysOfAll))
+    keys.push_back({j, sums[static_cast<std::size_t>(j)] / static_cast<double>(heads.size())});
   return keys;
 }
 

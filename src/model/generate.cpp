@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/tokenizer.hpp"

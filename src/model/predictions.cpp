@@ -29,21 +29,6 @@ std::vector<double> probabilities_of(std::span<const float> logits) {
   return all;
 }
 
-std::vector<std::int64_t> largest_of(std::span<const double> values, std::int64_t count) {
-  std::vector<std::int64_t> order(values.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto value = [&](std::int64_t i) {
-    const double one = values[static_cast<std::size_t>(i)];
-    return std::isnan(one) ? -std::numeric_limits<double>::infinity() : one;
-  };
-  const auto end = order.begin() + std::min<std::int64_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t a, std::int64_t b) {
-    return value(a) > value(b) || (value(a) == value(b) && a < b);
-  });
-  order.erase(end, order.end());
-  return order;
-}
-
 double mean_loss(const Model& model, const Tensor& hidden, std::span<const std::int64_t> ids, int threads) {
   const std::int64_t count = hidden.size(0) - 1, vocabulary = model.info().vocabulary;
   if (count == 0) return std::numeric_limits<double>::quiet_NaN();

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/largest.hpp"
 #include "heed/inspect/reports.hpp"
-#include "model/predictions.hpp"
 
 namespace heed::detail {
 namespace {

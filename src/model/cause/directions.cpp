@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
-#include "model/predictions.hpp"
 
 namespace heed::detail {
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "model/predictions.hpp"
 

@@ -1,4 +1,5 @@
 // The logit lens.
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/row_trace.hpp"

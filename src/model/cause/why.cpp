@@ -1,6 +1,7 @@
 // Splits one score of a head. While the model runs, each layer's attention is asked for the rows in question
 // once more; their weights say which head and which pair to split.
 #include "heed/model/why.hpp"
+#include "core/largest.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -226,20 +227,12 @@ std::vector<double> key_shares(const ScoreSplit& split) {
 
 std::vector<PartPair> largest_pairs(const ScoreSplit& split, std::int64_t count) {
   const auto shares = split.table.values<double>();
-  std::vector<std::size_t> order(shares.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto wanted = std::min(order.size(), static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(wanted), order.end(),
-                    [&](std::size_t a, std::size_t b) {
-                      const double left = std::abs(shares[a]), right = std::abs(shares[b]);
-                      return left != right ? left > right : a < b;
-                    });
+  std::vector<double> sizes;
+  for (const double share : shares) sizes.push_back(std::abs(share));
   std::vector<PartPair> pairs;
   const std::int64_t columns = split.table.size(1);
-  for (std::size_t i = 0; i < wanted; ++i) {
-    const auto at = static_cast<std::int64_t>(order[i]);
-    pairs.push_back({at / columns, at % columns, shares[order[i]]});
-  }
+  for (const std::int64_t at : detail::largest_of(sizes, count))
+    pairs.push_back({at / columns, at % columns, shares[static_cast<std::size_t>(at)]});
   return pairs;
 }
 
