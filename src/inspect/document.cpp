@@ -121,7 +121,7 @@ class DocumentReader {
 
   Document read_look() {
     Document document;
-    document.tensors.reserve(2 + kOptionTensors.size());
+    document.tensors.reserve(2 + std::size(kOptionTensors));
     document.query = main_tensor("query", document);
     document.key = main_tensor("key", document);
     document.value = document.key;

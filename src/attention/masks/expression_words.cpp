@@ -13,9 +13,8 @@ bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // Longer symbols come before their prefixes.
-constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<",
-                                                    ">",  "!",  "+",  "-",  "*",  "/",  "%",  "?",
-                                                    ":",  "(",  ")",  "[",  "]",  ",",  "=",  "&"};
+constexpr std::string_view kSymbols[] = {"<=", ">=", "==", "!=", "&&", "||", "//", "<", ">", "!", "+", "-",
+                                         "*",  "/",  "%",  "?",  ":",  "(",  ")",  "[", "]", ",", "=", "&"};
 
 constexpr std::array<std::string_view, 20> kReserved{"b",    "h",     "i",   "j",   "s",    "true", "false",
                                                      "and",  "or",    "not", "inf", "abs",  "min",  "max",

@@ -14,41 +14,19 @@
 namespace heed::detail {
 namespace {
 
+// In the order of cpu::Path; only these paths are planned.
+constexpr std::string_view kPaths[] = {"decode",      "decode_pairs",  "decode_digits",    "decode_tiles",
+                                       "matrix_keys", "packed_panels", "packed_kv_blocks", "packed_pairs"};
+
 std::string_view name_of(cpu::Path path) {
-  switch (path) {
-    case cpu::Path::decode:
-      return "decode";
-    case cpu::Path::decode_pairs:
-      return "decode_pairs";
-    case cpu::Path::decode_digits:
-      return "decode_digits";
-    case cpu::Path::decode_tiles:
-      return "decode_tiles";
-    case cpu::Path::matrix_keys:
-      return "matrix_keys";
-    case cpu::Path::packed_panels:
-      return "packed_panels";
-    case cpu::Path::packed_kv_blocks:
-      return "packed_kv_blocks";
-    case cpu::Path::packed_pairs:
-      return "packed_pairs";
-    default:
-      return "weights_pass";
-  }
+  const auto at = static_cast<std::size_t>(path);
+  return at < std::size(kPaths) ? kPaths[at] : "weights_pass";
 }
 
-std::string_view name_of(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::split_kv:
-      return "split_kv";
-    case Schedule::shared_spans:
-      return "shared_spans";
-    case Schedule::keeps_weights:
-      return "keeps_weights";
-    default:
-      return "whole_tasks";
-  }
-}
+// In the order of Schedule.
+constexpr std::string_view kSchedules[] = {"whole_tasks", "split_kv", "shared_spans", "keeps_weights"};
+
+std::string_view name_of(Schedule schedule) { return kSchedules[static_cast<std::size_t>(schedule)]; }
 
 // A call goes to the first unit that takes it.
 std::string unit_reason(std::string_view chosen) {
