@@ -6,7 +6,6 @@
 #include "command.hpp"
 #include "help.hpp"
 #include "look/arguments.hpp"
-#include "look/run.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "rank_options.hpp"

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <iostream>
-#include <string>
 #include <string_view>
 #include <system_error>
 

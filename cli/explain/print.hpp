@@ -1,8 +1,6 @@
 // Text output of an explanation.
 #pragma once
 
-#include <iosfwd>
-
 #include "explain/steps.hpp"
 #include "terminal.hpp"
 

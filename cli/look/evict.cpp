@@ -1,4 +1,4 @@
-#include "look/evict.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "look/rows.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 

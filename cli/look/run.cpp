@@ -1,4 +1,4 @@
-#include "look/run.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 #include <cmath>

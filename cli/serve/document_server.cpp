@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "core/message.hpp"
