@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/message.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
 #include "json.hpp"
@@ -110,22 +111,17 @@ std::vector<Layer> first_pass(const std::string& folder) {
 
 Document open_captured_weights(const std::string& folder) {
   const std::vector<Layer> layers = first_pass(folder);
-  Dims shape = layers.front().weights.shape();
-  shape[1] = 0;
-  for (const Layer& layer : layers) shape[1] += layer.weights.size(1);
-  Tensor weights(shape, layers.front().weights.dtype());
+  std::vector<TensorView> weights;
   std::vector<LayerHeads> heads;
   const bool one_kind =
       std::ranges::all_of(layers, [&](const Layer& layer) { return layer.kind == layers.front().kind; });
-  std::int64_t begin = 0;
   for (const Layer& layer : layers) {
-    const std::int64_t count = layer.weights.size(1);
-    copy(layer.weights, weights.mutable_view().narrow(1, begin, count));
-    heads.push_back({one_kind || layer.kind.empty() ? layer.number : layer.kind + " " + layer.number, count});
-    begin += count;
+    weights.push_back(layer.weights);
+    heads.push_back({one_kind || layer.kind.empty() ? layer.number : layer.kind + " " + layer.number,
+                     layer.weights.size(1)});
   }
   try {
-    Document document = document_of_weights(weights);
+    Document document = document_of_weights(detail::concatenated(weights, 1));
     document.report.layers = std::move(heads);
     return document;
   } catch (const Error& error) {

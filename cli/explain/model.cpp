@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "machine.hpp"
 
 namespace heed::cli {
@@ -14,19 +15,10 @@ constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kKeyDim = 24;
 constexpr std::int64_t kValueDim = 28;
 
-const char* distribution_of(Init init) {
-  switch (init) {
-    case Init::uniform:
-      return "U[0, 1)";
-    case Init::normal:
-      return "N(0, 1)";
-    case Init::torch:
-      return "U(-a, a) as PyTorch does";
-    case Init::lecun:
-      break;
-  }
-  return "N(0, 1/D)";
-}
+// In the order of Init.
+constexpr std::array kDistributions = {"U[0, 1)", "N(0, 1)", "U(-a, a) as PyTorch does", "N(0, 1/D)"};
+// In the order of WeightLayout.
+constexpr std::array kLayouts = {"per-head", "in-proj", "fused-qkv"};
 
 // The weights exist twice while they are drawn. Doubles, because products of the sizes may overflow.
 void check_sizes(const nn::MultiHeadOptions& sizes, std::int64_t words) {
@@ -68,20 +60,6 @@ Tensor in_parts(const Tensor& x, std::int64_t parts) {
   return Tensor(x).reshaped(shape);
 }
 
-// Concatenates tensors along `axis`; their other axes agree.
-Tensor concatenated(const std::array<Tensor, 3>& parts, int axis) {
-  Dims shape = parts[0].shape();
-  shape[axis] = 0;
-  for (const Tensor& part : parts) shape[axis] += part.size(axis);
-  Tensor all = Tensor::uninitialized(shape, parts[0].dtype());
-  std::int64_t at = 0;
-  for (const Tensor& part : parts) {
-    copy(part, all.mutable_view().narrow(axis, at, part.size(axis)));
-    at += part.size(axis);
-  }
-  return all;
-}
-
 // Merges axes 0 and 1.
 Tensor joined(Tensor x) {
   Dims shape{x.size(0) * x.size(1)};
@@ -91,10 +69,11 @@ Tensor joined(Tensor x) {
 
 // The three projections as one tensor: one after another, or interleaved by head.
 Tensor in_one(const std::array<Tensor, 3>& parts, const Model& model) {
-  if (model.layout == WeightLayout::in_proj) return concatenated(parts, 0);
+  if (model.layout == WeightLayout::in_proj) return detail::concatenated(parts, 0);
   const std::int64_t groups = model.attention.kv_heads();
-  return joined(
-      concatenated({in_parts(parts[0], groups), in_parts(parts[1], groups), in_parts(parts[2], groups)}, 1));
+  const std::array grouped = {in_parts(parts[0], groups), in_parts(parts[1], groups),
+                              in_parts(parts[2], groups)};
+  return joined(detail::concatenated(grouped, 1));
 }
 
 void add_in_one(Named& all, const Model& model) {
@@ -121,17 +100,7 @@ void add_per_head(Named& all, const Model& model) {
 
 }  // namespace
 
-const char* name_of(WeightLayout layout) {
-  switch (layout) {
-    case WeightLayout::per_head:
-      return "per-head";
-    case WeightLayout::in_proj:
-      return "in-proj";
-    case WeightLayout::fused_qkv:
-      break;
-  }
-  return "fused-qkv";
-}
+const char* name_of(WeightLayout layout) { return kLayouts[static_cast<std::size_t>(layout)]; }
 
 Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init init, std::uint64_t seed,
                  WeightLayout layout) {
@@ -144,9 +113,9 @@ Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init ini
   nn::Embedding embedding(vocabulary.size(), options.dim, generator);
   if (init == Init::uniform) generator.manual_seed(seed);
   nn::MultiHeadAttention attention = draw_attention(options, init, generator);
-  return {
-      vocabulary, std::move(embedding), std::move(attention), layout,
-      std::string("drawn from ") + distribution_of(init) + ", seed " + std::to_string(seed) + ", untrained"};
+  return {vocabulary, std::move(embedding), std::move(attention), layout,
+          std::string("drawn from ") + kDistributions[static_cast<std::size_t>(init)] + ", seed " +
+              std::to_string(seed) + ", untrained"};
 }
 
 Named parameters_of(const Model& model) {

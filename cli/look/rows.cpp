@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "heed/io/tensors.hpp"
 #include "look/print.hpp"
 #include "look/tables.hpp"
@@ -99,7 +100,7 @@ Tensor weights_of_rows(const Subject& subject, const std::vector<std::int64_t>& 
   std::vector<Tensor> rows;
   for (const std::int64_t row : chosen)
     rows.push_back(subject.tile({row, row + 1, 0, subject.document.report.keys}).weights);
-  return joined(rows, 2);
+  return detail::concatenated(rows, 2);
 }
 
 Json rows_json(const Document& document, const std::vector<AttendedRow>& rows) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "command.hpp"
+#include "core/tensor/concatenate.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 #include "text.hpp"
@@ -76,10 +77,7 @@ std::int64_t head_named(const std::string& text, const Document& document, const
 
 void add_choice_options(CLI::App& app, SharedOptions& shared) {
   add_text_option(
-      app, "--head", "HEADS",
-      [&](const std::string& text) {
-        for (const std::string& name : split(text, ',')) shared.head_names.push_back(name);
-      },
+      app, "--head", "HEADS", [&](const std::string& text) { shared.head_names = split(text, ','); },
       "show only these heads: 3, 1.3 (layer 1, head 3), or several separated by commas; a single number "
       "counts through all layers, or within --layer");
   add_integer(app, "--batch", {0}, shared.batch, "show only this batch entry, counted from 0");
@@ -186,26 +184,13 @@ WeightTile Subject::tile(TileRange range) const {
     weights.push_back(std::move(tile.weights));
     allowed.push_back(std::move(tile.allowed));
   }
-  return {range, joined(weights, 1), joined(allowed, 1)};
+  return {range, detail::concatenated(weights, 1), detail::concatenated(allowed, 1)};
 }
 
 ReportOptions report_of_rows(const Document& document, std::vector<std::int64_t> rows) {
   constexpr std::int64_t kShare = 16;
   if (std::ssize(rows) > axis_size(document, 2) / kShare) rows.clear();
   return {.received = false, .map = {}, .rows = std::move(rows)};
-}
-
-Tensor joined(const std::vector<Tensor>& parts, int axis) {
-  Dims shape = parts.front().shape();
-  shape[axis] = 0;
-  for (const Tensor& part : parts) shape[axis] += part.size(axis);
-  Tensor whole(shape, parts.front().dtype());
-  std::int64_t at = 0;
-  for (const Tensor& part : parts) {
-    copy(part, whole.mutable_view().narrow(axis, at, part.size(axis)));
-    at += part.size(axis);
-  }
-  return whole;
 }
 
 }  // namespace heed::cli

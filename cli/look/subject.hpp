@@ -81,7 +81,4 @@ struct Subject {
 /// computed: in blocks, a row costs a fraction of a single one.
 [[nodiscard]] ReportOptions report_of_rows(const Document& document, std::vector<std::int64_t> rows);
 
-/// Concatenates contiguous tensors along `axis`; their other axes agree.
-[[nodiscard]] Tensor joined(const std::vector<Tensor>& parts, int axis);
-
 }  // namespace heed::cli

@@ -31,17 +31,12 @@ class TextLooker {
     TextLook look;
     look.report = join_layers(std::move(layers_));
     look.retrieval = std::move(retrieval_);
-    if (!norms_.empty()) look.norms = joined(norms_);
-    if (!moved_.empty()) look.moved = joined(moved_);
+    if (!norms_.empty()) look.norms = detail::concatenated(norms_, 0);
+    if (!moved_.empty()) look.moved = detail::concatenated(moved_, 0);
     return look;
   }
 
  private:
-  static Tensor joined(const std::vector<Tensor>& layers) {
-    const std::vector<TensorView> views(layers.begin(), layers.end());
-    return detail::concatenated(views, 0);
-  }
-
   Tensor attend(const LayerCall& call) {
     if (call.layer != options_.layer.value_or(call.layer))
       return attention(call.query, call.key, call.value, call.options).output;

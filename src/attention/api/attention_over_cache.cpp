@@ -202,16 +202,7 @@ void CacheCall::read_tree(const CacheQuery& which) {
   drafts = std::make_unique<detail::DraftMask>(
       detail::MaskShape{problem.batch, 1, problem.query_length, problem.key_length}, std::move(trees),
       tree_of(which, rows));
-  problem.sparse_masks.push_back({static_cast<const detail::MaskPart*>(drafts.get()),
-                                  [](const void* one, const detail::MaskTile& tile) {
-                                    return static_cast<const detail::MaskPart*>(one)->coverage(tile);
-                                  },
-                                  [](const void* one, const detail::MaskTile& row, std::uint8_t* visible) {
-                                    static_cast<const detail::MaskPart*>(one)->restrict_row(row, visible);
-                                  },
-                                  problem.batch > 1 ? 1 : 0,
-                                  problem.heads,
-                                  {}});
+  problem.sparse_masks.push_back(detail::source_of(*drafts, problem.heads));
 }
 
 // Converts key indices to positions.
@@ -270,11 +261,7 @@ AttentionResult detail::attention(const TensorView& query, const KvCache& cache,
     AttentionResult result = detail::allocate_results(call.problem, options, 4);
     detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
     see(result);
-    const AttentionRun run = compute(call, options.kernel);
-    result.threads = run.threads;
-    result.recomputed_rows = run.recomputed_rows;
-    result.kernel = run.kernel;
-    result.isa = run.isa;
+    detail::tell(compute(call, options.kernel), result);
     return result;
   });
 }

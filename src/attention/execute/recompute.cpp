@@ -42,12 +42,6 @@ std::int64_t rows_of_block(std::int64_t all_rows, std::int64_t keys) {
   return std::clamp<std::int64_t>(kBlockScores / keys, 1, std::clamp(rows, kRows, 4 * kRows));
 }
 
-double read_target(const Output& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
-  return read(
-      Operand{from.data, from.dtype, {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}}, b, h,
-      l, c);
-}
-
 // The keys of one key head with numbers that are not finite, in order.
 struct NotFinite {
   std::vector<std::int64_t> nan_keys;  // with a NaN in the key
@@ -352,7 +346,7 @@ class Recomputation {
     for (const std::int64_t j : not_finite(row).values)
       if (sees(segment, row, j) && !dropout.drops(row.i, j)) keys.push_back(j);
     for (std::int64_t c = 0; c < p_.value_dim; ++c) {
-      const double sum = read_target(p_.output, row.batch, row.head, row.i, c);
+      const double sum = read(p_.output, row.batch, row.head, row.i, c);
       if (std::isfinite(sum)) continue;
       const auto explains = [&](std::int64_t j) {
         const double value = read(p_.value, row.batch, row.kv_head, j, c);
@@ -365,8 +359,7 @@ class Recomputation {
 
   void add_sums(const Block& block, const ReferenceScratch& scratch) const {
     const auto add = [&](const Output& to, std::int64_t row, std::int64_t column, double sum) {
-      write(to, read_target(to, block.batch, block.head, row, column) + sum, block.batch, block.head, row,
-            column);
+      write(to, read(to, block.batch, block.head, row, column) + sum, block.batch, block.head, row, column);
     };
     for (std::size_t j = 0; j < scratch.received.size(); ++j)
       add(p_.received, static_cast<std::int64_t>(j), 0, scratch.received[j]);

@@ -35,8 +35,7 @@ std::int64_t pieces_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 void add_to(const Output& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
             std::int64_t d = 0) {
   if (!to || sum == 0) return;
-  const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
-  write(to, sum + read(there, a, b, c, d), a, b, c, d);
+  write(to, sum + read(to, a, b, c, d), a, b, c, d);
 }
 
 struct LeftOutRow {

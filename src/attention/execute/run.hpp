@@ -15,4 +15,13 @@ AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan);
 AttentionRun run(const Problem& problem, Kernel wanted);
 AttentionRun run(const BackwardProblem& problem, Kernel wanted);
 
+/// Sets the statistics of a call in its results or gradients.
+template <class Results>
+void tell(const AttentionRun& run, Results& results) {
+  results.threads = run.threads;
+  results.recomputed_rows = run.recomputed_rows;
+  results.kernel = run.kernel;
+  results.isa = run.isa;
+}
+
 }  // namespace heed::detail

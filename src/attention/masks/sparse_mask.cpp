@@ -77,11 +77,13 @@ class BlockMaskReader {
     shape_.key_length = key_length;
     rows_ = ceil_div(query_length, view.query_block);
     columns_ = ceil_div(key_length, view.key_block);
-    counts_ = counts_of("kv_num_blocks", view.kv_num_blocks);
-    indices_ = indices_of("kv_indices", view.kv_indices, stride_);
+    counts_ = numbers_of("kv_num_blocks", view.kv_num_blocks, 1);
+    indices_ = numbers_of("kv_indices", view.kv_indices, 2);
+    stride_ = static_cast<std::size_t>(view.kv_indices.size(-1));
     if (view.full_kv_num_blocks) {
-      full_counts_ = counts_of("full_kv_num_blocks", *view.full_kv_num_blocks);
-      full_indices_ = indices_of("full_kv_indices", *view.full_kv_indices, full_stride_);
+      full_counts_ = numbers_of("full_kv_num_blocks", *view.full_kv_num_blocks, 1);
+      full_indices_ = numbers_of("full_kv_indices", *view.full_kv_indices, 2);
+      full_stride_ = static_cast<std::size_t>(view.full_kv_indices->size(-1));
     }
   }
 
@@ -127,23 +129,14 @@ class BlockMaskReader {
   }
 
  private:
-  std::vector<std::int64_t> counts_of(const char* name, const TensorView& view) const {
-    const MaskShape own = planes_of(name, view, 1, "[B, H, R]");
-    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-1) != rows_)
+  // The numbers of a tensor with one, or a list, for each block row; `axes` is 1 or 2.
+  std::vector<std::int64_t> numbers_of(const char* name, const TensorView& view, int axes) const {
+    const MaskShape own = planes_of(name, view, axes, axes == 1 ? "[B, H, R]" : "[B, H, R, C]");
+    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-axes) != rows_)
       refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
              counted(shape_.query_length, "query", "queries"), ", ",
              counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
              " are expected");
-    return whole_numbers_of(name, view);
-  }
-  std::vector<std::int64_t> indices_of(const char* name, const TensorView& view, std::size_t& stride) const {
-    const MaskShape own = planes_of(name, view, 2, "[B, H, R, C]");
-    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-2) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
-             counted(shape_.query_length, "query", "queries"), ", ",
-             counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
-             " are expected");
-    stride = static_cast<std::size_t>(view.size(-1));
     return whole_numbers_of(name, view);
   }
   void add_blocks(const char* name, std::int64_t count, const std::vector<std::int64_t>& indices,

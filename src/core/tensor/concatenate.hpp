@@ -1,15 +1,14 @@
 // Concatenation of tensors.
 #pragma once
 
-#include <span>
-
 #include "heed/tensor.hpp"
 
 namespace heed::detail {
 
-/// Concatenates `parts` along an axis. They must have the same dtype, and the same shape except for that
-/// axis.
-inline Tensor concatenated(std::span<const TensorView> parts, int axis) {
+/// Concatenates a list of tensors or views along an axis. They must have the same dtype, and the same shape
+/// except for that axis.
+template <class Parts>
+Tensor concatenated(const Parts& parts, int axis) {
   Dims shape = parts.front().shape();
   shape[axis] = 0;
   for (const TensorView& part : parts) shape[axis] += part.size(axis);
