@@ -230,7 +230,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
     check_document("atlas", arguments.document, arguments.words);
     if (given(app, "--text")) refuse_usage("--text is given without --model, which would read it");
     inputs.push_back({"DOC", arguments.document});
-    if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
+    inputs.push_back({"--difference", arguments.difference});
   } else {
     if (given(app, "--batch"))
       refuse_usage("--batch is given together with --model, which reads one text at a time");
