@@ -10,10 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "completion.hpp"
 #include "heed/version.hpp"
 #include "help.hpp"
-#include "manual.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "text.hpp"

@@ -10,7 +10,6 @@
 #include "command.hpp"
 #include "explain/model.hpp"
 #include "explain/print.hpp"
-#include "explain/save.hpp"
 #include "explain/steps.hpp"
 #include "explain/trained.hpp"
 #include "given_tokens.hpp"

@@ -1,8 +1,8 @@
-#include "explain/save.hpp"
-
+// Machine-readable output of an explanation: JSON and safetensors.
 #include <cmath>
 #include <map>
 
+#include "explain/print.hpp"
 #include "heed/io/tensors.hpp"
 #include "json.hpp"
 #include "look/tables.hpp"

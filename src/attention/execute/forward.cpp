@@ -5,8 +5,6 @@
 //   weights pass     Other results that need the final sums (weights, received); scores. Few rows, whose
 //                    weights forward keeps, need it for scores only (kept_weights.cpp).
 //   recompute        Rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp).
-#include "attention/execute/forward.hpp"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,6 +19,7 @@
 #include "attention/execute/path_record.hpp"
 #include "attention/execute/received_pass.hpp"
 #include "attention/execute/recompute.hpp"
+#include "attention/execute/run.hpp"
 #include "attention/plan/lower.hpp"
 #include "attention/problem/elements.hpp"
 #include "heed/parallel.hpp"

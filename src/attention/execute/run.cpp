@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "attention/execute/backward.hpp"
-#include "attention/execute/forward.hpp"
 #include "attention/plan/decay_skips.hpp"
 #include "attention/plan/gathered_gradients.hpp"
 #include "attention/plan/gathered_keys.hpp"

@@ -11,6 +11,10 @@ namespace heed::detail {
 AttentionRun run(const Problem& problem, const ExecutionPlan& plan);
 AttentionRun run(const BackwardProblem& problem, const BackwardPlan& plan);
 
+/// The fused kernel's forward pass (forward.cpp): writes every result that has an Output. The plan is one for
+/// the fused kernel.
+KernelRun run_fused(const Problem& problem, const ExecutionPlan& plan);
+
 /// Plans and runs. Throws if `wanted` cannot take this call.
 AttentionRun run(const Problem& problem, Kernel wanted);
 AttentionRun run(const BackwardProblem& problem, Kernel wanted);

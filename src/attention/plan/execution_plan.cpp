@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "attention/isa/dispatch.hpp"
-#include "attention/plan/forward_passes.hpp"
 #include "attention/plan/lower.hpp"
 #include "attention/plan/tasks.hpp"
 #include "attention/problem/score_rules.hpp"

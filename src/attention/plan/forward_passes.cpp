@@ -1,4 +1,5 @@
-#include "attention/plan/forward_passes.hpp"
+// Divides the rows of a forward pass into tasks, work items and spans.
+#include "attention/plan/execution_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
