@@ -229,7 +229,7 @@ void check_arguments(const CLI::App& app, const AtlasArguments& arguments) {
     check_document("atlas", arguments.document, arguments.words);
     if (given(app, "--text")) refuse_usage("--text is given without --model, which would read it");
     inputs.push_back({"DOC", arguments.document});
-    if (!arguments.difference.empty()) inputs.push_back({"--difference", arguments.difference});
+    inputs.push_back({"--difference", arguments.difference});
   } else {
     if (given(app, "--batch"))
       refuse_usage("--batch is given together with --model, which reads one text at a time");
@@ -310,8 +310,8 @@ AtlasPage difference_page(const AtlasArguments& arguments, const std::vector<Doc
     changes.push_back(change_between(before[head], after[head]));
   std::vector<std::size_t> order(after.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return changes[a].size > changes[b].size; });
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](std::size_t head) { return changes[head].size; });
   order.resize(std::min(order.size(), kMaxChanged));
   for (const std::size_t head : order)
     page.cards.push_back({printable(head_label(report, static_cast<std::int64_t>(head))),

@@ -285,10 +285,8 @@ Need needs_of(const AttendArguments& arguments) {
 std::vector<NamedFile> output_files(const AttendArguments& arguments) {
   std::vector<NamedFile> files = form_files(arguments);
   for (const auto& [entry, path] : kResults<std::string>)
-    if (!(arguments.results.*path).empty()) files.push_back({result_option(entry), arguments.results.*path});
-  for (const GradientFile& file : gradient_files()) {
-    if (!(arguments.*file.path).empty()) files.push_back({file.option, arguments.*file.path});
-  }
+    files.push_back({result_option(entry), arguments.results.*path});
+  for (const GradientFile& file : gradient_files()) files.push_back({file.option, arguments.*file.path});
   return files;
 }
 

@@ -100,13 +100,11 @@ std::vector<std::pair<std::string, Tensor>> grid_results(const AttendArguments& 
 }
 
 std::vector<NamedFile> form_files(const AttendArguments& arguments) {
-  std::vector<NamedFile> files;
-  for (const auto& [option, path] : {std::pair{"--grad-lambda", &arguments.forms.grad_lambda},
-                                     {"--grad-gate", &arguments.forms.grad_gate},
-                                     {"--grid-distance", &arguments.forms.grid_distance},
-                                     {"--grid-map", &arguments.forms.grid_map}})
-    if (!path->empty()) files.push_back({option, *path});
-  return files;
+  const FormArguments& forms = arguments.forms;
+  return {{"--grad-lambda", forms.grad_lambda},
+          {"--grad-gate", forms.grad_gate},
+          {"--grid-distance", forms.grid_distance},
+          {"--grid-map", forms.grid_map}};
 }
 
 }  // namespace heed::cli

@@ -147,7 +147,7 @@ void read_cache(const AttendArguments& arguments, AttendInputs& inputs) {
                    heed::detail::counted(cache.sequences(), "sequence"), " are expected");
     keys = is_packed ? keys + cache.rows(one) : std::max(keys, cache.rows(one));
   }
-  const std::int64_t batch = is_packed ? 1 : static_cast<std::int64_t>(sequences.size());
+  const std::int64_t batch = is_packed ? 1 : std::ssize(sequences);
   inputs.key_shape = {batch, cache.kv_heads(), keys, cache.head_dim()};
   inputs.value_shape = {batch, cache.kv_heads(), keys, cache.value_dim()};
   if (arguments.masks.index_query.empty()) return;

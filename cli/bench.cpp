@@ -52,22 +52,10 @@ struct BenchArguments {
   bool json = false;
 };
 
-const char* short_name(Limit limit) {
-  switch (limit) {
-    case Limit::f32_multiply_add:
-      return "fma";
-    case Limit::bf16_dot:
-      return "bf16";
-    case Limit::bf16_tiles:
-    case Limit::f32_tiles:
-      return "tiles";
-    case Limit::memory_read:
-      return "read";
-    case Limit::memory_write:
-      return "write";
-  }
-  return "";
-}
+// In the order of Limit.
+constexpr std::array kShortNames = {"fma", "bf16", "tiles", "tiles", "read", "write"};
+
+const char* short_name(Limit limit) { return kShortNames[static_cast<std::size_t>(limit)]; }
 
 // Three significant digits: "1.23 ms".
 std::string time_text(double seconds) {

@@ -35,7 +35,7 @@ std::vector<std::string> captured_files(const std::string& folder) {
   if (files.empty())
     detail::refuse(ErrorCode::io, folder,
                    " has no captured calls; files NNNN-layer-LL.safetensors are expected");
-  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
+  std::ranges::sort(files, [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });
   return files;
@@ -97,7 +97,7 @@ std::vector<Layer> first_pass(const std::string& folder) {
   std::vector<Layer> layers;
   for (const std::string& path : captured_files(folder)) {
     Layer layer = read_layer(path);
-    const bool again = std::any_of(layers.begin(), layers.end(), [&](const Layer& before) {
+    const bool again = std::ranges::any_of(layers, [&](const Layer& before) {
       return before.kind == layer.kind && before.number == layer.number;
     });
     if (again) break;
@@ -113,8 +113,8 @@ Document open_captured_weights(const std::string& folder) {
   const std::vector<Layer> layers = first_pass(folder);
   std::vector<TensorView> weights;
   std::vector<LayerHeads> heads;
-  const bool one_kind = std::all_of(layers.begin(), layers.end(),
-                                    [&](const Layer& layer) { return layer.kind == layers.front().kind; });
+  const bool one_kind =
+      std::ranges::all_of(layers, [&](const Layer& layer) { return layer.kind == layers.front().kind; });
   for (const Layer& layer : layers) {
     weights.push_back(layer.weights);
     heads.push_back({one_kind || layer.kind.empty() ? layer.number : layer.kind + " " + layer.number,

@@ -10,10 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "completion.hpp"
 #include "heed/version.hpp"
 #include "help.hpp"
-#include "manual.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
@@ -104,8 +102,7 @@ constexpr std::array<Renamed, 5> kRenamed = {{{"--segments-q", "--query-segments
 
 const Renamed* renamed(std::string_view argument) {
   const std::string_view name = argument.substr(0, argument.find('='));
-  const auto* found = std::find_if(kRenamed.begin(), kRenamed.end(),
-                                   [&](const Renamed& one) { return one.old_name == name; });
+  const auto* found = std::ranges::find(kRenamed, name, &Renamed::old_name);
   return found == kRenamed.end() ? nullptr : found;
 }
 

@@ -1,5 +1,4 @@
-#include "completion.hpp"
-
+// Completion of the command line by shells, from the options of the help.
 #include <CLI/CLI.hpp>
 #include <string_view>
 

@@ -10,7 +10,6 @@
 #include "command.hpp"
 #include "explain/model.hpp"
 #include "explain/print.hpp"
-#include "explain/save.hpp"
 #include "explain/steps.hpp"
 #include "explain/trained.hpp"
 #include "given_tokens.hpp"
@@ -71,8 +70,8 @@ constexpr const char* kExplainDescription =
     "walk through attention on a sentence, step by step\n"
     "\n"
     "Words become numbers, vectors, queries, keys and values; their scores become weights, drawn as a heat "
-    "map; "
-    "the weights mix the values. By default the sizes and random numbers are those of the notebook on an "
+    "map; the weights mix the values. By default the sizes and random numbers are those of the notebook on "
+    "an "
     "input sentence (examples/1_input_sentence.cpp).";
 
 constexpr const char* kExplainExamples =
@@ -174,7 +173,7 @@ std::int64_t place_of(const std::string& asked, const std::vector<std::string>& 
                  meant ? "; did you mean " + *meant + "?" : "");
   }
   const std::optional<std::int64_t> number = whole_number(asked.substr(colon + 1));
-  if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
+  if (!number || *number < 1 || *number > std::ssize(places))
     refuse_usage("--word is '", asked, "', but the sentence has '", word, "' ",
                  counted(places.size(), "time"));
   return places[static_cast<std::size_t>(*number - 1)];
@@ -190,17 +189,12 @@ void print_for_people(const Model& model, const Explanation& explanation,
 }
 
 void check_files(const ExplainArguments& arguments) {
-  std::vector<NamedFile> inputs;
-  std::vector<NamedFile> outputs;
-  if (!arguments.params.empty()) inputs.push_back({"--params", arguments.params});
   require_ending("--params", arguments.params, ".safetensors");
   require_ending("--save", arguments.save, ".safetensors");
-  if (!arguments.save.empty()) outputs.push_back({"--save", arguments.save});
   require_page_ending(arguments.html);
   if (!arguments.title.empty() && arguments.html.empty())
     refuse_usage("--title is given without --html FILE.html, whose title it would be");
-  if (!arguments.html.empty()) outputs.push_back({"--html", arguments.html});
-  check_outputs(inputs, outputs);
+  check_outputs({{"--params", arguments.params}}, {{"--save", arguments.save}, {"--html", arguments.html}});
 }
 
 // Throws UsageError for options of the untrained layer.
@@ -354,10 +348,7 @@ void add_model_options(CLI::App& app, ExplainArguments& arguments) {
       app, "--layer", "N", arguments.choice.layer,
       "draw the heads of this layer, counted from 0 (default: the heads that fit a pattern best)");
   add_text_option(
-      app, "--head", "HEADS",
-      [&](const std::string& text) {
-        for (const std::string& head : split(text, ',')) arguments.choice.heads.push_back(head);
-      },
+      app, "--head", "HEADS", [&](const std::string& text) { arguments.choice.heads = split(text, ','); },
       "draw only these heads: 1.3 (layer 1, head 3), or several separated by commas, numbered as in heed "
       "look");
 }

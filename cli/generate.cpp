@@ -34,11 +34,10 @@ constexpr const char* kGenerateDescription =
     "text (GPT-2, Llama, …).\n"
     "\n"
     "--watch prints a line for each new token: its probability, and the tokens that heads attended to most "
-    "while "
-    "it was chosen, with their places in the text, the weight and the head. Without --head, each token is "
+    "while it was chosen, with their places in the text, the weight and the head. Without --head, each token "
+    "is "
     "listed with the head that attended to it most, and the text's first token, at which idle heads look, is "
-    "left "
-    "out. With --chat, only the answer is printed.";
+    "left out. With --chat, only the answer is printed.";
 
 constexpr const char* kGenerateExamples =
     "Examples:\n"

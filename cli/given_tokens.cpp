@@ -67,7 +67,7 @@ ModelTokens read_ids(const heed::Model& model, const GivenTokens& tokens) {
   const std::vector<std::int64_t> numbers = ids_in(in_file ? file_text(ids) : ids, source);
   check_context(model, numbers.size(), source);
   try {
-    return model.tokens_of(TensorView(numbers.data(), {static_cast<std::int64_t>(numbers.size())}));
+    return model.tokens_of(TensorView(numbers.data(), {std::ssize(numbers)}));
   } catch (const Error& error) {
     refuse_given(source + ":", error.what());
   }

@@ -55,9 +55,9 @@ void check_arguments(const CLI::App& app, const HeadsArguments& arguments) {
   if (given(app, "--top") && !arguments.lines.empty() && arguments.head.empty() && !arguments.json)
     refuse_usage("--top is given without --head L.H or --json; the table has the best example of every head");
   std::vector<NamedFile> inputs = files_of(arguments.text.given);
-  if (!arguments.lines.empty()) inputs.push_back({"--lines", arguments.lines});
-  if (!arguments.text_file.empty()) inputs.push_back({"--text", arguments.text_file});
-  if (!arguments.save.empty()) check_outputs(inputs, {{"--save", arguments.save}});
+  inputs.push_back({"--lines", arguments.lines});
+  inputs.push_back({"--text", arguments.text_file});
+  check_outputs(inputs, {{"--save", arguments.save}});
 }
 
 void run_heads(const CLI::App& app, const HeadsArguments& arguments) {

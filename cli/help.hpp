@@ -1,4 +1,5 @@
-// The layout of `--help`: options in groups, wrapped to 80 columns, with examples at the end.
+// The layout of `--help`: options in groups, wrapped to 80 columns, with examples at the end. Manual pages
+// and the completion by shells take its options.
 #pragma once
 
 #include <string>
@@ -27,5 +28,14 @@ void finish_help(CLI::App& app, const std::vector<std::string>& uses, const std:
 [[nodiscard]] const std::vector<std::string>& uses_of(const CLI::App& app);
 /// The names of an option: {"-h", "--help"}.
 [[nodiscard]] std::vector<std::string> names_of(const CLI::Option& option);
+
+/// The manual page in roff of heed, or of its subcommand `page` (manual.cpp). Throws UsageError if there is
+/// none.
+[[nodiscard]] std::string manual_page(const CLI::App& heed, const std::string& page);
+
+[[nodiscard]] const std::vector<std::string>& completing_shells();
+/// The completion script of heed for one of these shells (completion.cpp). It offers commands, options, and
+/// the words, files or folders that an option takes.
+[[nodiscard]] std::string completion_script(const CLI::App& heed, const std::string& shell);
 
 }  // namespace heed::cli

@@ -6,7 +6,6 @@
 #include "command.hpp"
 #include "help.hpp"
 #include "look/arguments.hpp"
-#include "look/run.hpp"
 #include "options.hpp"
 #include "output_files.hpp"
 #include "rank_options.hpp"
@@ -57,25 +56,17 @@ const HelpOverview kOverview = {
     "      --tokens words.txt --save doc.safetensors\n",
     {"--row", "--token", "--head", "--find", "--sort", "--brief", "--html", "--json"}};
 
-std::vector<NamedFile> output_files(const LookArguments& arguments) {
-  const SharedOptions& shared = arguments.shared;
-  const PageOptions& page = arguments.heads.page;
-  std::vector<NamedFile> files;
-  for (const auto& [option, path] : std::initializer_list<NamedFile>{{"--csv", shared.csv},
-                                                                     {"--npy", shared.npy},
-                                                                     {"--save", shared.save},
-                                                                     {"--html", page.html},
-                                                                     {"--png", page.png}})
-    if (!path.empty()) files.push_back({option, path});
-  return files;
-}
-
 void look(const CLI::App& app, const LookArguments& arguments) {
   const LookSource& source = arguments.source;
   const SharedOptions& shared = arguments.shared;
   std::vector<NamedFile> inputs = input_files(source);
-  if (!arguments.heads.page.beside.empty()) inputs.push_back({"--beside", arguments.heads.page.beside});
-  check_outputs(inputs, output_files(arguments));
+  const PageOptions& page = arguments.heads.page;
+  inputs.push_back({"--beside", page.beside});
+  check_outputs(inputs, {{"--csv", shared.csv},
+                         {"--npy", shared.npy},
+                         {"--save", shared.save},
+                         {"--html", page.html},
+                         {"--png", page.png}});
   if (shared.json) require_standard_output();
   const auto subject = [&] { return Subject(read_document(source), source, shared); };
   switch (arguments.question) {

@@ -43,7 +43,7 @@ void check_context(const heed::Model& model, std::size_t tokens, const std::stri
 
 void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const std::string& source) {
   const ModelInfo& info = model.info();
-  if (static_cast<std::int64_t>(tokens.ids.size()) > info.context && !info.fixed_context)
+  if (std::ssize(tokens.ids) > info.context && !info.fixed_context)
     std::cerr << "heed: " << printable(source) << " has " << tokens.ids.size()
               << " tokens; the model was trained on up to " << info.context
               << ", so its heads may behave differently beyond them" << std::endl;
@@ -52,7 +52,7 @@ void warn_of_length(const heed::Model& model, const ModelTokens& tokens, const s
 ModelTokens read_tokens_of(const heed::Model& model, const std::string& text, const std::string& source) {
   ModelTokens tokens = model.tokenize(text, source);
   const auto has_no_text = [](const TextToken& token) { return token.special || token.begin == token.end; };
-  if (std::all_of(tokens.places.begin(), tokens.places.end(), has_no_text) && !tokens.places.empty())
+  if (std::ranges::all_of(tokens.places, has_no_text) && !tokens.places.empty())
     refuse_usage(source, " has no words; at least one is expected");
   check_context(model, tokens.ids.size(), source);
   warn_of_length(model, tokens, source);

@@ -1,5 +1,4 @@
-#include "manual.hpp"
-
+// Manual pages, from what --help prints.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <string_view>

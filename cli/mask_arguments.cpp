@@ -131,14 +131,13 @@ SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
     if (row < last || row >= rows)
       refuse_usage("--mask-blocks has block row ", row, " in line ", n,
                    "; rows in ascending order, from 0 to ", rows - 1, ", are expected");
-    offsets.resize(static_cast<std::size_t>(row + 1), static_cast<std::int64_t>(indices.size()));
+    offsets.resize(static_cast<std::size_t>(row + 1), std::ssize(indices));
     indices.push_back(numbers.at<std::int64_t>(n, 1));
     last = row;
   }
-  offsets.resize(static_cast<std::size_t>(rows + 1), static_cast<std::int64_t>(indices.size()));
+  offsets.resize(static_cast<std::size_t>(rows + 1), std::ssize(indices));
   const auto tensor_of = [](const Numbers& from) {
-    return Tensor::from<std::int64_t>(std::span<const std::int64_t>(from),
-                                      {static_cast<std::int64_t>(from.size())});
+    return Tensor::from<std::int64_t>(std::span<const std::int64_t>(from), {std::ssize(from)});
   };
   return SparseMask::blocks(tensor_of(offsets), tensor_of(indices), query_block, key_block, lengths.queries,
                             lengths.keys);

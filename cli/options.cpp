@@ -51,13 +51,13 @@ std::vector<std::string>::const_iterator word_or_part(const std::vector<std::str
                                                       std::string text) {
   for (char& c : text)
     if (c == ' ' || c == '_') c = '-';
-  const auto found = std::find(words.begin(), words.end(), text);
+  const auto found = std::ranges::find(words, text);
   if (found != words.end() || text.empty()) return found;
   for (const bool at_begin : {true, false}) {
     const auto fits = [&](const std::string& word) {
       return at_begin ? word.starts_with(text) : word.find("-" + text) != word.npos;
     };
-    const auto first = std::find_if(words.begin(), words.end(), fits);
+    const auto first = std::ranges::find_if(words, fits);
     if (first != words.end()) return std::any_of(first + 1, words.end(), fits) ? words.end() : first;
   }
   return words.end();

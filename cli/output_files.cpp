@@ -62,7 +62,9 @@ void check_writable(const NamedFile& output) {
 
 }  // namespace
 
-void check_outputs(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs) {
+void check_outputs(std::vector<NamedFile> inputs, std::vector<NamedFile> outputs) {
+  for (std::vector<NamedFile>* files : {&inputs, &outputs})
+    std::erase_if(*files, [](const NamedFile& file) { return file.path.empty(); });
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const NamedFile& output = outputs[i];
     for (const NamedFile& input : inputs) {

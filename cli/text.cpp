@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "core/utf8.hpp"
@@ -20,50 +21,30 @@ struct Range {
   std::uint32_t last;
 };
 
-template <std::size_t N>
-bool within(const std::array<Range, N>& ranges, std::uint32_t value) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [value](Range range) { return value >= range.first && value <= range.last; });
+bool within(std::span<const Range> ranges, std::uint32_t value) {
+  return std::ranges::any_of(ranges,
+                             [value](Range range) { return value >= range.first && value <= range.last; });
 }
 
 // Common blocks of Unicode's general categories Mn and Me, and zero-width format characters.
-constexpr std::array<Range, 9> kNoWidth = {{{0x0300, 0x036F},
-                                            {0x0483, 0x0489},
-                                            {0x0591, 0x05BD},
-                                            {0x064B, 0x065F},
-                                            {0x1AB0, 0x1AFF},
-                                            {0x1DC0, 0x1DFF},
-                                            {0x200B, 0x200D},
-                                            {0x20D0, 0x20FF},
-                                            {0xFE00, 0xFE2F}}};
+constexpr Range kNoWidth[] = {{0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD},
+                              {0x064B, 0x065F}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF},
+                              {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE2F}};
 // Unicode's East_Asian_Width W and F, by block.
-constexpr std::array<Range, 9> kWide = {{{0x1100, 0x115F},
-                                         {0x2E80, 0x303E},
-                                         {0x3041, 0xA4CF},
-                                         {0xAC00, 0xD7A3},
-                                         {0xF900, 0xFAFF},
-                                         {0xFF00, 0xFF60},
-                                         {0xFFE0, 0xFFE6},
-                                         {0x1F300, 0x1FAFF},
-                                         {0x20000, 0x3FFFD}}};
+constexpr Range kWide[] = {{0x1100, 0x115F}, {0x2E80, 0x303E},   {0x3041, 0xA4CF},
+                           {0xAC00, 0xD7A3}, {0xF900, 0xFAFF},   {0xFF00, 0xFF60},
+                           {0xFFE0, 0xFFE6}, {0x1F300, 0x1FAFF}, {0x20000, 0x3FFFD}};
 // Marks that reorder the text after them, and the line and paragraph separators.
-constexpr std::array<Range, 4> kReordering = {
-    {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}}};
+constexpr Range kReordering[] = {{0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}};
 
 // Blocks of scripts that are written from right to left.
-constexpr std::array<Range, 5> kRightToLeft = {
-    {{0x0590, 0x08FF}, {0xFB1D, 0xFDFF}, {0xFE70, 0xFEFC}, {0x10800, 0x10FFF}, {0x1E800, 0x1EFFF}}};
+constexpr Range kRightToLeft[] = {
+    {0x0590, 0x08FF}, {0xFB1D, 0xFDFF}, {0xFE70, 0xFEFC}, {0x10800, 0x10FFF}, {0x1E800, 0x1EFFF}};
 
 // White space and zero-width characters, which are invisible at the ends of a text.
-constexpr std::array<Range, 9> kUnseen = {{{'\t', '\n'},
-                                           {'\r', '\r'},
-                                           {' ', ' '},
-                                           {0x00A0, 0x00A0},
-                                           {0x1680, 0x1680},
-                                           {0x2000, 0x200D},
-                                           {0x202F, 0x202F},
-                                           {0x205F, 0x2060},
-                                           {0x3000, 0x3000}}};
+constexpr Range kUnseen[] = {{'\t', '\n'},     {'\r', '\r'},     {' ', ' '},
+                             {0x00A0, 0x00A0}, {0x1680, 0x1680}, {0x2000, 0x200D},
+                             {0x202F, 0x202F}, {0x205F, 0x2060}, {0x3000, 0x3000}};
 
 std::string hexadecimal(const char* pattern, std::uint32_t value) {
   std::array<char, 16> buffer{};

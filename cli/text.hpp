@@ -1,7 +1,6 @@
 // Text output: escaping of foreign text, display width, wrapping, and spelling suggestions.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -37,10 +37,9 @@ constexpr const char* kTrainDescription =
     "A Transformer learns to predict the next character of TEXT.txt or, with --task induction, to repeat "
     "what followed the last time in random symbols. The folder of --out receives the model as "
     "a GPT-2 for transformers (model.safetensors, config.json, vocabulary.json, for text also "
-    "tokenizer.json) "
-    "and a checkpoint, from which --resume continues bit for bit as if training had never stopped. Ctrl-C "
-    "saves and "
-    "stops.";
+    "tokenizer.json) and a checkpoint, from which --resume continues bit for bit as if training had never "
+    "stopped. Ctrl-C "
+    "saves and stops.";
 
 constexpr const char* kTrainExamples =
     "Examples:\n"

@@ -63,8 +63,7 @@ struct Asked {
 // The places of a word, few enough for the library.
 std::vector<std::int64_t> few_places(const char* name, const std::string& word, const ModelTokens& tokens) {
   constexpr std::size_t kMost = 32;
-  std::vector<std::int64_t> places =
-      word_places(name, word, tokens.shown, static_cast<std::int64_t>(tokens.ids.size()));
+  std::vector<std::int64_t> places = word_places(name, word, tokens.shown, std::ssize(tokens.ids));
   if (places.size() > kMost)
     refuse_usage(name, " is '", word, "', which is ", counted(places.size(), "token"), "; at most ", kMost,
                  " are expected (one is ", word, ":2)");
@@ -78,7 +77,7 @@ Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& argu
   question.head = head;
   question.key_name = "KEY";
   question.than_name = "--than";
-  const auto count = static_cast<std::int64_t>(tokens.ids.size());
+  const auto count = std::ssize(tokens.ids);
   WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
   if (answer.than && answer.than->key == answer.split.key)
     refuse_usage("--than is '", arguments.than, "', the same token as KEY; another word is expected");
@@ -124,9 +123,9 @@ class WhyPrinter {
   [[nodiscard]] std::string largest_text(const std::vector<StreamPart>& parts,
                                          const std::vector<double>& shares, double sign,
                                          const std::string& where) const {
-    const auto at = std::max_element(shares.begin(), shares.end(),
-                                     [&](double a, double b) { return sign * a < sign * b; }) -
-                    shares.begin();
+    const auto at =
+        std::ranges::max_element(shares, [&](double a, double b) { return sign * a < sign * b; }) -
+        shares.begin();
     const StreamPart& part = parts[static_cast<std::size_t>(at)];
     std::string text = "of the " + to_string(part) + " " + where;
     if (part.kind == StreamPart::Kind::mlp) text = "of what " + to_string(part) + " wrote " + where;
@@ -171,7 +170,7 @@ class WhyPrinter {
                                  " and " +
                                  act_text(split.query_parts[static_cast<std::size_t>(pair.query)], "here"));
     }
-    const std::int64_t others = split.table.count() - static_cast<std::int64_t>(pairs.size());
+    const std::int64_t others = split.table.count() - std::ssize(pairs);
     if (others > 0) print_pair(rest, "by the " + std::to_string(others) + " other pairs");
   }
   void print_pair(double share, const std::string& reason) const {
@@ -199,8 +198,8 @@ class WhyPrinter {
   [[nodiscard]] std::vector<std::pair<std::size_t, double>> largest(const std::vector<double>& shares) const {
     std::vector<std::pair<std::size_t, double>> all;
     for (std::size_t i = 0; i < shares.size(); ++i) all.emplace_back(i, shares[i]);
-    std::stable_sort(all.begin(), all.end(),
-                     [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
+    std::ranges::stable_sort(all, std::ranges::greater(),
+                             [](const auto& one) { return std::abs(one.second); });
     all.resize(std::min(all.size(), static_cast<std::size_t>(std::min<std::int64_t>(top_, 5))));
     return all;
   }

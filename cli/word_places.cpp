@@ -59,8 +59,7 @@ Piece piece_of(std::string_view token) {
   for (const std::string_view mark : kContinues)
     if (token.size() > mark.size() && token.starts_with(mark)) piece = {token.substr(mark.size()), true};
   const std::string_view character = piece.text.substr(0, piece.text.rfind(' '));
-  const bool is_ascii =
-      std::all_of(character.begin(), character.end(), [](char c) { return (c & 0x80) == 0; });
+  const bool is_ascii = std::ranges::all_of(character, [](char c) { return (c & 0x80) == 0; });
   if (is_ascii || character.size() == piece.text.size()) return piece;
   const std::vector<std::string> parts = split(piece.text.substr(character.size() + 1), '/');
   const auto n = whole_number(parts.front()), of = whole_number(parts.back());
@@ -70,8 +69,8 @@ Piece piece_of(std::string_view token) {
 
 // Joins the pieces of words. If each token is one character, letters side by side are a word.
 std::vector<Word> words_of(const std::vector<std::string>& tokens) {
-  const bool spelled = std::all_of(tokens.begin(), tokens.end(),
-                                   [](const std::string& token) { return characters(token).size() == 1; });
+  const bool spelled =
+      std::ranges::all_of(tokens, [](const std::string& token) { return characters(token).size() == 1; });
   const auto letter = [&](std::size_t i) { return is_letter(static_cast<unsigned char>(tokens[i][0])); };
   std::vector<Word> words;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -137,8 +136,7 @@ Places numbered_place(const std::string& argument, const std::string& asked, std
 
 // Whether a tokenizer puts such tokens around a text: "[CLS]", "<s>", "<|im_end|>". "<div>" is a word.
 bool is_special(std::string_view token) {
-  const bool has_letter =
-      std::any_of(token.begin(), token.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+  const bool has_letter = std::ranges::any_of(token, [](unsigned char c) { return std::isalpha(c) != 0; });
   return has_letter && is_separator(token);
 }
 
@@ -172,7 +170,7 @@ Places word_places(const std::string& argument, const std::string& asked,
   if (is_place && places.empty()) return numbered_place(argument, asked, count);
   if (colon == std::string::npos || places.empty()) refuse(argument, asked, tokens, count, hint);
   const std::optional<std::int64_t> number = whole_number(std::string_view(asked).substr(colon + 1));
-  if (!number || *number < 1 || *number > static_cast<std::int64_t>(places.size()))
+  if (!number || *number < 1 || *number > std::ssize(places))
     refuse_usage(argument, " is '", asked, "', but the text has '", asked.substr(0, colon), "' ",
                  counted(places.size(), "time"));
   return places[static_cast<std::size_t>(*number - 1)];

@@ -65,15 +65,12 @@ std::vector<Bound> bounds_of(const BenchCase& what, std::string_view isa) {
   if (may_wait_for_memory(what)) bounds.push_back({Limit::memory_read, read});
   double written = 0;
   for (const char* name : {"weights", "scores"})
-    if (std::find(what.needs.begin(), what.needs.end(), name) != what.needs.end())
+    if (std::ranges::find(what.needs, name) != what.needs.end())
       written += count_of({s.batch, s.heads, s.query_length, s.key_length}) * sizeof(float);
   if (written > 0) bounds.push_back({Limit::memory_write, written});
   return bounds;
 }
 
-Bound& tightest(std::vector<Bound>& bounds) {
-  return *std::max_element(bounds.begin(), bounds.end(),
-                           [](const Bound& a, const Bound& b) { return a.seconds() < b.seconds(); });
-}
+Bound& tightest(std::vector<Bound>& bounds) { return *std::ranges::max_element(bounds, {}, &Bound::seconds); }
 
 }  // namespace heed::cli

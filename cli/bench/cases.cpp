@@ -125,9 +125,9 @@ BenchNeeds parse_bench_needs(const std::string& text) {
   for (const std::string& name : split(text, ',')) {
     if (!need_of(name) && !top_k_of(name) && name != kMap)
       refuse_usage("--need is '", text, "'; ", bench_need_names(), ", separated by commas, is expected");
-    if (std::find(needs.begin(), needs.end(), name) == needs.end()) needs.push_back(name);
+    if (std::ranges::find(needs, name) == needs.end()) needs.push_back(name);
   }
-  if (std::count_if(needs.begin(), needs.end(), [](const auto& name) { return top_k_of(name); }) > 1)
+  if (std::ranges::count_if(needs, [](const auto& name) { return top_k_of(name).has_value(); }) > 1)
     refuse_usage("--need is '", text, "'; one topK is expected");
   return needs;
 }
@@ -198,7 +198,7 @@ std::vector<BenchCase> bench_cases(const BenchChoice& choice) {
     row.needs = choice.needs.value_or(row.needs);
     for (const int count : threads) {
       row.threads = count;
-      if (std::find(cases.begin(), cases.end(), row) == cases.end()) cases.push_back(row);
+      if (std::ranges::find(cases, row) == cases.end()) cases.push_back(row);
     }
   }
   return cases;

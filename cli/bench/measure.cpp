@@ -62,7 +62,7 @@ KvCache random_cache(const BenchCase& what, Generator& generator) {
     for (std::int64_t& rows : left)
       if (rows == s.key_length) rows += s.key_length / 2;
   const Tensor chunk = randn(generator, {1, s.kv_heads, kChunk * s.batch, s.head_dim});
-  while (std::any_of(left.begin(), left.end(), [](std::int64_t rows) { return rows > 0; })) {
+  while (std::ranges::any_of(left, [](std::int64_t rows) { return rows > 0; })) {
     std::vector<std::int64_t> offsets{0};
     for (std::int64_t& rows : left) {
       const std::int64_t here = std::min(kChunk, rows);
@@ -131,9 +131,7 @@ void Bench::fill_tensors(const BenchCase& what, std::int64_t copies, Generator& 
   }
 }
 
-std::int64_t Bench::copies() const {
-  return caches_.empty() ? keys_.size(0) : static_cast<std::int64_t>(caches_.size());
-}
+std::int64_t Bench::copies() const { return caches_.empty() ? keys_.size(0) : std::ssize(caches_); }
 
 AttentionResult Bench::first_call(const AttentionOptions& options) const {
   return caches_.empty() ? attention(query_, keys_.view().select(0, 0), values_.view().select(0, 0), options)

@@ -31,7 +31,7 @@ void print_paths(const TextOutput& output, const Traced& traced, const ModelHead
               output.color)
       << '\n';
   std::vector<HeadKeyShare> keys = paths.keys;
-  std::stable_sort(keys.begin(), keys.end(), [](const HeadKeyShare& a, const HeadKeyShare& b) {
+  std::ranges::stable_sort(keys, [](const HeadKeyShare& a, const HeadKeyShare& b) {
     return std::abs(a.share) > std::abs(b.share);
   });
   const auto most = static_cast<std::size_t>(top);

@@ -100,7 +100,7 @@ void print_circuit(const TextOutput& output, const Traced& traced) {
   output.stream << "\nPatching denies " << counted(static_cast<std::int64_t>(circuit.denied.size()), "read")
                 << " with shares as large: the logit hardly falls without them. The largest:\n";
   std::vector<CircuitEdge> denied = circuit.denied;
-  std::stable_sort(denied.begin(), denied.end(), [](const CircuitEdge& a, const CircuitEdge& b) {
+  std::ranges::stable_sort(denied, [](const CircuitEdge& a, const CircuitEdge& b) {
     return std::abs(a.share) > std::abs(b.share);
   });
   denied.resize(std::min(denied.size(), kDeniedShown));

@@ -15,19 +15,10 @@ constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kKeyDim = 24;
 constexpr std::int64_t kValueDim = 28;
 
-const char* distribution_of(Init init) {
-  switch (init) {
-    case Init::uniform:
-      return "U[0, 1)";
-    case Init::normal:
-      return "N(0, 1)";
-    case Init::torch:
-      return "U(-a, a) as PyTorch does";
-    case Init::lecun:
-      break;
-  }
-  return "N(0, 1/D)";
-}
+// In the order of Init.
+constexpr std::array kDistributions = {"U[0, 1)", "N(0, 1)", "U(-a, a) as PyTorch does", "N(0, 1/D)"};
+// In the order of WeightLayout.
+constexpr std::array kLayouts = {"per-head", "in-proj", "fused-qkv"};
 
 // The weights exist twice while they are drawn. Doubles, because products of the sizes may overflow.
 void check_sizes(const nn::MultiHeadOptions& sizes, std::int64_t words) {
@@ -108,17 +99,7 @@ void add_per_head(Named& all, const Model& model) {
 
 }  // namespace
 
-const char* name_of(WeightLayout layout) {
-  switch (layout) {
-    case WeightLayout::per_head:
-      return "per-head";
-    case WeightLayout::in_proj:
-      return "in-proj";
-    case WeightLayout::fused_qkv:
-      break;
-  }
-  return "fused-qkv";
-}
+const char* name_of(WeightLayout layout) { return kLayouts[static_cast<std::size_t>(layout)]; }
 
 Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init init, std::uint64_t seed,
                  WeightLayout layout) {
@@ -131,9 +112,9 @@ Model draw_model(const Vocabulary& vocabulary, const ModelSizes& sizes, Init ini
   nn::Embedding embedding(vocabulary.size(), options.dim, generator);
   if (init == Init::uniform) generator.manual_seed(seed);
   nn::MultiHeadAttention attention = draw_attention(options, init, generator);
-  return {
-      vocabulary, std::move(embedding), std::move(attention), layout,
-      std::string("drawn from ") + distribution_of(init) + ", seed " + std::to_string(seed) + ", untrained"};
+  return {vocabulary, std::move(embedding), std::move(attention), layout,
+          std::string("drawn from ") + kDistributions[static_cast<std::size_t>(init)] + ", seed " +
+              std::to_string(seed) + ", untrained"};
 }
 
 Named parameters_of(const Model& model) {

@@ -1,7 +1,9 @@
-// Text output of an explanation.
+// Output of an explanation: text, JSON and safetensors.
 #pragma once
 
 #include <iosfwd>
+#include <optional>
+#include <string>
 
 #include "explain/steps.hpp"
 #include "terminal.hpp"
@@ -14,6 +16,16 @@ void print_walk(const TextOutput& output, const Model& model, const Explanation&
 /// Follows one query word through every step, down to single products.
 void print_word(const TextOutput& output, const Model& model, const Explanation& explanation,
                 std::int64_t query_word);
+
+/// Prints one JSON object on one line. With a query word, steps with one row per query word keep only its
+/// row. JSON has no infinity, so masked scores (-inf) are null.
+void print_json(std::ostream& out, const Model& model, const Explanation& explanation,
+                std::optional<std::int64_t> query_word);
+
+/// Saves every step under its name and the parameters under the names of the model's layout. read_model()
+/// accepts the file. Its metadata are text: tokens, context_tokens and vocabulary as JSON lists, causal
+/// ("true" or "false"), scale, heads, layout, and format ("heed explain 1").
+void save_explanation(const std::string& path, const Model& model, const Explanation& explanation);
 
 /// "Self-attention, causal: 6 words, 1 head, D 16, d_k 24, d_v 28".
 [[nodiscard]] std::string subject_of(const Model& model, const Explanation& explanation);

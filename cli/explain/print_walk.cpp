@@ -149,7 +149,7 @@ class Walkthrough {
 
   // "Life → first 60 %, Life 34 %, is 6 %"
   void print_attended(std::int64_t head) const {
-    const auto rows = static_cast<std::int64_t>(query_words_.size());
+    const auto rows = std::ssize(query_words_);
     const int label = std::min(widest(query_words_), kLongestLabel);
     output_.stream << '\n';
     for (std::int64_t i = 0; i < std::min(rows, kMaxWords); ++i)
@@ -216,9 +216,8 @@ Heading heading_of(const Step& step) {
 std::string subject_of(const Model& model, const Explanation& explanation) {
   const Question& question = explanation.question;
   const std::string kind = question.cross ? "Cross-attention" : "Self-attention";
-  return kind + (question.causal ? ", causal" : "") + ": " +
-         counted(static_cast<std::int64_t>(question.tokens.size()), "word") + ", " +
-         counted(model.heads(), "head") + ", D " + std::to_string(model.dim()) + ", d_k " +
+  return kind + (question.causal ? ", causal" : "") + ": " + counted(std::ssize(question.tokens), "word") +
+         ", " + counted(model.heads(), "head") + ", D " + std::to_string(model.dim()) + ", d_k " +
          std::to_string(model.key_dim()) + ", d_v " + std::to_string(model.value_dim());
 }
 

@@ -90,7 +90,7 @@ class Follower {
   std::vector<std::int64_t> by_weight() const {
     std::vector<std::int64_t> order(key_words_.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
       const double weight = entry("weights", b);
       return entry("weights", a) > (std::isnan(weight) ? -1 : weight);
     });
@@ -132,7 +132,7 @@ class Follower {
                    "how well each word fits what it looks for, as shares that sum to 1"});
     std::vector<std::int64_t> keys(key_words_.size());
     std::iota(keys.begin(), keys.end(), std::int64_t{0});
-    const auto all = static_cast<std::int64_t>(keys.size());
+    const auto all = std::ssize(keys);
     if (all > kMaxKeys) {
       keys = by_weight();
       keys.resize(kHeaviestKeys);
@@ -174,7 +174,7 @@ class Follower {
     const TensorView context = row_of("context");
     std::vector<std::int64_t> keys = by_weight();
     if (keys.size() > kMaxValues) keys.resize(kMaxValues);
-    Tensor rows({static_cast<std::int64_t>(keys.size()) + 1, context.count()});
+    Tensor rows({std::ssize(keys) + 1, context.count()});
     Table table;
     for (std::size_t r = 0; r < keys.size(); ++r) {
       copy(read_by_head("value", keys[r]), rows.mutable_view().select(0, static_cast<std::int64_t>(r)));

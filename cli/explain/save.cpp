@@ -1,26 +1,16 @@
-#include "explain/save.hpp"
-
+// Machine-readable output of an explanation: JSON and safetensors.
 #include <cmath>
 #include <map>
 
+#include "explain/print.hpp"
 #include "heed/io/tensors.hpp"
 #include "json.hpp"
+#include "look/tables.hpp"
 
 namespace heed::cli {
 namespace {
 
 double scale_of(const Model& model) { return 1 / std::sqrt(static_cast<double>(model.key_dim())); }
-
-// Nested lists, one level per axis.
-Json values_of(const TensorView& view) {
-  if (view.rank() == 0) {
-    if (view.dtype() == DType::i64) return view.at<std::int64_t>();
-    return static_cast<double>(view.at<float>());
-  }
-  Json list = Json::array();
-  for (std::int64_t i = 0; i < view.shape()[0]; ++i) list.push_back(values_of(view.select(0, i)));
-  return list;
-}
 
 Json shape_of(const Tensor& tensor) {
   return std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end());
@@ -33,7 +23,7 @@ Json step_json(const Step& step) {
           {"meaning", step.meaning},
           {"axes", step.axes},
           {"shape", shape_of(step.value)},
-          {"values", values_of(step.value)}};
+          {"values", values_json(step.value)}};
 }
 
 // The most attended words of query word i in a head, heaviest first.

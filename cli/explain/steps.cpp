@@ -129,8 +129,7 @@ class Walk {
 }  // namespace
 
 const Step* Explanation::find(const std::string& name) const {
-  const auto found =
-      std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.name == name; });
+  const auto found = std::ranges::find(steps, name, &Step::name);
   return found == steps.end() ? nullptr : &*found;
 }
 
@@ -140,7 +139,7 @@ std::vector<Step> steps_of_word(const Explanation& explanation, std::int64_t que
   std::vector<Step> steps;
   for (const Step& step : explanation.steps) {
     Step one = step;
-    const auto axis = std::find(step.axes.begin(), step.axes.end(), "Lq");
+    const auto axis = std::ranges::find(step.axes, "Lq");
     if (axis != step.axes.end()) {
       one.value =
           Tensor::copy_of(step.value.view().select(static_cast<int>(axis - step.axes.begin()), query_word));

@@ -119,7 +119,7 @@ class TrainedModelPrinter {
   [[nodiscard]] std::string said_of_the_end() const {
     const std::vector<std::int64_t>& ids = reading_.tokens.ids;
     const auto last = std::ssize(ids) - 1;
-    if (reading_.model.info().symbols && std::count(ids.begin(), ids.end(), ids.back()) == 1)
+    if (reading_.model.info().symbols && std::ranges::count(ids, ids.back()) == 1)
       return "At the end it predicts nothing: " + printable(reading_.tokens.shown.back()) +
              " is a new word, with nothing to copy yet.";
     return "At the end it predicts " + listed(expected_at(reading_, last, kExpectations)) + ".";
@@ -248,7 +248,7 @@ nlohmann::ordered_json layer_json(const WalkedLayer& layer) {
 
 ModelReading read_with(const heed::Model& model, const std::string& name, ModelTokens tokens) {
   ModelReading reading{model, name, std::move(tokens), {}};
-  const TensorView ids(reading.tokens.ids.data(), {static_cast<std::int64_t>(reading.tokens.ids.size())});
+  const TensorView ids(reading.tokens.ids.data(), {std::ssize(reading.tokens.ids)});
   const Tensor hidden = model.hidden_states(ids);
   if (model.info().predicts) reading.logits = model.logits(hidden);
   return reading;

@@ -28,8 +28,7 @@ std::vector<ComposedPair> best_pairs(const Tensor& scores, std::int64_t count) {
       for (std::int64_t from = 0; from < layer; ++from)
         for (std::int64_t writer = 0; writer < heads; ++writer)
           pairs.push_back({{from, writer}, {layer, head}, scores.at<float>(layer, head, from, writer)});
-  std::stable_sort(pairs.begin(), pairs.end(),
-                   [](const ComposedPair& a, const ComposedPair& b) { return a.score > b.score; });
+  std::ranges::stable_sort(pairs, std::ranges::greater(), &ComposedPair::score);
   pairs.resize(std::min(pairs.size(), static_cast<std::size_t>(count)));
   return pairs;
 }

@@ -45,9 +45,9 @@ Lines lines_of(const heed::Model& model, const std::string& path) {
 
 // The words of an example: what it looks from in brackets, what it looks to in angles.
 std::string marked_text(const ModelTokens& text, const HeadExample& example) {
-  const auto count = static_cast<std::int64_t>(text.shown.size());
-  const bool words = std::any_of(text.shown.begin(), text.shown.end(),
-                                 [](const std::string& token) { return characters(token).size() > 1; });
+  const auto count = std::ssize(text.shown);
+  const bool words =
+      std::ranges::any_of(text.shown, [](const std::string& token) { return characters(token).size() > 1; });
   const std::int64_t around = words ? kWordsAround : kCharactersAround;
   const auto [low, high] = std::minmax(example.row, example.key);
   std::string made;

@@ -29,7 +29,7 @@ struct KeptHead {
 
 std::vector<KeptHead> kept_heads(const heed::Model& model, const ModelTokens& tokens,
                                  const EvictionPolicy& policy, double most) {
-  const auto length = static_cast<std::int64_t>(tokens.ids.size());
+  const auto length = std::ssize(tokens.ids);
   const Tensor lost = lost_by_eviction(model, TensorView(tokens.ids.data(), {length}), policy);
   TextLookOptions summaries;
   summaries.keep_rows = false;
@@ -96,27 +96,25 @@ void answer_kept(const heed::Model& model, const HeadsArguments& arguments, cons
   const ModelTokens tokens = arguments.text_file.empty()
                                  ? read_model_text(model, arguments.text)
                                  : read_tokens_of(model, file_text(arguments.text_file), arguments.text_file);
-  const auto length = static_cast<std::int64_t>(tokens.ids.size());
+  const auto length = std::ssize(tokens.ids);
   if (policy.chosen >= length || policy.recent >= length - policy.chosen)
     refuse_usage("--keep is '", arguments.keep, "', which keeps all of the ", counted(length, "token"),
                  " of the text; a longer text is expected");
   std::vector<KeptHead> heads = kept_heads(model, tokens, policy, arguments.lost);
-  const auto count = static_cast<std::int64_t>(tokens.ids.size());
+  const auto count = std::ssize(tokens.ids);
   const Json json = kept_json(arguments, model.info(), count, heads);
   if (!arguments.save.empty()) save(arguments, json, model.info(), heads);
   if (arguments.json) {
     std::cout << json.dump() << '\n';
     return;
   }
-  const auto retrieval =
-      std::count_if(heads.begin(), heads.end(), [](const KeptHead& one) { return one.retrieval; });
+  const auto retrieval = std::ranges::count_if(heads, [](const KeptHead& one) { return one.retrieval; });
   const TextOutput output = standard_output();
   output.stream << counted(retrieval, "head") << " of " << heads.size() << " would lose more than "
                 << fixed(100 * arguments.lost, 1) << " % of the weights with the first " << policy.chosen
                 << " and the last " << policy.recent << " keys alone (" << counted(count, "token") << ").\n\n"
                 << bold("head       lost  copies", output.color) << '\n';
-  std::stable_sort(heads.begin(), heads.end(),
-                   [](const KeptHead& a, const KeptHead& b) { return a.lost > b.lost; });
+  std::ranges::stable_sort(heads, std::ranges::greater(), &KeptHead::lost);
   heads.resize(std::min(heads.size(), static_cast<std::size_t>(arguments.top)));
   for (const KeptHead& one : heads)
     output.stream << left_aligned(to_string(one.head), 7) << right_aligned(fixed(one.lost, 3), 8)

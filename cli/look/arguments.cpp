@@ -124,7 +124,7 @@ void check_alone(const CLI::App& app, LookQuestion question, const Asking* asked
     const std::string cause = question == LookQuestion::cause ? asked->option : "";
     for (const GivenOption& option : given_options(app))
       if (!option.positional && option.name != cause &&
-          std::find(alone.options.begin(), alone.options.end(), option.name) == alone.options.end())
+          std::ranges::find(alone.options, option.name) == alone.options.end())
         refuse_usage(option.name, " is given together with ", cause, alone.refusal);
   }
 }
@@ -142,8 +142,7 @@ void check_one_question(const CLI::App& app, const Asking& asked) {
 void check_rules(const CLI::App& app) {
   for (const Rule& rule : rules()) {
     if (!given(app, rule.option) || (rule.unless != nullptr && given(app, rule.unless))) continue;
-    const auto other = std::find_if(rule.others.begin(), rule.others.end(),
-                                    [&](const char* name) { return given(app, name); });
+    const auto other = std::ranges::find_if(rule.others, [&](const char* name) { return given(app, name); });
     if (rule.kind == Rule::needs && other == rule.others.end())
       refuse_usage(rule.option, " is given without ", rule.others.front(), rule.why);
     if (rule.kind != Rule::excludes || other == rule.others.end()) continue;

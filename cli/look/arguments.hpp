@@ -5,11 +5,9 @@
 
 #include "command.hpp"
 #include "look/cause.hpp"
-#include "look/evict.hpp"
 #include "look/heads.hpp"
-#include "look/rows.hpp"
+#include "look/questions.hpp"
 #include "look/subject.hpp"
-#include "look/tile.hpp"
 
 namespace heed::cli {
 

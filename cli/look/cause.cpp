@@ -60,14 +60,12 @@ constexpr std::array kNames = {"ablate", "patch", "attribute", "lens", "rollout"
 
 const char* name_of(CauseKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 
-TensorView view_of(const std::vector<std::int64_t>& ids) {
-  return {ids.data(), {static_cast<std::int64_t>(ids.size())}};
-}
+TensorView view_of(const std::vector<std::int64_t>& ids) { return {ids.data(), {std::ssize(ids)}}; }
 
 // The rows of --row: one, or several for --rollout. Default: the last row.
 std::vector<std::int64_t> rows_of_cause(const std::optional<std::string>& asked, CauseKind kind,
                                         const ModelTokens& tokens) {
-  const auto count = static_cast<std::int64_t>(tokens.ids.size());
+  const auto count = std::ssize(tokens.ids);
   if (!asked) return {count - 1};
   std::vector<std::int64_t> rows;
   for (const std::string& part : split(*asked, ',')) {

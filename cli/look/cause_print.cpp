@@ -41,8 +41,7 @@ template <class Value>
 std::vector<std::int64_t> largest_places(std::int64_t count, std::int64_t wanted, Value value) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int64_t a, std::int64_t b) { return value(a) > value(b); });
+  std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) { return value(a) > value(b); });
   order.resize(static_cast<std::size_t>(std::min(count, wanted)));
   return order;
 }
@@ -53,8 +52,8 @@ void print_largest_shares(const TextOutput& output, const CauseText& text, const
   const auto share = [&](std::int64_t i) { return shares[static_cast<std::size_t>(i)]; };
   output.stream << '\n';
   print_columns(output, "largest shares", {"share"}, true);
-  for (const std::int64_t i : largest_places(static_cast<std::int64_t>(shares.size()), text.top_k,
-                                             [&](std::int64_t at) { return std::abs(share(at)); }))
+  for (const std::int64_t i :
+       largest_places(std::ssize(shares), text.top_k, [&](std::int64_t at) { return std::abs(share(at)); }))
     print_columns(output, heads_text({{i / heads, i % heads}}), {signed_fixed(share(i), 4)});
 }
 

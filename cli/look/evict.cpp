@@ -1,4 +1,4 @@
-#include "look/evict.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -97,8 +97,7 @@ HeadLoss loss_of(const Eviction& eviction, std::int64_t batch, std::int64_t head
     loss.mean += dropped / static_cast<double>(queries - eviction.prompt);
     if (dropped > 0) loss.most.push_back({i, dropped});
   }
-  std::stable_sort(loss.most.begin(), loss.most.end(),
-                   [](const RowLoss& a, const RowLoss& b) { return a.dropped > b.dropped; });
+  std::ranges::stable_sort(loss.most, std::ranges::greater(), &RowLoss::dropped);
   if (std::ssize(loss.most) > top_k) loss.most.resize(static_cast<std::size_t>(top_k));
   return loss;
 }

@@ -4,8 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
+
+#include "core/largest.hpp"
 
 namespace heed::cli {
 namespace {
@@ -54,17 +55,16 @@ void sort_by(std::vector<HeadSummary>& heads, Number number) {
     const double value = number(head);
     return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
   };
-  std::stable_sort(heads.begin(), heads.end(),
-                   [&](const HeadSummary& a, const HeadSummary& b) { return key(a) > key(b); });
+  std::ranges::stable_sort(heads, std::ranges::greater(), key);
 }
 
 // Numbers in descending order, names alphabetically, heads without a number last.
 void sort_heads(std::vector<HeadSummary>& heads, const std::string& column) {
-  if (column == "name")
-    return std::stable_sort(heads.begin(), heads.end(),
-                            [](const HeadSummary& a, const HeadSummary& b) { return a.name() < b.name(); });
-  const auto found = std::find_if(kColumns.begin(), kColumns.end(),
-                                  [&](const auto& known) { return known.first == column; });
+  if (column == "name") {
+    std::ranges::stable_sort(heads, {}, &HeadSummary::name);
+    return;
+  }
+  const auto found = std::ranges::find_if(kColumns, [&](const auto& known) { return known.first == column; });
   sort_by(heads, [&](const HeadSummary& head) {
     return found != kColumns.end() ? found->second(head) : score_of(head, column);
   });
@@ -77,7 +77,7 @@ const std::vector<std::string>& sort_columns() {
     std::vector<std::string> list = {"name"};
     for (const auto& [name, value] : kColumns) list.emplace_back(name);
     for (const std::string& pattern : pattern_columns())
-      if (std::find(list.begin(), list.end(), pattern) == list.end()) list.push_back(pattern);
+      if (std::ranges::find(list, pattern) == list.end()) list.push_back(pattern);
     return list;
   }();
   return names;
@@ -127,16 +127,9 @@ std::vector<ReceivedKey> most_received(const Document& document, const std::vect
   for (const HeadSummary& head : heads)
     for (std::size_t j = 0; j < sums.size(); ++j)
       sums[j] += number_at(received, {head.batch, head.head, static_cast<std::int64_t>(j)});
-  std::vector<std::size_t> order(sums.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::size_t count = std::min(order.size(), kMaxKeysOfAll);
-  const auto rank = [&](std::size_t j) { return std::isnan(sums[j]) ? -1.0 : sums[j]; };
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-      [&](std::size_t a, std::size_t b) { return rank(a) > rank(b) || (rank(a) == rank(b) && a < b); });
   std::vector<ReceivedKey> keys;
-  for (std::size_t i = 0; i < count; ++i)
-    keys.push_back({static_cast<std::int64_t>(order[i]), sums[order[i]] / static_cast<double>(heads.size())});
+  for (const std::int64_t j : detail::largest_of(sums, kMaxKeysOfAll))
+    keys.push_back({j, sums[static_cast<std::size_t>(j)] / static_cast<double>(heads.size())});
   return keys;
 }
 

@@ -309,8 +309,8 @@ void write_look_picture(const std::string& path, const Subject& subject,
                              maps.empty()
                                  ? head_map(document, head.batch, head.head, bins)
                                  : maps[static_cast<std::size_t>(head.batch * report.heads + head.head)]});
-  const bool masked = std::any_of(picture.heads.begin(), picture.heads.end(),
-                                  [](const DrawnHead& head) { return head.map.is_masked(); });
+  const bool masked =
+      std::ranges::any_of(picture.heads, [](const DrawnHead& head) { return head.map.is_masked(); });
   picture.about.push_back(
       "weights of rows (down) on keys (across)" +
       std::string(single ? "" : ", in bins: the share that a row gives to the keys of a bin") +

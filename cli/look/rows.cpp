@@ -1,4 +1,4 @@
-#include "look/rows.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 
@@ -31,8 +31,7 @@ class RowChoice {
     }
     if (!question.row) return;
     // A token may contain a comma or a colon.
-    if (!whole_number(*question.row) &&
-        std::find(tokens_.begin(), tokens_.end(), *question.row) != tokens_.end())
+    if (!whole_number(*question.row) && std::ranges::find(tokens_, *question.row) != tokens_.end())
       return add_words("--row", *question.row);
     for (const std::string& part : split(*question.row, ',')) add_part(part);
   }
@@ -175,7 +174,7 @@ void answer_rows(Subject subject, const RowsQuestion& question) {
   RowChoice choice(document);
   choice.add(question);
   std::vector<std::int64_t> ascending = choice.rows();
-  std::sort(ascending.begin(), ascending.end());
+  std::ranges::sort(ascending);
   subject.complete(report_of_rows(document, std::move(ascending)));
   const bool all_weights = question.row && choice.rows().size() == 1;
   const std::vector<AttendedRow> rows = attended_rows(subject, choice.rows(), all_weights);

@@ -1,4 +1,4 @@
-#include "look/run.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -113,7 +113,7 @@ void answer_run(const LookSource& source, bool json) {
     const std::size_t here = number++;
     const std::string layer = call["layer"].dump();
     const auto is_this = [&](const LayerHeads& other) { return other.name == layer; };
-    if (std::none_of(layers.begin(), layers.end(), is_this)) layers.push_back({layer, 1});
+    if (std::ranges::none_of(layers, is_this)) layers.push_back({layer, 1});
     if (source.layer && layer != *source.layer) continue;
     if (!std::exchange(is_begun, true))
       output.stream << source.document << ": written by capture(to=…); layers are counted from 0\n";

@@ -135,8 +135,8 @@ std::vector<NamedFile> input_files(const LookSource& source) {
     return files;
   }
   std::vector<NamedFile> files = attend_input_files(source.call);
-  if (!source.tokens.empty()) files.push_back({"--tokens", source.tokens});
-  if (!source.key_tokens.empty()) files.push_back({"--key-tokens", source.key_tokens});
+  files.push_back({"--tokens", source.tokens});
+  files.push_back({"--key-tokens", source.key_tokens});
   return files;
 }
 

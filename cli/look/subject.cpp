@@ -77,10 +77,7 @@ std::int64_t head_named(const std::string& text, const Document& document, const
 
 void add_choice_options(CLI::App& app, SharedOptions& shared) {
   add_text_option(
-      app, "--head", "HEADS",
-      [&](const std::string& text) {
-        for (const std::string& name : split(text, ',')) shared.head_names.push_back(name);
-      },
+      app, "--head", "HEADS", [&](const std::string& text) { shared.head_names = split(text, ','); },
       "show only these heads: 3, 1.3 (layer 1, head 3), or several separated by commas; a single number "
       "counts through all layers, or within --layer");
   add_integer(app, "--batch", {0}, shared.batch, "show only this batch entry, counted from 0");
@@ -127,7 +124,7 @@ std::vector<std::int64_t> heads_named(const Document& document, const std::optio
   for (const std::string& name : names) heads.push_back(head_named(name, document, span));
   if (layer && heads.empty())
     for (std::int64_t head = span.begin; head < span.end; ++head) heads.push_back(head);
-  std::sort(heads.begin(), heads.end());
+  std::ranges::sort(heads);
   heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
   return heads;
 }
@@ -174,8 +171,7 @@ void Subject::complete(ReportOptions wanted) {
 }
 
 bool Subject::includes(std::int64_t batch, std::int64_t head) const {
-  return batch == shared.batch.value_or(batch) &&
-         (heads.empty() || std::binary_search(heads.begin(), heads.end(), head));
+  return batch == shared.batch.value_or(batch) && (heads.empty() || std::ranges::binary_search(heads, head));
 }
 
 WeightTile Subject::tile(TileRange range) const {

@@ -11,18 +11,17 @@ Json name_json(const HeadName& name) {
   return {{"name", name_of(name)}, {"score", name.score}, {"of_rest", name.of_rest}};
 }
 
-Json nested(const Tensor& tensor, int axis, std::int64_t& at) {
-  Json list = Json::array();
-  for (std::int64_t i = 0; i < tensor.size(axis); ++i) {
-    if (axis + 1 < tensor.rank())
-      list.push_back(nested(tensor, axis + 1, at));
-    else if (tensor.dtype() == DType::boolean)
-      list.push_back(tensor.values<bool>()[static_cast<std::size_t>(at++)]);
-    else if (tensor.dtype() == DType::f64)
-      list.push_back(tensor.values<double>()[static_cast<std::size_t>(at++)]);
-    else
-      list.push_back(tensor.values<float>()[static_cast<std::size_t>(at++)]);
+// The elements from `at` on, as lists over the axes from `axis` on.
+Json nested(const Tensor& tensor, int axis, std::size_t& at) {
+  if (axis == tensor.rank()) {
+    const std::size_t element = at++;
+    if (tensor.dtype() == DType::boolean) return tensor.values<bool>()[element];
+    if (tensor.dtype() == DType::i64) return tensor.values<std::int64_t>()[element];
+    if (tensor.dtype() == DType::f64) return tensor.values<double>()[element];
+    return tensor.values<float>()[element];
   }
+  Json list = Json::array();
+  for (std::int64_t i = 0; i < tensor.size(axis); ++i) list.push_back(nested(tensor, axis + 1, at));
   return list;
 }
 
@@ -67,7 +66,7 @@ Json key_json(const Document& document, std::int64_t key, double weight) {
 }
 
 Json values_json(const Tensor& tensor) {
-  std::int64_t at = 0;
+  std::size_t at = 0;
   return nested(tensor, 0, at);
 }
 

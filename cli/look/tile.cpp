@@ -1,4 +1,4 @@
-#include "look/tile.hpp"
+#include "look/questions.hpp"
 
 #include <algorithm>
 #include <numeric>

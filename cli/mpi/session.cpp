@@ -70,7 +70,7 @@ int Session::default_threads() const {
 }
 
 std::string Session::shared(std::string text) const {
-  auto size = static_cast<std::int64_t>(text.size());
+  auto size = std::ssize(text);
   check(MPI_Bcast(&size, 1, MPI_INT64_T, 0, comm_->get()), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(size));
   check(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, comm_->get()), "MPI_Bcast");

@@ -24,8 +24,7 @@ class AtlasPainter {
   AtlasPainter(const AtlasPage& page, PictureFormat format)
       : page_(page),
         format_(format),
-        maps_(std::any_of(page.cards.begin(), page.cards.end(),
-                          [](const AtlasCard& card) { return card.other.has_value(); })
+        maps_(std::ranges::any_of(page.cards, [](const AtlasCard& card) { return card.other.has_value(); })
                   ? 2
                   : 1),
         layout_(atlas_layout({page.in_layers, std::ssize(page.cards), maps_, header()}, letter_lines(maps_))),
@@ -70,7 +69,7 @@ class AtlasPainter {
       y += 14;
     }
     const Box scale{layout_.width - kAtlasEdge - 300, kAtlasEdge + 6, 300, 24};
-    const bool masked = std::any_of(page_.cards.begin(), page_.cards.end(), [](const AtlasCard& card) {
+    const bool masked = std::ranges::any_of(page_.cards, [](const AtlasCard& card) {
       return card.head.map.is_masked() || (card.other && card.other->map.is_masked());
     });
     canvas_->text({scale.x, kAtlasEdge - 9, 300, 13},
@@ -103,8 +102,7 @@ class AtlasPainter {
       ++count_of(card.head.name).before;
       ++count_of(card.other ? card.other->name : card.head.name).after;
     }
-    std::stable_sort(names.begin(), names.end(),
-                     [](const NameCount& a, const NameCount& b) { return a.after > b.after; });
+    std::ranges::stable_sort(names, std::ranges::greater(), &NameCount::after);
     return names;
   }
 

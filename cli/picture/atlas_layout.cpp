@@ -122,7 +122,7 @@ class LayoutSearch {
         consider(1, columns, 1, ceil_div(ceil_div(grid_.cards, columns), pages));
       return best;
     }
-    const std::int64_t most = *std::max_element(grid_.in_layers.begin(), grid_.in_layers.end());
+    const std::int64_t most = *std::ranges::max_element(grid_.in_layers);
     const std::int64_t layers = ceil_div(std::ssize(grid_.in_layers), pages);
     for (std::int64_t columns = 1; columns <= most; ++columns)
       for (std::int64_t blocks = 1; blocks <= layers; ++blocks)

@@ -146,7 +146,7 @@ std::string tick_text(double share) { return formatted("%.2g", share); }
 }  // namespace
 
 bool HeadMap::is_masked() const {
-  return std::any_of(shares.begin(), shares.end(), [](double share) { return std::isnan(share); });
+  return std::ranges::any_of(shares, [](double share) { return std::isnan(share); });
 }
 
 HeadMap head_map(const Document& document, std::int64_t batch, std::int64_t head, std::int64_t most) {

@@ -43,9 +43,8 @@ std::string spelled_from(const std::vector<std::string>& tokens, const std::vect
   if (tokens.empty()) return "";
   const auto token = [&](std::size_t i) { return tokens[static_cast<std::size_t>(places[i])]; };
   std::string word(without_continuation(token(0)));
-  const bool is_spelled = std::any_of(places.begin(), places.end(), [&](std::int64_t place) {
-    return tokens[static_cast<std::size_t>(place)] != token(0);
-  });
+  const bool is_spelled = std::ranges::any_of(
+      places, [&](std::int64_t place) { return tokens[static_cast<std::size_t>(place)] != token(0); });
   for (std::size_t i = 1; is_spelled && i < places.size() && places[i] == places[i - 1] + 1; ++i)
     word += without_continuation(token(i));
   return word;
@@ -63,7 +62,7 @@ std::string word_and_places(const std::vector<std::string>& tokens, const std::v
 }
 
 const PairWeight& same_head(const PairAnswer& answer, const PairWeight& one) {
-  return *std::find_if(answer.heads.begin(), answer.heads.end(), [&](const PairWeight& other) {
+  return *std::ranges::find_if(answer.heads, [&](const PairWeight& other) {
     return other.batch == one.batch && other.head == one.head;
   });
 }
@@ -150,8 +149,8 @@ class PairPrinter {
     DrawnRow drawn{answer, one, {}};
     if (end - begin > kDrawnWhole) {
       drawn.keys = attended_row(answer.document, one.batch, one.head, one.row, printing_.top_k).top;
-      const bool among = std::any_of(drawn.keys.begin(), drawn.keys.end(),
-                                     [&](const AttendedRow::Key& key) { return key.key == one.key; });
+      const bool among =
+          std::ranges::any_of(drawn.keys, [&](const AttendedRow::Key& key) { return key.key == one.key; });
       if (!among && one.rank > 0) drawn.keys.push_back({one.key, one.weight});
       return drawn;
     }
@@ -174,8 +173,7 @@ class PairPrinter {
       width = std::max(width, display_width(word_with_place(report.key_tokens, key.key)));
     width = std::min(width, kBarWord);
     for (const auto& [key, weight] : row.keys) {
-      const bool asked =
-          std::find(row.answer.keys.begin(), row.answer.keys.end(), key) != row.answer.keys.end();
+      const bool asked = std::ranges::find(row.answer.keys, key) != row.answer.keys.end();
       const std::string bars = largest > 0 ? bar(weight / largest, output_.width - width - 11) : "";
       const std::string line = std::string(asked ? "> " : "  ") +
                                left_aligned(word_with_place(report.key_tokens, key), width) +

@@ -30,7 +30,7 @@ std::vector<std::string> split_words(std::string_view sentence) {
 }
 
 Vocabulary::Vocabulary(std::vector<std::string> words) : words_(std::move(words)) {
-  std::sort(words_.begin(), words_.end());
+  std::ranges::sort(words_);
   words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
 }
 
@@ -41,21 +41,19 @@ const std::string& Vocabulary::word(std::int64_t id) const {
   return words_[static_cast<std::size_t>(id)];
 }
 
-bool Vocabulary::contains(const std::string& word) const {
-  return std::binary_search(words_.begin(), words_.end(), word);
-}
+bool Vocabulary::contains(const std::string& word) const { return std::ranges::binary_search(words_, word); }
 
 std::int64_t Vocabulary::id(const std::string& word) const {
-  const auto found = std::lower_bound(words_.begin(), words_.end(), word);
+  const auto found = std::ranges::lower_bound(words_, word);
   if (found == words_.end() || *found != word)
     detail::refuse("the word '", word, "' is not in the vocabulary, which has ", size(), " words");
   return found - words_.begin();
 }
 
 Tensor Vocabulary::encode(const std::vector<std::string>& words) const {
-  Tensor ids = Tensor::uninitialized({static_cast<std::int64_t>(words.size())}, DType::i64);
-  std::transform(words.begin(), words.end(), ids.values<std::int64_t>().begin(),
-                 [this](const std::string& word) { return id(word); });
+  Tensor ids = Tensor::uninitialized({std::ssize(words)}, DType::i64);
+  std::ranges::transform(words, ids.values<std::int64_t>().begin(),
+                         [this](const std::string& word) { return id(word); });
   return ids;
 }
 

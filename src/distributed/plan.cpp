@@ -1,6 +1,5 @@
 #include <array>
 #include <cmath>
-#include <string>
 #include <string_view>
 
 #include "core/message.hpp"

@@ -76,16 +76,14 @@ struct SpanOwners {
     for (std::int64_t key = span.begin; key < span.end;) {
       const int rank = model.keys.rank_of(key);
       const std::int64_t end = std::min(end_of_run(model.keys, rank, key), span.end);
-      const auto known =
-          std::find_if(held.begin(), held.end(), [&](const auto& one) { return one.first == rank; });
+      const auto known = std::ranges::find_if(held, [&](const auto& one) { return one.first == rank; });
       if (known == held.end())
         held.emplace_back(rank, end - key);
       else
         known->second += end - key;
       key = end;
     }
-    const auto most = std::max_element(held.begin(), held.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most = std::ranges::max_element(held, {}, [](const auto& one) { return one.second; });
     const auto owner = static_cast<std::size_t>(most->first);
     ++spans[owner];
     ++all;
@@ -101,9 +99,7 @@ struct SpanOwners {
   // The end of the run of a rank's positions that contains `position`.
   static std::int64_t end_of_run(const Sharding& sharding, int rank, std::int64_t position) {
     const auto ranges = sharding.ranges(rank);
-    const auto after =
-        std::upper_bound(ranges.begin(), ranges.end(), position,
-                         [](std::int64_t p, const PositionRange& range) { return p < range.begin; });
+    const auto after = std::ranges::upper_bound(ranges, position, {}, &PositionRange::begin);
     return (after - 1)->end;
   }
 };
@@ -172,8 +168,7 @@ Cost decode_cost(const CostModel& model) {
   const double length = as_double(model.queries.length());
   Traffic moves(model);
   Traffic states(model);
-  const auto with_spans =
-      std::count_if(owners.spans.begin(), owners.spans.end(), [](auto n) { return n > 0; });
+  const auto with_spans = std::ranges::count_if(owners.spans, [](auto n) { return n > 0; });
   std::int64_t with_rows = 0;
   for (int rank = 0; rank < model.ranks(); ++rank) with_rows += model.queries.rows(rank) > 0 ? 1 : 0;
   Cost cost;

@@ -114,9 +114,7 @@ class Ring {
 
   [[nodiscard]] bool sees(int rank, std::int64_t block) const {
     const std::vector<PositionRange>& runs = seen_[index(rank)];
-    const auto after =
-        std::upper_bound(runs.begin(), runs.end(), block,
-                         [](std::int64_t b, const PositionRange& run) { return b < run.begin; });
+    const auto after = std::ranges::upper_bound(runs, block, {}, &PositionRange::begin);
     return after != runs.begin() && block < (after - 1)->end;
   }
 
@@ -194,8 +192,8 @@ class Ring {
 
   [[nodiscard]] std::span<const PositionRange> ranges_within(int rank, PositionRange keys) const {
     const auto ranges = model_.keys.ranges(rank);
-    const auto first = std::partition_point(
-        ranges.begin(), ranges.end(), [&](const PositionRange& range) { return range.end <= keys.begin; });
+    const auto first = std::ranges::partition_point(
+        ranges, [&](const PositionRange& range) { return range.end <= keys.begin; });
     const auto last = std::partition_point(
         first, ranges.end(), [&](const PositionRange& range) { return range.begin < keys.end; });
     return {first, last};
@@ -204,8 +202,7 @@ class Ring {
   // The wait at which an owner is just busy; 0 if it never is.
   [[nodiscard]] static double wait_of(std::vector<InGroup> ranks, double service) {
     std::erase_if(ranks, [](const InGroup& one) { return one.others == 0; });
-    std::sort(ranks.begin(), ranks.end(),
-              [](const InGroup& a, const InGroup& b) { return a.compute > b.compute; });
+    std::ranges::sort(ranks, std::ranges::greater(), &InGroup::compute);
     double waiting = 0;  // link time per block of the ranks whose computation is no longer than the wait
     for (const InGroup& one : ranks) waiting += one.missing * service;
     double busy = 0;  // share of the link used by the others

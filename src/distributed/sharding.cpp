@@ -114,8 +114,7 @@ Sharding Sharding::from_ranges(const std::vector<std::vector<PositionRange>>& ra
                "; 0 <= begin <= end is expected");
       runs.push_back({range, static_cast<int>(rank)});
     }
-  std::sort(runs.begin(), runs.end(),
-            [](const Run& a, const Run& b) { return a.positions.begin < b.positions.begin; });
+  std::ranges::sort(runs, {}, [](const Run& run) { return run.positions.begin; });
   return {runs, static_cast<int>(ranges.size())};
 }
 
@@ -151,8 +150,8 @@ std::span<const PositionRange> Sharding::ranges(int rank) const {
 const Sharding::Run& Sharding::run_of(std::int64_t position) const {
   if (position < 0 || position >= length_)
     refuse("position is ", position, "; a position of a sequence of ", length_, " is expected");
-  const auto after = std::upper_bound(runs_.begin(), runs_.end(), position,
-                                      [](std::int64_t p, const Run& run) { return p < run.positions.begin; });
+  const auto after =
+      std::ranges::upper_bound(runs_, position, {}, [](const Run& run) { return run.positions.begin; });
   return *(after - 1);
 }
 
@@ -168,8 +167,7 @@ std::int64_t Sharding::position(int rank, std::int64_t row) const {
   if (row < 0 || row >= rows_[at])
     refuse("row is ", row, "; a row of the ", counted(rows_[at], "row"), " of rank ", rank, " is expected");
   const auto rows = std::span(first_row_).subspan(first_[at], first_[at + 1] - first_[at]);
-  const auto range =
-      static_cast<std::size_t>(std::upper_bound(rows.begin(), rows.end(), row) - rows.begin()) - 1;
+  const auto range = static_cast<std::size_t>(std::ranges::upper_bound(rows, row) - rows.begin()) - 1;
   return ranges_[first_[at] + range].begin + (row - rows[range]);
 }
 

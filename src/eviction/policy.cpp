@@ -28,7 +28,7 @@ std::vector<double> sums_of(const KvCache& cache, std::int64_t sequence) {
 // Sums over windows of `pool` rows, with zeros beyond the ends: SnapKV's mean pooling times `pool`. It keeps
 // the neighbours of a winner, too.
 std::vector<double> pooled(const std::vector<double>& votes, std::int64_t pool) {
-  const auto rows = static_cast<std::int64_t>(votes.size());
+  const auto rows = std::ssize(votes);
   const std::int64_t reach = std::min(pool / 2, rows);
   std::vector<double> sums(votes.size());
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -68,7 +68,7 @@ std::vector<std::int64_t> exceeding(const KvCache& cache, std::int64_t sequence,
   const auto end = going.end() - policy.chosen;
   std::nth_element(going.begin(), end, going.end(), goes_before);
   going.erase(end, going.end());
-  std::sort(going.begin(), going.end());
+  std::ranges::sort(going);
   const std::vector<std::int64_t> positions = cache.positions(sequence);
   for (std::int64_t& row : going) row = positions[static_cast<std::size_t>(row)];
   return going;
@@ -87,7 +87,7 @@ void detail::check(const EvictionPolicy& policy) {
 std::string_view name_of(EvictionKind kind) noexcept { return kKinds[static_cast<std::size_t>(kind)]; }
 
 std::optional<EvictionKind> eviction_kind_named(std::string_view name) noexcept {
-  const auto at = std::find(kKinds.begin(), kKinds.end(), name);
+  const auto at = std::ranges::find(kKinds, name);
   if (at == kKinds.end()) return std::nullopt;
   return static_cast<EvictionKind>(at - kKinds.begin());
 }

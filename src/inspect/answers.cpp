@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/inspect/document.hpp"
 
@@ -23,11 +24,7 @@ void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& r
     if (tile.allowed.at<bool>(0, 0, 0, j) && !std::isnan(row.weights.back())) order.push_back(j);
   }
   const auto weight = [&](std::int64_t j) { return row.weights[static_cast<std::size_t>(j)]; };
-  const auto count = std::min(top_k, static_cast<std::int64_t>(order.size()));
-  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::int64_t a, std::int64_t c) {
-    return weight(a) > weight(c) || (weight(a) == weight(c) && a < c);
-  });
-  order.resize(static_cast<std::size_t>(count));
+  detail::keep_largest(order, top_k, weight);
   for (const std::int64_t j : order) row.top.push_back({j, weight(j)});
 }
 

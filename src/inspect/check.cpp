@@ -74,7 +74,7 @@ class HeadCheck {
 
   void note(const char* what, double deviation, double allowed) {
     auto& lines = check_.lines;
-    auto line = std::find_if(lines.begin(), lines.end(), [&](const CheckLine& l) { return l.what == what; });
+    auto line = std::ranges::find(lines, what, &CheckLine::what);
     if (line == lines.end()) line = lines.insert(line, CheckLine{what, 0, allowed});
     const auto excess = [](double by, double most) { return most > 0 ? by / most : by > 0 ? kInfinity : 0; };
     const bool worse =
@@ -97,8 +97,7 @@ class HeadCheck {
       return;
     }
     ++check_.rows;
-    const double largest =
-        row.weights.empty() ? 0 : *std::max_element(row.weights.begin(), row.weights.end());
+    const double largest = row.weights.empty() ? 0 : *std::ranges::max_element(row.weights);
     // A weight is compared relative to the row's largest weight; below a thousandth of that it is negligible.
     const double least = 1e-3 * largest;
     compare("lse", number_at(report_.lse, {b_, h_, i}), row.lse, allowed, 1);
@@ -128,9 +127,7 @@ class HeadCheck {
   }
 
   static double weight(const PlainRow& row, std::int64_t j) {
-    return j >= 0 && j < static_cast<std::int64_t>(row.weights.size())
-               ? row.weights[static_cast<std::size_t>(j)]
-               : 0;
+    return j >= 0 && j < std::ssize(row.weights) ? row.weights[static_cast<std::size_t>(j)] : 0;
   }
 
   void check_numbers(std::int64_t i, const PlainRow& row, double largest, double allowed, double least) {
@@ -184,12 +181,12 @@ class HeadCheck {
     std::vector<double> heaviest;
     for (std::size_t j = 0; j < row.weights.size(); ++j)
       if (row.scores[j] != -kInfinity) heaviest.push_back(row.weights[j]);
-    std::sort(heaviest.begin(), heaviest.end(), std::greater<>());
+    std::ranges::sort(heaviest, std::greater<>());
     std::vector<std::int64_t> seen;
     for (std::int64_t k = 0; k < report_.top_k_index.size(3); ++k) {
       const std::int64_t j = report_.top_k_index.at<std::int64_t>(b_, h_, i, k);
-      const bool expected = k < static_cast<std::int64_t>(heaviest.size());
-      const bool twice = std::find(seen.begin(), seen.end(), j) != seen.end();
+      const bool expected = k < std::ssize(heaviest);
+      const bool twice = std::ranges::find(seen, j) != seen.end();
       if ((j >= 0) != expected || (j >= 0 && twice)) note("top-k", kInfinity, allowed);
       if (j < 0 || !expected) continue;
       seen.push_back(j);
@@ -219,8 +216,8 @@ class HeadCheck {
 
   // Checks the means of the summary over rows that see a key and have no NaN weights.
   void check_means() {
-    const auto summary = std::find_if(report_.summaries.begin(), report_.summaries.end(),
-                                      [&](const HeadSummary& s) { return s.batch == b_ && s.head == h_; });
+    const auto summary = std::ranges::find_if(
+        report_.summaries, [&](const HeadSummary& s) { return s.batch == b_ && s.head == h_; });
     if (summary == report_.summaries.end()) return;
     const std::vector<double> scores = numbers_of(report_.max_score);
     std::vector<std::size_t> rows;
@@ -232,8 +229,8 @@ class HeadCheck {
       else
         rows.push_back(i);
     }
-    note("rows that hold numbers",
-         static_cast<std::int64_t>(rows.size()) == summary->rows && nan_rows == summary->nan_rows ? 0 : 1, 0);
+    note("rows that hold numbers", std::ssize(rows) == summary->rows && nan_rows == summary->nan_rows ? 0 : 1,
+         0);
     const auto check = [&](const Tensor& tensor, double got) {
       const std::vector<double> all = numbers_of(tensor);
       double sum = 0, count = 0;
@@ -257,7 +254,7 @@ class HeadCheck {
     std::vector<double> heaviest;
     for (const double sum : received)
       if (!std::isnan(sum)) heaviest.push_back(sum);
-    std::sort(heaviest.begin(), heaviest.end(), std::greater<>());
+    std::ranges::sort(heaviest, std::greater<>());
     for (std::size_t k = 0; k < std::min(summary.most_received.size(), heaviest.size()); ++k) {
       const auto key = static_cast<std::size_t>(summary.most_received[k]);
       compare("attended to most", summary.most_received_weight[k], heaviest[k], 1e-9, 1);
@@ -345,7 +342,7 @@ class HeadCheck {
 }  // namespace detail
 
 bool DocumentCheck::holds() const {
-  return std::all_of(lines.begin(), lines.end(), [](const CheckLine& line) { return line.holds(); });
+  return std::ranges::all_of(lines, [](const CheckLine& line) { return line.holds(); });
 }
 
 DocumentCheck check_document(const Document& document, std::int64_t rows, std::int64_t batch,

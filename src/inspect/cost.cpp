@@ -88,7 +88,7 @@ ForwardSeconds compare_turns(const std::vector<Turn>& turns) {
   for (std::size_t i = 0; i < added.size(); ++i) {
     std::vector<double> times;
     for (const Turn& turn : turns) times.push_back(i == 0 ? turn[0] : turn[i] - turn[i - 1]);
-    const auto more = std::count_if(times.begin(), times.end(), [](double time) { return time > 0; });
+    const auto more = std::ranges::count_if(times, [](double time) { return time > 0; });
     const bool counts = 8 * static_cast<std::size_t>(more) >= 7 * times.size();
     added[i] = counts ? median(std::move(times)) : std::numeric_limits<double>::quiet_NaN();
   }

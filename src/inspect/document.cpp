@@ -121,7 +121,7 @@ class DocumentReader {
 
   Document read_look() {
     Document document;
-    document.tensors.reserve(2 + kOptionTensors.size());
+    document.tensors.reserve(2 + std::size(kOptionTensors));
     document.query = main_tensor("query", document);
     document.key = main_tensor("key", document);
     document.value = document.key;
@@ -338,7 +338,7 @@ class DocumentReader {
     head.choices = head.rows;
     for (int i = 0; i < kHeadPatterns; ++i) {
       PatternScore score{.pattern = static_cast<HeadPattern>(i)};
-      const auto place = std::find(kOlder.begin(), kOlder.end(), score.pattern);
+      const auto place = std::ranges::find(kOlder, score.pattern);
       const double found = place == kOlder.end()
                                ? std::nan("")
                                : number(scores.at(static_cast<std::size_t>(place - kOlder.begin())));
@@ -353,7 +353,7 @@ class DocumentReader {
 
   HeadSummary summary(const Json& json, const AttentionReport& report) const {
     HeadSummary head;
-    const auto place = static_cast<std::int64_t>(report.summaries.size());
+    const auto place = std::ssize(report.summaries);
     head.batch = place / report.heads;
     head.head = place % report.heads;
     head.rows = whole(json.at("rows"));

@@ -1,7 +1,6 @@
 // The format of a document of heed look, shared by reader and writer: a safetensors file.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -27,7 +26,7 @@ struct SavedTensor {
   bool needed;
 };
 
-inline constexpr std::array<SavedTensor, 14> kSavedTensors = {{
+inline constexpr SavedTensor kSavedTensors[] = {
     {"lse", &AttentionReport::lse, Axis::row, true},
     {"max_score", &AttentionReport::max_score, Axis::row, true},
     {"entropy", &AttentionReport::entropy, Axis::row, true},
@@ -42,14 +41,14 @@ inline constexpr std::array<SavedTensor, 14> kSavedTensors = {{
     {"position", &AttentionReport::position, Axis::place, true},
     {"key_begin", &AttentionReport::key_begin, Axis::place, true},
     {"key_end", &AttentionReport::key_end, Axis::place, true},
-}};
+};
 
 struct OptionTensor {
   const char* name;
   std::optional<TensorView> AttentionOptions::*view;
 };
 
-inline constexpr std::array<OptionTensor, 8> kOptionTensors = {{
+inline constexpr OptionTensor kOptionTensors[] = {
     {"mask", &AttentionOptions::mask},
     {"bias", &AttentionOptions::bias},
     {"alibi_slopes", &AttentionOptions::alibi_slopes},
@@ -58,23 +57,19 @@ inline constexpr std::array<OptionTensor, 8> kOptionTensors = {{
     {"kv_lengths", &AttentionOptions::kv_lengths},
     {"query_segments", &AttentionOptions::query_segments},
     {"key_segments", &AttentionOptions::key_segments},
-}};
+};
 
 struct SummaryField {
   const char* name;
   double HeadSummary::*value;
 };
 
-inline constexpr std::array<SummaryField, 8> kSummaryFields = {{
-    {"entropy", &HeadSummary::entropy},
-    {"max_weight", &HeadSummary::max_weight},
-    {"distance", &HeadSummary::distance},
-    {"first", &HeadSummary::first},
-    {"self", &HeadSummary::self},
-    {"previous", &HeadSummary::previous},
-    {"next", &HeadSummary::next},
-    {"induction", &HeadSummary::induction},
-}};
+inline constexpr SummaryField kSummaryFields[] = {
+    {"entropy", &HeadSummary::entropy},   {"max_weight", &HeadSummary::max_weight},
+    {"distance", &HeadSummary::distance}, {"first", &HeadSummary::first},
+    {"self", &HeadSummary::self},         {"previous", &HeadSummary::previous},
+    {"next", &HeadSummary::next},         {"induction", &HeadSummary::induction},
+};
 
 /// A long list is stored in pieces: "tokens", "tokens 2", "tokens 3" …
 inline std::string piece_name(const std::string& name, std::size_t piece) {

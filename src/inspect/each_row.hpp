@@ -30,7 +30,7 @@ void for_each_row(const Problem& p, const char* what, const TensorView& lse, Wan
   std::atomic<std::int64_t> done{0};
   const Operand normaliser = lse_operand(p, lse, 4);
   const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kRowsAtOnce);
-  parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
+  parallel_for(std::ssize(blocks), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     RowWeights row_weights(p);

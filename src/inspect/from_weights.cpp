@@ -5,6 +5,7 @@
 
 #include "attention/check/checks.hpp"
 #include "attention/problem/operands.hpp"
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/inspect/document.hpp"
 #include "inspect/describe.hpp"
@@ -204,10 +205,8 @@ class WeightsReader {
 
     std::erase_if(keys, [&](std::int64_t j) { return std::isnan(weight(j)); });
     const std::int64_t top_k = made.top_k_index.size(3);
-    const auto ranked = std::min(top_k, static_cast<std::int64_t>(keys.size()));
-    std::partial_sort(keys.begin(), keys.begin() + ranked, keys.end(), [&](std::int64_t a, std::int64_t c) {
-      return weight(a) > weight(c) || (weight(a) == weight(c) && a < c);
-    });
+    keep_largest(keys, top_k, weight);
+    const auto ranked = std::ssize(keys);
     for (std::int64_t k = 0; k < top_k; ++k) {
       made.top_k_index.at<std::int64_t>(b, h, i, k) = k < ranked ? keys[static_cast<std::size_t>(k)] : -1;
       put(made.top_k_weight, {b, h, i, k}, k < ranked ? weight(keys[static_cast<std::size_t>(k)]) : 0);

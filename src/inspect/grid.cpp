@@ -80,7 +80,7 @@ Tensor grid_distance(const TensorView& query, const TensorView& key, const Token
     return columns;
   });
   const Tensor share = Tensor::copy_of(detail::lifted(sums.view()), DType::f64);
-  const auto axes = static_cast<std::int64_t>(grid.sizes.size());
+  const auto axes = std::ssize(grid.sizes);
   Tensor distance({share.size(0), share.size(1), tokens, axes}, DType::f64);
   for (std::int64_t b = 0; b < share.size(0); ++b)
     for (std::int64_t h = 0; h < share.size(1); ++h)

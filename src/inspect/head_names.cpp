@@ -65,12 +65,11 @@ bool implies(HeadPattern better, HeadPattern other) {
 }
 
 bool is_implied(const std::vector<HeadName>& names, HeadPattern pattern) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const HeadName& name) { return implies(name.pattern, pattern); });
+  return std::ranges::any_of(names, [&](const HeadName& name) { return implies(name.pattern, pattern); });
 }
 
 bool is_implied_offset(const std::vector<HeadName>& names) {
-  return std::any_of(names.begin(), names.end(), [](const HeadName& name) {
+  return std::ranges::any_of(names, [](const HeadName& name) {
     return name.pattern != HeadPattern::fixed_offset && implies(name.pattern, HeadPattern::fixed_offset);
   });
 }
@@ -86,9 +85,7 @@ void add_names(const HeadSummary& head, bool of_rest, Kind kind, std::vector<Hea
     const HeadName name = name_by(one, of_rest);
     if (one.named && rule_of(one.pattern).kind == kind && times_threshold(name) >= 1) earned.push_back(name);
   }
-  std::stable_sort(earned.begin(), earned.end(), [](const HeadName& a, const HeadName& b) {
-    return times_threshold(a) > times_threshold(b);
-  });
+  std::ranges::stable_sort(earned, std::ranges::greater(), times_threshold);
   for (const HeadName& name : earned)
     if (!is_implied(names, name.pattern)) names.push_back(name);
 }

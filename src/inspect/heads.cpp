@@ -1,12 +1,11 @@
 // Computation of head summaries.
 #include "inspect/heads.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "attention/problem/score_rules.hpp"
+#include "core/largest.hpp"
 #include "heed/parallel.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/rows.hpp"
@@ -51,7 +50,7 @@ class Summary {
       }
       rows_.push_back(i);
     }
-    summary_.rows = static_cast<std::int64_t>(rows_.size());
+    summary_.rows = std::ssize(rows_);
     summary_.entropy = mean(report_.entropy);
     summary_.max_weight = mean(report_.max_weight);
     summary_.distance = mean(report_.distance);
@@ -86,24 +85,14 @@ class Summary {
   std::vector<std::int64_t> rows_;  // rows that see a key and are not NaN
 };
 
-// Sorts by falling sum, ties by rising index, NaN last.
+// Ties by rising index, NaN last.
 void find_most_received(const Tensor& received, std::int64_t count, HeadSummary& summary) {
   const RowReader value(received, summary.batch, summary.head);
   std::vector<double> sums(static_cast<std::size_t>(received.size(2)));
-  for (std::size_t j = 0; j < sums.size(); ++j) {
-    const double sum = value(static_cast<std::int64_t>(j));
-    sums[j] = std::isnan(sum) ? -kInfinity : sum;
-  }
-  std::vector<std::int64_t> order(sums.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto found = std::min(count, static_cast<std::int64_t>(order.size()));
-  const auto sum_of = [&](std::int64_t j) { return sums[static_cast<std::size_t>(j)]; };
-  std::partial_sort(order.begin(), order.begin() + found, order.end(), [&](std::int64_t a, std::int64_t b) {
-    return sum_of(a) > sum_of(b) || (sum_of(a) == sum_of(b) && a < b);
-  });
-  for (std::int64_t k = 0; k < found; ++k) {
-    summary.most_received.push_back(order[static_cast<std::size_t>(k)]);
-    summary.most_received_weight.push_back(value(summary.most_received.back()));
+  for (std::size_t j = 0; j < sums.size(); ++j) sums[j] = value(static_cast<std::int64_t>(j));
+  for (const std::int64_t j : largest_of(sums, count)) {
+    summary.most_received.push_back(j);
+    summary.most_received_weight.push_back(value(j));
   }
 }
 

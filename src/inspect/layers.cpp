@@ -72,12 +72,11 @@ void join_options(const Layers& layers, AttentionReport& whole) {
   for (const auto& [name, report] : layers)
     for (const auto& option : report.options) {
       const auto has = [&](const AttentionReport& other) {
-        return std::find(other.options.begin(), other.options.end(), option) != other.options.end();
+        return std::ranges::find(other.options, option) != other.options.end();
       };
-      const bool shared =
-          std::all_of(layers.begin(), layers.end(), [&](const auto& layer) { return has(layer.second); });
-      const auto said = std::find_if(whole.options.begin(), whole.options.end(),
-                                     [&](const auto& one) { return one.first == option.first; });
+      const bool shared = std::ranges::all_of(layers, [&](const auto& layer) { return has(layer.second); });
+      const auto said =
+          std::ranges::find_if(whole.options, [&](const auto& one) { return one.first == option.first; });
       if (said == whole.options.end())
         whole.options.emplace_back(option.first, shared ? option.second : "differs by layer");
     }

@@ -49,9 +49,7 @@ PatternScore merged_score(std::span<const std::vector<HeadSummary>> texts, std::
     const PatternScore& one = text[k].patterns[pattern];
     parts[one.offset] += one.all.part + one.rest.part;
   }
-  merged.offset = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
-                    return a.second < b.second;
-                  })->first;
+  merged.offset = std::ranges::max_element(parts, {}, [](const auto& one) { return one.second; })->first;
   for (const std::vector<HeadSummary>& text : texts) {
     PatternScore one = text[k].patterns[pattern];
     if (one.offset != merged.offset) one.all.part = one.rest.part = 0;

@@ -47,7 +47,7 @@ void write_norms(const double* square, const double* gate, const double* values,
                  std::int64_t stride, std::int64_t count, double* to) {
   std::vector<double> all(index(count)), part(all.size());
   for (std::int64_t d = 0; d < width; ++d) {
-    std::fill(part.begin(), part.end(), 0.0);
+    std::ranges::fill(part, 0.0);
     for (std::int64_t e = 0; e <= d; ++e) {  // the square is symmetric
       double factor = square[d * width + e] * (e == d ? 1 : 2);
       if (gate != nullptr) factor *= gate[d] * gate[e];

@@ -51,8 +51,7 @@ class PairSearch {
   std::vector<PairWeight> find() {
     find_best();
     count_ranks();
-    std::stable_sort(best_.begin(), best_.end(),
-                     [](const PairWeight& a, const PairWeight& b) { return order_of(a) > order_of(b); });
+    std::ranges::stable_sort(best_, std::ranges::greater(), order_of);
     return std::move(best_);
   }
 

@@ -22,8 +22,7 @@ Tensor gathered(Operand& operand, const Problem& p, std::int64_t columns,
                 const std::vector<std::int64_t>& rows) {
   if (!operand || operand.stride[2] == 0) return Tensor();
   const auto size = [&](int axis, std::int64_t count) { return operand.stride[axis] == 0 ? 1 : count; };
-  Tensor copy({size(0, p.batch), size(1, p.heads), static_cast<std::int64_t>(rows.size()), size(3, columns)},
-              operand.dtype);
+  Tensor copy({size(0, p.batch), size(1, p.heads), std::ssize(rows), size(3, columns)}, operand.dtype);
   const auto width = static_cast<std::int64_t>(size_of(operand.dtype));
   const auto* from = static_cast<const std::byte*>(operand.data);
   auto* to = static_cast<std::byte*>(copy.mutable_view().data());
@@ -45,7 +44,7 @@ Tensor gathered(Operand& operand, const Problem& p, std::int64_t columns,
 std::vector<Segment> runs_of(const Problem& p, const std::vector<std::int64_t>& rows) {
   std::vector<Segment> runs;
   for (const Segment& whole : p.segments) {
-    const auto first = std::lower_bound(rows.begin(), rows.end(), whole.query_begin);
+    const auto first = std::ranges::lower_bound(rows, whole.query_begin);
     for (auto row = first; row != rows.end() && *row < whole.query_end; ++row) {
       if (row != first && *row == *(row - 1) + 1) {
         ++runs.back().query_end;
@@ -136,7 +135,7 @@ CallOfRows call_of_rows(const Problem& whole, const std::vector<std::int64_t>& r
   Problem& p = call.problem;
   p = whole;
   p.segments = runs_of(whole, rows);
-  p.query_length = static_cast<std::int64_t>(rows.size());
+  p.query_length = std::ssize(rows);
   call.rows = rows;
   for (MaskSource& mask : p.sparse_masks) mask.place = {call.rows.data(), 0, 0};
   p.score_mod.place = {call.rows.data(), 0, 0};

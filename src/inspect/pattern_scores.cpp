@@ -57,8 +57,7 @@ class Scorer {
   }
 
   void score() {
-    summary_.choices =
-        std::count_if(rows_.begin(), rows_.end(), [](const SeenRow& row) { return row.chooses(); });
+    summary_.choices = std::ranges::count_if(rows_, [](const SeenRow& row) { return row.chooses(); });
     score_places();
     score_tokens();
     const auto on_first = [](const SeenRow& row) {
@@ -258,9 +257,7 @@ class Scorer {
     const RowReader lse = reader(report_.lse);
     const std::size_t sampled = std::min(rows_.size(), kSampledRows);
     if (sampled == 0) return 0;
-    const auto [nearest, farthest] =
-        std::minmax_element(rows_.begin(), rows_.end(),
-                            [](const SeenRow& a, const SeenRow& b) { return a.position < b.position; });
+    const auto [nearest, farthest] = std::ranges::minmax_element(rows_, {}, &SeenRow::position);
     const std::int64_t least = -farthest->position;
     std::vector<double> sums(static_cast<std::size_t>(p_.key_length - nearest->position - least));
     for (std::size_t n = 0; n < sampled; ++n) {
@@ -271,7 +268,7 @@ class Scorer {
         if (const std::int64_t offset = key - row.segment->key_begin - row.position; std::abs(offset) > 1)
           sums[static_cast<std::size_t>(offset - least)] += weights.quick_weight(key);
     }
-    const auto most = std::max_element(sums.begin(), sums.end());
+    const auto most = std::ranges::max_element(sums);
     return *most > 0 ? least + (most - sums.begin()) : 0;
   }
 

@@ -74,7 +74,7 @@ void fill_shares(const Problem& p, AttentionReport& report) {
 std::vector<AllowedKeys> allowed_keys_of(const Problem& p, std::int64_t batch, std::int64_t head) {
   std::vector<AllowedKeys> allowed(static_cast<std::size_t>(p.query_length));
   const auto blocks = row_blocks(p, 0, p.query_length, head, head + 1, kRowsAtOnce);
-  parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
+  parallel_for(std::ssize(blocks), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     if (segment.batch != batch) return;

@@ -77,7 +77,7 @@ bool is_space(std::uint32_t value) {
 
 bool is_separator(std::string_view token) noexcept {
   if (token.starts_with("<|") && token.ends_with("|>") && token.size() > 4) return true;
-  if (std::find(kSpecial.begin(), kSpecial.end(), token) != kSpecial.end()) return true;
+  if (std::ranges::find(kSpecial, token) != kSpecial.end()) return true;
   bool any = false;
   while (!token.empty()) {
     const detail::CodePoint point = detail::decode_utf8(token);

@@ -66,7 +66,7 @@ WeightTile make_tile(const Problem& p, const Operand& lse, const TileRange& rang
   auto* allowed = tile.allowed.mutable_view().data_as<bool>();
 
   const auto blocks = row_blocks(p, range.row_begin, range.row_end, head, head_end, kTileRowsAtOnce);
-  parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
+  parallel_for(std::ssize(blocks), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     if (range.batch >= 0 && segment.batch != range.batch) return;
@@ -93,7 +93,7 @@ Tensor allowed_of(const Problem& p) {
   Tensor allowed({p.batch, p.heads, p.query_length, p.key_length}, DType::boolean);
   const MutableTensorView view = allowed.mutable_view();
   const auto blocks = row_blocks(p, 0, p.query_length, 0, p.heads, kTileRowsAtOnce);
-  parallel_for(static_cast<std::int64_t>(blocks.size()), p.threads, [&](std::int64_t index, int) {
+  parallel_for(std::ssize(blocks), p.threads, [&](std::int64_t index, int) {
     const RowBlock& block = blocks[static_cast<std::size_t>(index)];
     const Segment& segment = p.segments[block.segment];
     for (std::int64_t i = block.begin; i < block.end; ++i) {

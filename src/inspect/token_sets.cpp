@@ -69,7 +69,7 @@ class RunSums {
   }
 
   void fill() const {
-    const auto rows = static_cast<std::int64_t>(runs_.rows.size());
+    const auto rows = std::ssize(runs_.rows);
     for (std::int64_t begin = 0; begin < rows; begin += kCallRows)
       fill_rows(begin, std::min(rows, begin + kCallRows));
   }
@@ -88,7 +88,7 @@ class RunSums {
     std::vector<Segment> blocks;
     for (std::int64_t a = begin; a < end; a += kBlockRows) {
       const KeyRange keys = shared(a, std::min(end, a + kBlockRows));
-      blocks.push_back({static_cast<std::int64_t>(blocks.size()), 0, kBlockRows, keys.begin, keys.end, 0});
+      blocks.push_back({std::ssize(blocks), 0, kBlockRows, keys.begin, keys.end, 0});
     }
     return blocks;
   }
@@ -102,7 +102,7 @@ class RunSums {
         gathered_rows(p_, p_.query, batch_, p_.heads, rows.data(), rows.data() + rows.size());
     Tensor lse({1, p_.heads, query.size(2)}, DType::f32);
     Problem call;
-    call.batch = static_cast<std::int64_t>(blocks.size());
+    call.batch = std::ssize(blocks);
     call.heads = p_.heads;
     call.kv_heads = p_.kv_heads;
     call.query_length = kBlockRows;
@@ -128,7 +128,7 @@ class RunSums {
   void fill_rows(std::int64_t begin, std::int64_t end) const {
     const std::vector<Segment> blocks = blocks_of(begin, end);
     const Tensor shares = attend(begin, end, blocks);
-    parallel_for(static_cast<std::int64_t>(blocks.size()) * p_.heads, p_.threads, [&](std::int64_t n, int) {
+    parallel_for(std::ssize(blocks) * p_.heads, p_.threads, [&](std::int64_t n, int) {
       RowWeights row_weights(p_);
       const Segment& block = blocks[static_cast<std::size_t>(n / p_.heads)];
       const std::int64_t first = begin + block.batch * kBlockRows;
@@ -196,9 +196,8 @@ void add_copies(const std::vector<Token>& query_tokens, const std::vector<Token>
                 TokenPlaces& places) {
   std::unordered_map<Token, std::int64_t> numbers;
   for (std::size_t j = 0; j < key_tokens.size(); ++j) {
-    const auto number =
-        numbers.try_emplace(key_tokens[j], static_cast<std::int64_t>(numbers.size())).first->second;
-    if (number == static_cast<std::int64_t>(places.keys.size())) places.keys.emplace_back();
+    const auto number = numbers.try_emplace(key_tokens[j], std::ssize(numbers)).first->second;
+    if (number == std::ssize(places.keys)) places.keys.emplace_back();
     places.keys[static_cast<std::size_t>(number)].push_back(static_cast<std::int64_t>(j));
   }
   for (const Token& token : query_tokens) {
@@ -228,7 +227,7 @@ TokenPlaces places_of(const AttentionReport& report) {
 
 // The keys of a list in [begin, end), as indices into the list.
 KeyRange run_within(const std::vector<std::int64_t>& keys, std::int64_t begin, std::int64_t end) {
-  const auto first = std::lower_bound(keys.begin(), keys.end(), begin);
+  const auto first = std::ranges::lower_bound(keys, begin);
   const auto last = std::lower_bound(first, keys.end(), std::max(begin, end));
   return {first - keys.begin(), last - keys.begin()};
 }
@@ -328,7 +327,7 @@ class SetFiller {
     if (rows.size() < kWorthGathering || list.size() < kWorthGathering) return;
     KeyRuns runs;
     runs.segment = &segment;
-    std::int64_t least = static_cast<std::int64_t>(list.size()), most = 0;
+    std::int64_t least = std::ssize(list), most = 0;
     for (const std::int64_t i : rows) {
       const KeyRange run = run_of(list, segment, i - segment.query_begin + segment.offset);
       runs.runs.push_back(run);

@@ -1,7 +1,6 @@
 #include "io/npy_header.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -15,13 +14,8 @@ struct Name {
   DType dtype;
   std::string_view text;
 };
-constexpr std::array<Name, 7> kNames{{{DType::f64, "f8"},
-                                      {DType::f32, "f4"},
-                                      {DType::f16, "f2"},
-                                      {DType::i64, "i8"},
-                                      {DType::i32, "i4"},
-                                      {DType::u8, "u1"},
-                                      {DType::boolean, "b1"}}};
+constexpr Name kNames[] = {{DType::f64, "f8"}, {DType::f32, "f4"}, {DType::f16, "f2"},    {DType::i64, "i8"},
+                           {DType::i32, "i4"}, {DType::u8, "u1"},  {DType::boolean, "b1"}};
 constexpr std::string_view kExpectedNames = "f8, f4, f2, i8, i4, u1 or b1 is expected";
 
 constexpr bool kLittleEndian = std::endian::native == std::endian::little;
@@ -148,10 +142,9 @@ class HeaderParser {
       order = name[0];
       name.remove_prefix(1);
     }
-    const auto* found =
-        std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.text == name; });
+    const auto* found = std::ranges::find(kNames, name, &Name::text);
     // '|' means no byte order, but elements of several bytes need one.
-    if (found == kNames.end() || (order == '|' && size_of(found->dtype) > 1))
+    if (found == std::end(kNames) || (order == '|' && size_of(found->dtype) > 1))
       fail(subject_, "has the dtype ", printable(text), meaning_of(name.empty() ? ' ' : name[0]), "; ",
            kExpectedNames);
     header_.dtype = found->dtype;
@@ -215,9 +208,8 @@ NpyHeader parse_npy_header(std::string_view text, const std::string& subject) {
 }
 
 std::string npy_header_text(DType dtype, const Dims& shape) {
-  const auto* found =
-      std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.dtype == dtype; });
-  if (found == kNames.end()) heed::detail::refuse("the .npy format has no name for the dtype ", dtype);
+  const auto* found = std::ranges::find(kNames, dtype, &Name::dtype);
+  if (found == std::end(kNames)) heed::detail::refuse("the .npy format has no name for the dtype ", dtype);
   const char order = size_of(dtype) == 1 ? '|' : kLittleEndian ? '<' : '>';
   std::string text = "{'descr': '";
   text += order;

@@ -12,7 +12,7 @@ namespace {
 std::vector<std::string> distinct(const std::vector<std::string>& words) {
   std::vector<std::string> all;
   for (const std::string& word : words)
-    if (std::find(all.begin(), all.end(), word) == all.end()) all.push_back(word);
+    if (std::ranges::find(all, word) == all.end()) all.push_back(word);
   return all;
 }
 
@@ -52,14 +52,13 @@ std::vector<std::string> TrainedTokenizer::tokens_of(std::string_view text, cons
 }
 
 Tensor TrainedTokenizer::encode(const std::vector<std::string>& tokens, const std::string& source) const {
-  Tensor ids = Tensor::uninitialized({static_cast<std::int64_t>(tokens.size())}, DType::i64);
+  Tensor ids = Tensor::uninitialized({std::ssize(tokens)}, DType::i64);
   std::int64_t* to = ids.values<std::int64_t>().data();
   if (is_symbols()) {
     const std::vector<std::string> words = distinct(tokens);
-    if (static_cast<std::int64_t>(words.size()) > size())
+    if (std::ssize(words) > size())
       detail::refuse(source, " has ", words.size(), " different words; the model has symbols for ", size());
-    for (const std::string& token : tokens)
-      *to++ = std::find(words.begin(), words.end(), token) - words.begin();
+    for (const std::string& token : tokens) *to++ = std::ranges::find(words, token) - words.begin();
     return ids;
   }
   for (const std::string& token : tokens) {
@@ -74,7 +73,7 @@ std::string TrainedTokenizer::text_of(std::int64_t id, const std::vector<std::st
   if (id < 0 || id >= size()) detail::refuse("id is ", id, "; 0 to ", size() - 1, " is expected");
   if (!is_symbols()) return characters_.word(id);
   const std::vector<std::string> words = distinct(tokens);
-  if (id < static_cast<std::int64_t>(words.size())) return words[static_cast<std::size_t>(id)];
+  if (id < std::ssize(words)) return words[static_cast<std::size_t>(id)];
   std::string number = std::to_string(id);
   return number.insert(0, 1, '#');
 }

@@ -146,7 +146,7 @@ class CallKeeper {
     const auto same = [&](const AttentionOptions& other) {
       return other.window.left == options.window.left && other.window.right == options.window.right;
     };
-    if (std::all_of(options_.begin(), options_.end(), same)) return;
+    if (std::ranges::all_of(options_, same)) return;
     const std::int64_t heads = model_.info().heads;
     Tensor runs({std::ssize(options_) * heads, length_, 1, 2}, DType::i64);
     std::int64_t* to = runs.values<std::int64_t>().data();

@@ -35,9 +35,8 @@ std::vector<HeadHabit> habits_of(const MovedBy& by, double sum, std::int64_t cou
   std::vector<HeadHabit> all;
   for (const auto& [what, moved] : by)
     all.push_back({what, moved.rows, sum > 0 ? moved.sum / sum : 0, usual(what)});
-  std::stable_sort(all.begin(), all.end(), [](const HeadHabit& a, const HeadHabit& b) {
-    return a.moved - a.usual > b.moved - b.usual;
-  });
+  std::ranges::stable_sort(all, std::ranges::greater(),
+                           [](const HeadHabit& one) { return one.moved - one.usual; });
   all.resize(std::min(all.size(), static_cast<std::size_t>(count)));
   return all;
 }
@@ -72,7 +71,7 @@ class Collector {
     if (!summaries_.empty()) both.push_back(std::move(summaries_));
     summaries_ = merge_summaries(both);
     for (const std::int64_t id : text.ids) ++tokens_[id];
-    count_ += static_cast<std::int64_t>(text.ids.size());
+    count_ += std::ssize(text.ids);
     for (std::size_t i = 0; i < known_.size(); ++i)
       add_head(index, text, look, static_cast<std::int64_t>(first_ + i), known_[i]);
   }
@@ -119,7 +118,7 @@ class Collector {
     }
     if (!(best.moved > 0)) return;
     auto& all = known.made.best;
-    all.insert(std::upper_bound(all.begin(), all.end(), best, moves_more), best);
+    all.insert(std::ranges::upper_bound(all, best, moves_more), best);
     if (std::ssize(all) > options_.best) all.pop_back();
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/model/generate.hpp"
 #include "heed/model/tokenizer.hpp"
@@ -65,8 +66,8 @@ class TextStream {
   // Keeps a few tokens, which begin with a whole letter.
   void forget() {
     if (ids_.size() <= 2 * kBefore) return;
-    const auto later = std::find_if(ends_.begin(), ends_.end(),
-                                    [&](std::size_t end) { return end + kBefore > ids_.size(); });
+    const auto later =
+        std::ranges::find_if(ends_, [&](std::size_t end) { return end + kBefore > ids_.size(); });
     if (later == ends_.begin()) return;
     const std::size_t old = *std::prev(later);
     ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(old));
@@ -179,7 +180,7 @@ class Writer {
 
   [[nodiscard]] bool ends(std::int64_t id) const {
     const std::vector<std::int64_t>& all = model_.info().end_tokens;
-    return std::find(all.begin(), all.end(), id) != all.end();
+    return std::ranges::find(all, id) != all.end();
   }
 
  private:

@@ -27,8 +27,7 @@ class TextLooker {
     const std::vector<std::int64_t>& ids = text_.ids;
     ModelHooks hooks;
     hooks.attend = [this](const LayerCall& call) { return attend(call); };
-    (void)model_.hidden_states(TensorView(ids.data(), {static_cast<std::int64_t>(ids.size())}), hooks,
-                               options_.threads);
+    (void)model_.hidden_states(TensorView(ids.data(), {std::ssize(ids)}), hooks, options_.threads);
     TextLook look;
     look.report = join_layers(std::move(layers_));
     look.retrieval = std::move(retrieval_);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kLogits = std::int64_t{1} << 24;  // logits at a time: 64 MiB
 
 double log_sum_of(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
+  const double largest = *std::ranges::max_element(logits);
   double sum = 0;
   for (const float one : logits) sum += std::exp(one - largest);
   return largest + std::log(sum);
@@ -25,24 +25,8 @@ double log_sum_of(std::span<const float> logits) {
 std::vector<double> probabilities_of(std::span<const float> logits) {
   const double log_sum = log_sum_of(logits);
   std::vector<double> all(logits.size());
-  std::transform(logits.begin(), logits.end(), all.begin(),
-                 [&](float one) { return std::exp(one - log_sum); });
+  std::ranges::transform(logits, all.begin(), [&](float one) { return std::exp(one - log_sum); });
   return all;
-}
-
-std::vector<std::int64_t> largest_of(std::span<const double> values, std::int64_t count) {
-  std::vector<std::int64_t> order(values.size());
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto value = [&](std::int64_t i) {
-    const double one = values[static_cast<std::size_t>(i)];
-    return std::isnan(one) ? -std::numeric_limits<double>::infinity() : one;
-  };
-  const auto end = order.begin() + std::min<std::int64_t>(count, static_cast<std::int64_t>(order.size()));
-  std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t a, std::int64_t b) {
-    return value(a) > value(b) || (value(a) == value(b) && a < b);
-  });
-  order.erase(end, order.end());
-  return order;
 }
 
 double mean_loss(const Model& model, const Tensor& hidden, std::span<const std::int64_t> ids, int threads) {

@@ -12,9 +12,6 @@ namespace heed::detail {
 /// The softmax of one row of logits, in f64.
 [[nodiscard]] std::vector<double> probabilities_of(std::span<const float> logits);
 
-/// The tokens of the largest values, largest first; equal values are ordered by token.
-[[nodiscard]] std::vector<std::int64_t> largest_of(std::span<const double> values, std::int64_t count);
-
 /// The mean of -log p(next token) over all rows of hidden [L, D] except the last, in nats. Logits are
 /// computed for some rows at a time. NaN for a single row.
 [[nodiscard]] double mean_loss(const Model& model, const Tensor& hidden, std::span<const std::int64_t> ids,

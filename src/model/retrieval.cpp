@@ -11,8 +11,8 @@ namespace {
 constexpr std::int64_t kRowsOfNeedle = 4096;  // rows whose weights are held at once
 
 bool in_needle(std::int64_t place, std::span<const TokenSpan> needle) {
-  return std::any_of(needle.begin(), needle.end(),
-                     [place](const TokenSpan& span) { return place >= span.first && place < span.second; });
+  return std::ranges::any_of(
+      needle, [place](const TokenSpan& span) { return place >= span.first && place < span.second; });
 }
 
 void check_needle(const AttentionReport& report, std::span<const TokenSpan> needle) {
@@ -57,7 +57,7 @@ std::vector<Retrieval> retrieval_of(const Document& document, std::span<const To
         }
     }
   }
-  const auto rows = std::count(counts.begin(), counts.end(), true);
+  const auto rows = std::ranges::count(counts, true);
   for (Retrieval& found : heads) {
     found.rows = rows;
     found.mean = rows > 0 ? found.mean / static_cast<double>(rows) : std::numeric_limits<double>::quiet_NaN();
@@ -72,7 +72,7 @@ std::vector<TokenSpan> spans_of(std::string_view text, const ModelTokens& tokens
        at = text.find(words, at + words.size())) {
     const std::size_t end = at + words.size();
     const auto covers = [at, end](const TextToken& token) { return token.begin < end && token.end > at; };
-    const auto first = std::find_if(tokens.places.begin(), tokens.places.end(), covers);
+    const auto first = std::ranges::find_if(tokens.places, covers);
     const auto last = std::find_if_not(first, tokens.places.end(), covers);
     if (first == last) continue;
     const TokenSpan span{first - tokens.places.begin(), last - tokens.places.begin()};

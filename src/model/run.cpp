@@ -27,7 +27,7 @@ std::vector<std::int64_t> checked_ids(const TensorView& tokens, const ModelInfo&
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= info.vocabulary)
       refuse("tokens[", i, "] is ", ids[i], "; 0 to ", info.vocabulary - 1, " is expected");
-  const std::int64_t length = begin + static_cast<std::int64_t>(ids.size());
+  const std::int64_t length = begin + std::ssize(ids);
   if (info.fixed_context && length > info.context)
     refuse("tokens has length ", length, "; at most ", info.context,
            ", the context of the model, is expected");
@@ -40,7 +40,7 @@ std::vector<std::string> shown_without_text(const ModelParts& parts, const std::
   if (const auto& own = parts.own_tokenizer; own && !own->is_symbols())
     for (const std::int64_t id : ids) shown.push_back(own->text_of(id, {}));
   const auto is_token = [&](std::int64_t id) { return parts.tokenizer->token(id).has_value(); };
-  if (parts.tokenizer && std::all_of(ids.begin(), ids.end(), is_token)) shown = parts.tokenizer->shown(ids);
+  if (parts.tokenizer && std::ranges::all_of(ids, is_token)) shown = parts.tokenizer->shown(ids);
   return shown;
 }
 
@@ -77,7 +77,7 @@ void append(KvCache& cache, const Projected& made) {
 
 // The caller may have passed the cache of another model.
 void check_fits(const ModelInfo& info, const std::vector<KvCache>& caches) {
-  if (static_cast<std::int64_t>(caches.size()) != info.layers)
+  if (std::ssize(caches) != info.layers)
     refuse("cache has ", counted(caches.size(), "layer"), "; ", info.layers,
            ", as in the model, are expected");
   for (const KvCache& cache : caches) {
@@ -99,7 +99,7 @@ Tensor run(const ModelParts& parts, const TensorView& tokens, std::vector<KvCach
   if (caches != nullptr) check_fits(parts.info, *caches);
   const std::int64_t begin = caches == nullptr ? 0 : caches->front().length(0);
   const std::vector<std::int64_t> ids = checked_ids(tokens, parts.info, begin);
-  const std::int64_t length = begin + static_cast<std::int64_t>(ids.size());
+  const std::int64_t length = begin + std::ssize(ids);
   if (const auto turning = family.turning_length();
       turning && begin > 0 && begin <= *turning && length > *turning)
     refuse("cache has ", counted(begin, "token"), " of a text of ", length, "; all keys of texts beyond ",

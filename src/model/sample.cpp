@@ -62,7 +62,7 @@ void penalise(std::span<float> logits, std::span<const std::int64_t> ids, double
 
 void forbid(std::span<float> logits, std::span<const std::int64_t> ids) {
   for (const std::int64_t id : ids) logits[static_cast<std::size_t>(id)] = kNever;
-  if (*std::max_element(logits.begin(), logits.end()) == kNever)
+  if (std::ranges::max(logits) == kNever)
     refuse(
         "every token of the model ends a text; one that goes on is expected, because of min_new_tokens or "
         "min_length");
@@ -74,7 +74,7 @@ void check_logits(std::span<const float> logits) {
 }
 
 std::int64_t sample(std::span<const float> logits, const GenerateOptions& options, Generator& generator) {
-  const auto largest = std::max_element(logits.begin(), logits.end());
+  const auto largest = std::ranges::max_element(logits);
   if (options.temperature == 0) return largest - logits.begin();
   const auto share_of = [&](std::int64_t id) {  // probability relative to the largest
     const double below = static_cast<double>(logits[static_cast<std::size_t>(id)]) - *largest;

@@ -53,7 +53,7 @@ class Walker {
     hooks.stream = [this](std::int64_t layer, const TensorView& stream) { see_stream(layer, stream); };
     hooks.attend = [this](const LayerCall& call) { return attend(call); };
     hooks.heads = [this](std::int64_t layer, const MutableTensorView& heads) { see_heads(layer, heads); };
-    const TensorView ids(text_.ids.data(), {static_cast<std::int64_t>(text_.ids.size())});
+    const TensorView ids(text_.ids.data(), {std::ssize(text_.ids)});
     (void)model_.hidden_states(ids, hooks, threads_);
     return std::move(walk_);
   }
@@ -119,7 +119,7 @@ class Walker {
 }  // namespace
 
 Walk walk(const Model& model, const ModelTokens& text, std::int64_t row, std::int64_t count, int threads) {
-  const auto length = static_cast<std::int64_t>(text.ids.size());
+  const auto length = std::ssize(text.ids);
   if (row < 0 || row >= length) detail::refuse("row is ", row, "; 0 to ", length - 1, " is expected");
   if (count < 1) detail::refuse("count is ", count, "; 1 or more is expected");
   return Walker(model, text, row, count, threads).run();

@@ -17,13 +17,12 @@ void add_watched(std::int64_t layer, const AttentionResult& result, std::int64_t
 std::vector<WatchedPair> heaviest(std::vector<WatchedPair> pairs, const std::optional<ModelHead>& head,
                                   std::int64_t count) {
   std::erase_if(pairs, [&](const WatchedPair& pair) { return head ? pair.head != *head : pair.place == 0; });
-  std::stable_sort(pairs.begin(), pairs.end(),
-                   [](const WatchedPair& a, const WatchedPair& b) { return a.weight > b.weight; });
+  std::ranges::stable_sort(pairs, std::ranges::greater(), &WatchedPair::weight);
   std::vector<WatchedPair> kept;
   for (const WatchedPair& pair : pairs) {
-    const bool known = std::any_of(kept.begin(), kept.end(),
-                                   [&](const WatchedPair& one) { return one.place == pair.place; });
-    if (!known && static_cast<std::int64_t>(kept.size()) < count) kept.push_back(pair);
+    const bool known =
+        std::ranges::any_of(kept, [&](const WatchedPair& one) { return one.place == pair.place; });
+    if (!known && std::ssize(kept) < count) kept.push_back(pair);
   }
   return kept;
 }

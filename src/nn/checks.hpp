@@ -2,8 +2,6 @@
 // the expected value.
 #pragma once
 
-#include <string>
-
 #include "core/message.hpp"
 
 namespace heed::nn::detail {

@@ -72,8 +72,7 @@ void copy_or_add(const std::vector<NamedParameter>& from, const std::vector<Name
 std::int64_t count_targets(const TensorView& targets) {
   const Tensor whole = Tensor::copy_of(targets, DType::i64);
   const auto values = whole.values<std::int64_t>();
-  return static_cast<std::int64_t>(values.size()) -
-         std::count(values.begin(), values.end(), LanguageModel::kIgnore);
+  return std::ssize(values) - std::ranges::count(values, LanguageModel::kIgnore);
 }
 
 void check(const LanguageModelConfig& config) {

@@ -66,8 +66,8 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 bool has_parameter(const std::vector<NamedParameter>& parameters, const std::string& name) {
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [&](const NamedParameter& parameter) { return parameter.name == name; });
+  return std::ranges::any_of(parameters,
+                             [&](const NamedParameter& parameter) { return parameter.name == name; });
 }
 
 // Refuses a bias in the file that the layer lacks: ignoring it would silently change the numbers.

@@ -26,7 +26,7 @@ std::vector<std::int64_t> row_offsets(const TensorView& x, const Tensor& weight,
     offsets.resize(static_cast<std::size_t>(x.size(-2)));
     std::iota(offsets.begin(), offsets.end(), 0);
   }
-  if (static_cast<std::int64_t>(offsets.size()) != x.size(-2))
+  if (std::ssize(offsets) != x.size(-2))
     detail::refuse("places has ", heed::detail::counted(offsets.size(), "number"), "; one for each of the ",
                    heed::detail::counted(x.size(-2), "row"), " is expected");
   for (std::int64_t& place : offsets) {

@@ -22,11 +22,7 @@ AttentionResult detail::attention(const TensorView& query, const TensorView& key
     AttentionResult result = detail::allocate_results(problem, options, query.rank());
     detail::bind_outputs(detail::views_of(result), options, query.rank(), problem);
     see(result);
-    const AttentionRun run = detail::run(problem, options.kernel);
-    result.threads = run.threads;
-    result.recomputed_rows = run.recomputed_rows;
-    result.kernel = run.kernel;
-    result.isa = run.isa;
+    detail::tell(detail::run(problem, options.kernel), result);
     detail::recycle(problem);
     return result;
   });

@@ -17,11 +17,7 @@ AttentionGradients attention_backward(const AttentionBackwardInputs& inputs, con
     detail::bind_gradients(
         {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
         inputs, options, problem);
-    const AttentionRun run = detail::run(problem, options.kernel);
-    gradients.threads = run.threads;
-    gradients.recomputed_rows = run.recomputed_rows;
-    gradients.kernel = run.kernel;
-    gradients.isa = run.isa;
+    detail::tell(detail::run(problem, options.kernel), gradients);
     detail::recycle(problem.forward);
     return gradients;
   });

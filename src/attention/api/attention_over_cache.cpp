@@ -71,8 +71,8 @@ std::int64_t count_segments(const TensorView& segments, const TensorView& query)
 }
 
 void CacheCall::choose_sequences(const CacheState& cache, std::int64_t count, const CacheQuery& which) {
-  const auto all = static_cast<std::int64_t>(cache.sequences.size());
-  if (!which.sequences.empty() && static_cast<std::int64_t>(which.sequences.size()) != count)
+  const auto all = std::ssize(cache.sequences);
+  if (!which.sequences.empty() && std::ssize(which.sequences) != count)
     refuse("sequences has ", counted(which.sequences.size(), "number"), "; ", count,
            ", one per batch entry, is expected");
   if (which.sequences.empty() && count != all)
@@ -110,7 +110,7 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
   if (packed) most = lengths.back();
   AttentionOptions complete = options;
   const Tensor key_lengths = Tensor::from(std::span<const std::int64_t>(lengths).subspan(packed ? 0 : 1),
-                                          {static_cast<std::int64_t>(lengths.size()) - (packed ? 0 : 1)});
+                                          {std::ssize(lengths) - (packed ? 0 : 1)});
   (packed ? complete.key_segments : complete.kv_lengths) = key_lengths.view();
   const TensorView prepared = prepared_query(given, cache);
   const auto rows_of = [&](const char* name, std::int64_t width, const detail::Operand& rows) {
@@ -153,7 +153,7 @@ void CacheCall::bind_cache(const CacheState& cache, const AttentionOptions& opti
 }
 
 std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64_t rows) const {
-  const auto count = static_cast<std::int64_t>(problem.segments.size());
+  const auto count = std::ssize(problem.segments);
   if (which.tree_mask) {
     const TensorView& mask = *which.tree_mask;
     const bool one = mask.shape() == Dims{rows, rows};
@@ -202,16 +202,7 @@ void CacheCall::read_tree(const CacheQuery& which) {
   drafts = std::make_unique<detail::DraftMask>(
       detail::MaskShape{problem.batch, 1, problem.query_length, problem.key_length}, std::move(trees),
       tree_of(which, rows));
-  problem.sparse_masks.push_back({static_cast<const detail::MaskPart*>(drafts.get()),
-                                  [](const void* one, const detail::MaskTile& tile) {
-                                    return static_cast<const detail::MaskPart*>(one)->coverage(tile);
-                                  },
-                                  [](const void* one, const detail::MaskTile& row, std::uint8_t* visible) {
-                                    static_cast<const detail::MaskPart*>(one)->restrict_row(row, visible);
-                                  },
-                                  problem.batch > 1 ? 1 : 0,
-                                  problem.heads,
-                                  {}});
+  problem.sparse_masks.push_back(detail::source_of(*drafts, problem.heads));
 }
 
 // Converts key indices to positions.
@@ -270,11 +261,7 @@ AttentionResult detail::attention(const TensorView& query, const KvCache& cache,
     AttentionResult result = detail::allocate_results(call.problem, options, 4);
     detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
     see(result);
-    const AttentionRun run = compute(call, options.kernel);
-    result.threads = run.threads;
-    result.recomputed_rows = run.recomputed_rows;
-    result.kernel = run.kernel;
-    result.isa = run.isa;
+    detail::tell(compute(call, options.kernel), result);
     return result;
   });
 }

@@ -58,7 +58,7 @@ Share check_share(const AttentionBackwardInputs& inputs, const AttentionOptions&
   const std::vector<BackwardTask> all = tasks_of(share.problem, options.kernel);
   std::int64_t least = 0;
   for (std::size_t n = 0; n < places.size(); ++n) {
-    const auto count = static_cast<std::int64_t>(all.size());
+    const auto count = std::ssize(all);
     if (places[n] < least || places[n] >= count)
       refuse("tasks[", n, "] is ", places[n], "; ascending numbers from ", least, ", below ", count,
              ", are expected");
@@ -75,7 +75,7 @@ void place_query_parts(std::span<float> memory, const detail::Problem& p, std::v
     task.query_part = memory.data() + at;
     at += detail::query_part_size(task, p.head_dim);
   }
-  if (at != static_cast<std::int64_t>(memory.size()))
+  if (at != std::ssize(memory))
     refuse("gradients.query_parts has ", memory.size(), " floats; ", at, " floats for the parts of ",
            tasks.size(), " tasks are expected");
 }
@@ -138,7 +138,7 @@ bool share_needs_all_keys(const AttentionBackwardInputs& inputs, const Attention
                           const CallPart& part, std::span<const std::int64_t> tasks) {
   return detail::with_memory_errors([&] {
     const Share share = check_share(inputs, options, part, tasks);
-    return std::any_of(share.tasks.begin(), share.tasks.end(), [&](const BackwardTask& task) {
+    return std::ranges::any_of(share.tasks, [&](const BackwardTask& task) {
       const auto& segment = share.problem.forward.segments[static_cast<std::size_t>(task.segment)];
       for (std::int64_t h = 0; h < task.rows.head_count; ++h)
         if (task.splits > 1 && detail::recomputes_lse(share.problem, segment, task.rows.head_begin + h))

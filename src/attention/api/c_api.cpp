@@ -29,23 +29,7 @@ using heed::TensorView;
 using heed::detail::heads_of;
 using heed::detail::is_given;
 using heed::detail::refuse;
-using heed::detail::c_api::backward_call;
-using heed::detail::c_api::BackwardCall;
-using heed::detail::c_api::check_of;
-using heed::detail::c_api::copy_text;
-using heed::detail::c_api::default_attention_options;
-using heed::detail::c_api::deliver;
-using heed::detail::c_api::dtype_of;
-using heed::detail::c_api::expect_memory;
-using heed::detail::c_api::forward_call;
-using heed::detail::c_api::ForwardCall;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::initialise;
-using heed::detail::c_api::nothing_given;
-using heed::detail::c_api::requests_of;
-using heed::detail::c_api::require;
-using heed::detail::c_api::shape_of;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 
 static_assert(static_cast<int>(heed::ErrorCode::internal) == HEED_INTERNAL);
 static_assert(static_cast<int>(heed::ErrorCode::invalid_argument) == HEED_INVALID_ARGUMENT);
@@ -75,8 +59,8 @@ heed_status heed_tensor_init(heed_tensor* tensor, void* data, std::int32_t dtype
     tensor->data = data;
     tensor->dtype = dtype;
     tensor->rank = rank;
-    std::copy(sizes.begin(), sizes.end(), tensor->shape);
-    std::copy(strides.begin(), strides.end(), tensor->strides);
+    std::ranges::copy(sizes, tensor->shape);
+    std::ranges::copy(strides, tensor->strides);
   });
 }
 
@@ -162,7 +146,7 @@ heed_status heed_differential_attention_backward(const heed_attention_backward_i
       }
     }
     heed::MutableTensorView by_lambda;
-    heed::detail::c_api::set(by_lambda, "grad_lambda", grad_lambda);
+    set(by_lambda, "grad_lambda", grad_lambda);
     expect_memory("gradients.query", to.query, from.query);
     expect_memory("gradients.key", to.key, from.key);
     expect_memory("gradients.value", to.value, from.value);

@@ -20,17 +20,7 @@ using heed::PageOrder;
 using heed::Tensor;
 using heed::TensorView;
 using heed::detail::refuse;
-using heed::detail::c_api::as_known;
-using heed::detail::c_api::choice;
-using heed::detail::c_api::flag;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::initialise;
-using heed::detail::c_api::make_handle;
-using heed::detail::c_api::nothing_given;
-using heed::detail::c_api::numbers_of;
-using heed::detail::c_api::optional_view;
-using heed::detail::c_api::require;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 
 static_assert(static_cast<int>(heed::CacheFormat::fp8) == HEED_CACHE_FP8);
 static_assert(static_cast<int>(heed::CacheLayout::ring) == HEED_CACHE_RING);
@@ -253,7 +243,7 @@ heed_status heed_kv_cache_positions(const heed_kv_cache* cache, std::int64_t seq
     if (count != all.size())
       refuse("count is ", count, "; ", all.size(), ", the rows of sequence ", sequence, ", is expected");
     if (count > 0) require("positions", positions);
-    std::copy(all.begin(), all.end(), positions);
+    std::ranges::copy(all, positions);
   });
 }
 
@@ -294,7 +284,7 @@ heed_status heed_kv_cache_attention(const heed_tensor* query, const heed_kv_cach
   return with_cache(cache, [&](const KvCache& c) {
     const TensorView q = view_of("query", query);
     const heed::CacheQuery from = cache_query(which);
-    const auto call = heed::detail::c_api::forward_call(options, outputs);
+    const auto call = forward_call(options, outputs);
     call.report.tell(heed::attention_into(q, c, call.options, call.outputs, from));
   });
 }
@@ -307,10 +297,9 @@ heed_status heed_kv_cache_differential_attention(const heed_tensor* query, const
                                                  const heed_tensor* halves) {
   return with_cache(cache, [&](const KvCache& c) {
     const TensorView q = view_of("query", query), factors = view_of("lambda", lambda);
-    const auto call = heed::detail::c_api::forward_call(options, outputs);
-    heed::detail::c_api::deliver(heed::detail::differential_attention(
-                                     q, c, factors, heed::detail::c_api::requests_of(call),
-                                     cache_query(which), heed::detail::c_api::check_of(call, q, halves)),
-                                 call, halves);
+    const auto call = forward_call(options, outputs);
+    deliver(heed::detail::differential_attention(q, c, factors, requests_of(call), cache_query(which),
+                                                 check_of(call, q, halves)),
+            call, halves);
   });
 }

@@ -13,12 +13,7 @@ namespace {
 
 using heed::SparseMask;
 using heed::TensorView;
-using heed::detail::c_api::flag;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::make_handle;
-using heed::detail::c_api::numbers_of;
-using heed::detail::c_api::require;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 
 static_assert(static_cast<int>(heed::SliceKind::both_causal) == HEED_SLICE_BOTH_CAUSAL);
 

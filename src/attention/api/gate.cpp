@@ -1,7 +1,6 @@
 // Gates on finished rows, and their gradient.
 #include "heed/attention/gate.hpp"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>

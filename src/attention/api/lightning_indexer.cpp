@@ -131,7 +131,7 @@ class Indexer {
         float* to = scores.data() + (n * panels_ + panel) * width;
         for (std::int64_t h = 0; h < heads(); ++h) {
           if (h % height == 0) {
-            std::fill(tile.begin(), tile.end(), 0.0f);
+            std::ranges::fill(tile, 0.0f);
             products_.add_tile(packed.data() + (n * tiles + h / height) * height * dim(),
                                packed_.data() + panel * width * dim(), dim(), tile.data(), width);
           }

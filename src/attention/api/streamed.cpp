@@ -98,7 +98,7 @@ struct StreamedAttention::Impl {
                                             : detail::reference_stream(problem)) {}
 
   void check_range(const PositionRange& range) const {
-    const auto is_cut = [&](std::int64_t at) { return std::binary_search(cuts.begin(), cuts.end(), at); };
+    const auto is_cut = [&](std::int64_t at) { return std::ranges::binary_search(cuts, at); };
     if (range.begin >= range.end || !is_cut(range.begin) || !is_cut(range.end))
       refuse("range is ", range.begin, " to ", range.end, "; a multiple of ", detail::cpu::kSpan,
              " keys from the begin of a sequence, or a sequence's begin or end, is expected for both");

@@ -287,7 +287,7 @@ void read_packed(const AttentionOptions& options, Problem& problem) {
     const std::int64_t offset = offset_of(options, queries[s + 1] - queries[s], keys[s + 1] - keys[s]);
     problem.segments.push_back({0, queries[s], queries[s + 1], keys[s], keys[s + 1], offset});
   }
-  problem.whole.sequences = static_cast<std::int64_t>(problem.segments.size());
+  problem.whole.sequences = std::ssize(problem.segments);
 }
 
 void require_finite(const Operand& c, const Dims& shape) {

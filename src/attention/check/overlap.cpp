@@ -69,7 +69,7 @@ bool surely_overlap(const Extent& a, const Extent& b) {
 class Extents {
  public:
   void add(const char* name, const void* data, DType dtype, const std::int64_t* stride, const Sizes& sizes) {
-    if (data == nullptr || *std::min_element(sizes.begin(), sizes.end()) == 0) return;
+    if (data == nullptr || *std::ranges::min_element(sizes) == 0) return;
     extents_[count_++] = extent_of(name, data, dtype, stride, sizes);
   }
   template <class View>
@@ -142,7 +142,7 @@ void refuse_overlaps(const Extents& inputs, const Extents& outputs) {
       if (surely_overlap(all[i], other))
         refuse(all[i].name, " overlaps ", other.name, " in memory; separate memory is expected");
     };
-    std::for_each(inputs.list().begin(), inputs.list().end(), refuse_overlap_with);
+    std::ranges::for_each(inputs.list(), refuse_overlap_with);
     std::for_each(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), refuse_overlap_with);
   }
 }

@@ -136,7 +136,7 @@ class BackwardRun {
   }
   // Whether the gradients by sinks, or by the decay of a call with sinks, are wanted.
   bool wants_sink_weights() const { return p_.grad_sinks || (p_.grad_decay && f_.sinks); }
-  bool has_failed() const { return std::find(failed_.begin(), failed_.end(), 1) != failed_.end(); }
+  bool has_failed() const { return std::ranges::find(failed_, 1) != failed_.end(); }
 
   std::size_t row_index(std::int64_t batch, std::int64_t head, std::int64_t i) const {
     return static_cast<std::size_t>((batch * f_.heads + head) * f_.query_length + i);
@@ -295,7 +295,7 @@ class BackwardRun {
     const std::vector<char> again = std::exchange(failed_, std::vector<char>(failed_.size()));
     for (std::size_t head = 0; head < again.size(); ++head)
       if (again[head] != 0) fell_back_[head] = 1;
-    std::fill(bias_sums_.begin(), bias_sums_.end(), 0.0);
+    std::ranges::fill(bias_sums_, 0.0);
     const std::size_t keys_of_group = key_sums_.size() / std::max<std::size_t>(1, again.size());
     for (std::size_t head = 0; !key_sums_.empty() && head < again.size(); ++head)
       if (again[head] != 0 || !bias_sums_.empty())

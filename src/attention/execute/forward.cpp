@@ -5,8 +5,6 @@
 //   weights pass     Other results that need the final sums (weights, received); scores. Few rows, whose
 //                    weights forward keeps, need it for scores only (kept_weights.cpp).
 //   recompute        Rows whose numbers f32 cannot hold are computed in f64 (recompute.cpp).
-#include "attention/execute/forward.hpp"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,11 +15,11 @@
 #include <vector>
 
 #include "attention/execute/kept_weights.hpp"
-#include "attention/execute/masked_mass.hpp"
 #include "attention/execute/memory.hpp"
 #include "attention/execute/path_record.hpp"
 #include "attention/execute/received_pass.hpp"
 #include "attention/execute/recompute.hpp"
+#include "attention/execute/run.hpp"
 #include "attention/plan/lower.hpp"
 #include "attention/problem/elements.hpp"
 #include "heed/parallel.hpp"
@@ -53,6 +51,38 @@ struct CallMemory {
   AlignedMemory states;           // partial results of spans
   AlignedMemory task_weights;     // weights of each thread's last task
 };
+
+// Limit of 1 / sum, below which a sink dominates the sum.
+constexpr double kSmallestInverse = 0x1p-100;
+
+// The ratio of the two weight sums is as exact as the sums; a difference of lse is not.
+double masked_mass(double masked_inverse, double inverse, double shift) {
+  const double kept = masked_inverse == 0 ? 0 : inverse / masked_inverse * std::exp2(shift);
+  return inverse == 0 ? 0 : std::max(0.0, 1 - kept);
+}
+
+// Writes p.masked_mass from the rows' sums with and without the masks. Returns the rows that are left to the
+// reference, [B, H, Lq]; empty if none is.
+std::vector<RowStatus> write_masked_mass(const Problem& p, const RowSums& masked, const RowSums& unmasked) {
+  std::vector<RowStatus> left;
+  for (std::size_t row = 0; row < masked.status.size(); ++row) {
+    if (masked.status[row] == RowStatus::out_of_range) continue;  // recomputed with all its results
+    const auto masked_inverse = static_cast<double>(masked.inverse[row]);
+    const auto inverse = static_cast<double>(unmasked.inverse[row]);
+    const bool known = unmasked.status[row] != RowStatus::out_of_range &&
+                       (!p.sinks || (masked_inverse > kSmallestInverse && inverse > kSmallestInverse));
+    if (!known) {
+      left.resize(masked.status.size(), RowStatus::done);
+      left[row] = RowStatus::out_of_range;
+      continue;
+    }
+    const double shift = static_cast<double>(masked.shift[row]) - static_cast<double>(unmasked.shift[row]);
+    const std::int64_t at = static_cast<std::int64_t>(row), head = at / p.query_length;
+    write(p.masked_mass, masked_mass(masked_inverse, inverse, shift), head / p.heads, head % p.heads,
+          at % p.query_length);
+  }
+  return left;
+}
 
 // Work for any thread: items [0, count). A pass without a name reports no progress.
 struct Work {
@@ -173,7 +203,7 @@ class ForwardRun {
   }
 
   void forward(const ForwardPass& pass) {
-    if (static_cast<std::int64_t>(p_.segments.size()) > p_.batch) count_sequences(pass);
+    if (std::ssize(p_.segments) > p_.batch) count_sequences(pass);
     Arguments call = with_memory(pass.call, memory_->status.data());
     if (pass.keeps_rows_weights) call.kept = kept_weights_.room(pass.unit->kv_block);
     switch (pass.schedule) {

@@ -50,7 +50,7 @@ cpu::KeptWeights KeptRowWeights::room(std::int64_t kv_block) {
 
 // weight = kept weight * 2^(its shift - the row's final shift) / the row's sum
 void KeptRowWeights::finish(std::span<const Segment> segments, const RowSums& rows, int threads) {
-  const auto heads = static_cast<std::int64_t>(segments.size()) * p_.heads;
+  const auto heads = std::ssize(segments) * p_.heads;
   const auto body = [&](std::int64_t i, int) {
     finish_head(segments[static_cast<std::size_t>(i / p_.heads)], i % p_.heads, rows);
   };

@@ -6,11 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "attention/execute/row_sums.hpp"
 #include "attention/kernels/shared/arguments.hpp"
 #include "attention/problem/problem.hpp"
 
 namespace heed::detail {
+
+/// The sums of the rows that the forward passes computed, each [B, H, Lq], row-major. A weight is exp2(score
+/// - shift) * inverse.
+struct RowSums {
+  std::span<const cpu::RowStatus> status;
+  std::span<const float> shift, inverse;
+};
 
 class KeptRowWeights {
  public:

@@ -16,8 +16,8 @@ bool masks_leave(const Problem& p, const Segment& s, std::int64_t begin, std::in
   for (std::int64_t head = 0; head < p.heads; ++head)
     for (std::int64_t row = s.query_begin; row < s.query_end; row += kRowsAtOnce) {
       const MaskTile tile{s.batch, head, row, std::min(s.query_end, row + kRowsAtOnce), begin, end};
-      if (std::none_of(p.sparse_masks.begin(), p.sparse_masks.end(),
-                       [&](const MaskSource& mask) { return mask.coverage(tile) == Coverage::empty; }))
+      if (std::ranges::none_of(
+              p.sparse_masks, [&](const MaskSource& mask) { return mask.coverage(tile) == Coverage::empty; }))
         return true;
     }
   return false;
@@ -27,7 +27,7 @@ bool masks_leave(const Problem& p, const Segment& s, std::int64_t begin, std::in
 
 bool may_see(const Problem& p, const KeyRange& keys) {
   if (p.heads == 0) return false;
-  return std::any_of(p.segments.begin(), p.segments.end(), [&](const Segment& s) {
+  return std::ranges::any_of(p.segments, [&](const Segment& s) {
     const std::int64_t rows = s.query_end - s.query_begin;
     if (rows == 0) return false;
     // Both ends of a row's range rise with the row.

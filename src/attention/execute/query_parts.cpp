@@ -6,7 +6,6 @@
 #include "attention/execute/memory.hpp"
 #include "attention/isa/dispatch.hpp"
 #include "attention/plan/backward_tasks.hpp"
-#include "attention/plan/lower.hpp"
 #include "heed/parallel.hpp"
 
 namespace heed::detail {

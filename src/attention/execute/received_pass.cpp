@@ -22,7 +22,7 @@ ReceivedPass::ReceivedPass(const Problem& problem, const cpu::Arguments& call, c
   for (const Segment& s : p_.segments)
     for (std::int64_t h = 0; h < p_.heads; ++h) received_.emplace_back(s.query_begin, keys);
   const std::int64_t floats = KeepingThread::floats(pass.tiling.rows, keys, block);
-  const auto count = std::min<std::int64_t>(threads, static_cast<std::int64_t>(pass.tasks.size()));
+  const auto count = std::min<std::int64_t>(threads, std::ssize(pass.tasks));
   memory.reserve(static_cast<std::size_t>(count * floats) * sizeof(float));
   for (std::int64_t t = 0; t < count; ++t)
     threads_.emplace_back(pass.tiling.rows, keys, block, static_cast<float*>(memory.data()) + t * floats);

@@ -42,12 +42,6 @@ std::int64_t rows_of_block(std::int64_t all_rows, std::int64_t keys) {
   return std::clamp<std::int64_t>(kBlockScores / keys, 1, std::clamp(rows, kRows, 4 * kRows));
 }
 
-double read_target(const Output& from, std::int64_t b, std::int64_t h, std::int64_t l, std::int64_t c) {
-  return read(
-      Operand{from.data, from.dtype, {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}}, b, h,
-      l, c);
-}
-
 // The keys of one key head with numbers that are not finite, in order.
 struct NotFinite {
   std::vector<std::int64_t> nan_keys;  // with a NaN in the key
@@ -59,11 +53,9 @@ NotFinite look_through(const Problem& p, std::int64_t batch, std::int64_t kv_hea
   std::vector<double> key(index(p.head_dim)), value(index(p.value_dim));
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     read_row(p.key, batch, kv_head, j, key);
-    if (std::any_of(key.begin(), key.end(), [](double x) { return std::isnan(x); }))
-      found.nan_keys.push_back(j);
+    if (std::ranges::any_of(key, [](double x) { return std::isnan(x); })) found.nan_keys.push_back(j);
     read_row(p.value, batch, kv_head, j, value);
-    if (!std::all_of(value.begin(), value.end(), [](double x) { return std::isfinite(x); }))
-      found.values.push_back(j);
+    if (!std::ranges::all_of(value, [](double x) { return std::isfinite(x); })) found.values.push_back(j);
   }
   return found;
 }
@@ -121,7 +113,7 @@ class Recomputation {
     look_through_heads();
     // If there are sums over rows, at most `threads_` blocks run at a time, to limit the memory of their
     // sums.
-    const std::int64_t count = static_cast<std::int64_t>(blocks_.size());
+    const std::int64_t count = std::ssize(blocks_);
     threads_ = static_cast<int>(std::min<std::int64_t>(p_.threads, count));
     const bool sums = p_.received || p_.received_last || p_.map;
     const std::int64_t at_once = sums ? threads_ : count;
@@ -186,7 +178,7 @@ class Recomputation {
     for (const Block& block : blocks_) concerned[index(block.batch * p_.kv_heads + kv_head(block.head))] = 1;
     const std::int64_t pieces = (p_.key_length + kKeysAtOnce - 1) / kKeysAtOnce;
     std::vector<NotFinite> found(not_finite_.size() * index(pieces));
-    parallel_for(static_cast<std::int64_t>(found.size()), p_.threads, [&](std::int64_t at, int) {
+    parallel_for(std::ssize(found), p_.threads, [&](std::int64_t at, int) {
       const std::int64_t head = at / pieces, piece = at % pieces;
       const KeyRange keys{piece * kKeysAtOnce, std::min(p_.key_length, (piece + 1) * kKeysAtOnce)};
       if (concerned[index(head)] != 0)
@@ -205,7 +197,7 @@ class Recomputation {
     const Block& block = blocks_[which];
     const HeadDropout dropout(p_.dropout, block.batch, block.head);
     for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map})
-      std::fill(sums->begin(), sums->end(), 0.0);
+      std::ranges::fill(*sums, 0.0);
     const std::vector<RowWork> work = work_of(block, dropout, scratch, computed_[which]);
     if (work.empty()) return;
     multiply(*block.segment, work, scratch);
@@ -239,7 +231,7 @@ class Recomputation {
   // Computes the products of the block's rows with all keys that any of them needs.
   void multiply(const Segment& segment, const std::vector<RowWork>& work, BlockScratch& scratch) const {
     KeyRange keys{p_.key_length, 0};
-    const auto rows = static_cast<std::int64_t>(work.size());
+    const auto rows = std::ssize(work);
     for (std::int64_t r = 0; r < rows; ++r) {
       const Row& row = work[index(r)].row;
       read_row(p_.query, row.batch, row.head, row.i,
@@ -294,7 +286,7 @@ class Recomputation {
       std::fill_n(output, p_.value_dim, factor);
       return;
     }
-    const auto weights = static_cast<std::int64_t>(scratch.softmax.weighted.size());
+    const auto weights = std::ssize(scratch.softmax.weighted);
     if (weights * kFewWeights <= segment.key_end - segment.key_begin)
       return each_term(segment, row, dropout, scratch, [&](std::int64_t j, double factor) {
         read_row(p_.value, row.batch, row.kv_head, j, scratch.value);
@@ -320,9 +312,9 @@ class Recomputation {
       if (scratch.waits[r] == 0) std::fill(factors + keys.begin, factors + keys.end, kNoTerm);
     }
     scratch.multiply.add_combined(
-        {scratch.numbers.data(), static_cast<std::int64_t>(work.size()), scratch.row_stride},
+        {scratch.numbers.data(), std::ssize(work), scratch.row_stride},
         [&](std::int64_t j, std::span<double> to) { read_row(p_.value, any.batch, any.kv_head, j, to); },
-        keys, p_.value_dim, {scratch.outputs.data(), static_cast<std::int64_t>(work.size()), stride});
+        keys, p_.value_dim, {scratch.outputs.data(), std::ssize(work), stride});
     for (std::size_t r = 0; r < work.size(); ++r)
       if (work[r].results != nullptr)
         write_output(p_, work[r].row,
@@ -337,10 +329,9 @@ class Recomputation {
     if (p_.score_mod) return false;  // it may forbid the key
     const auto seen = [&](std::int64_t j) { return sees(segment, row, j); };
     const std::vector<std::int64_t>& nan_keys = not_finite(row).nan_keys;
-    if (std::any_of(nan_keys.begin(), nan_keys.end(), seen)) return true;
+    if (std::ranges::any_of(nan_keys, seen)) return true;
     read_row(p_.query, row.batch, row.head, row.i, scratch.query);
-    if (std::none_of(scratch.query.begin(), scratch.query.end(), [](double x) { return std::isnan(x); }))
-      return false;
+    if (std::ranges::none_of(scratch.query, [](double x) { return std::isnan(x); })) return false;
     for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
       if (seen(j)) return true;
     return false;
@@ -355,21 +346,20 @@ class Recomputation {
     for (const std::int64_t j : not_finite(row).values)
       if (sees(segment, row, j) && !dropout.drops(row.i, j)) keys.push_back(j);
     for (std::int64_t c = 0; c < p_.value_dim; ++c) {
-      const double sum = read_target(p_.output, row.batch, row.head, row.i, c);
+      const double sum = read(p_.output, row.batch, row.head, row.i, c);
       if (std::isfinite(sum)) continue;
       const auto explains = [&](std::int64_t j) {
         const double value = read(p_.value, row.batch, row.kv_head, j, c);
         return std::isnan(value) || value == sum;
       };
-      if (std::none_of(keys.begin(), keys.end(), explains)) return false;
+      if (std::ranges::none_of(keys, explains)) return false;
     }
     return true;
   }
 
   void add_sums(const Block& block, const ReferenceScratch& scratch) const {
     const auto add = [&](const Output& to, std::int64_t row, std::int64_t column, double sum) {
-      write(to, read_target(to, block.batch, block.head, row, column) + sum, block.batch, block.head, row,
-            column);
+      write(to, read(to, block.batch, block.head, row, column) + sum, block.batch, block.head, row, column);
     };
     for (std::size_t j = 0; j < scratch.received.size(); ++j)
       add(p_.received, static_cast<std::int64_t>(j), 0, scratch.received[j]);
@@ -396,9 +386,7 @@ class Recomputation {
 KernelRun recompute_rows(const Problem& problem, std::span<const RowStatus> status,
                          std::span<const RowStatus> score_status) {
   const auto is_done = [](RowStatus s) { return s == RowStatus::done; };
-  if (std::all_of(status.begin(), status.end(), is_done) &&
-      std::all_of(score_status.begin(), score_status.end(), is_done))
-    return {};
+  if (std::ranges::all_of(status, is_done) && std::ranges::all_of(score_status, is_done)) return {};
   if (problem.cache != nullptr) {
     const GatheredCall call = with_tensors(problem);
     return Recomputation(call.problem, status, score_status).run();

@@ -35,8 +35,7 @@ std::int64_t pieces_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 void add_to(const Output& to, double sum, std::int64_t a, std::int64_t b, std::int64_t c,
             std::int64_t d = 0) {
   if (!to || sum == 0) return;
-  const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
-  write(to, sum + read(there, a, b, c, d), a, b, c, d);
+  write(to, sum + read(to, a, b, c, d), a, b, c, d);
 }
 
 struct LeftOutRow {
@@ -74,7 +73,7 @@ class LeftOutRows {
 
   KernelRun run() {
     const std::int64_t count =
-        std::count_if(status_.begin(), status_.end(), [](RowStatus s) { return s != RowStatus::done; });
+        std::ranges::count_if(status_, [](RowStatus s) { return s != RowStatus::done; });
     if (count == 0) return {};
     prepare();
     for (std::int64_t b = 0; b < p_.batch; ++b)
@@ -161,10 +160,9 @@ class LeftOutRows {
       if (rows_[r].segment != rows_[r - 1].segment || r - blocks.back() == index(block_rows_))
         blocks.push_back(r);
     blocks.push_back(rows_.size());
-    in_parallel(static_cast<std::int64_t>(blocks.size()) - 1,
-                [&](std::int64_t i, GradientBlockScratch& scratch) {
-                  differentiate_block(blocks[index(i)], blocks[index(i) + 1], scratch);
-                });
+    in_parallel(std::ssize(blocks) - 1, [&](std::int64_t i, GradientBlockScratch& scratch) {
+      differentiate_block(blocks[index(i)], blocks[index(i) + 1], scratch);
+    });
     in_parallel(pieces_of(p_.key_length, kPieceKeys), [&](std::int64_t piece, GradientBlockScratch& scratch) {
       add_to_keys({piece * kPieceKeys, std::min(p_.key_length, (piece + 1) * kPieceKeys)}, scratch);
     });
@@ -198,7 +196,7 @@ class LeftOutRows {
                    p_.value_dim, {x.weights.data(), rows, row_stride_});
     for (std::size_t r = begin; r < end; ++r) differentiate(r, r - begin, x);
     if (!problem_.grad_query) return;
-    std::fill(x.query_gradients.begin(), x.query_gradients.end(), 0.0);
+    std::ranges::fill(x.query_gradients, 0.0);
     x.multiply.add_combined({row_of(key_factors_, begin, row_stride_).data(), rows, row_stride_}, read_key,
                             keys, p_.head_dim, {x.query_gradients.data(), rows, key_width_});
     for (std::size_t r = begin; r < end; ++r) {
@@ -244,7 +242,7 @@ class LeftOutRows {
   // Adds the shares of all rows to the sums of some keys.
   void add_to_keys(const KeyRange& keys, GradientBlockScratch& x) {
     const std::int64_t count = keys.end - keys.begin;
-    const auto rows = static_cast<std::int64_t>(rows_.size());
+    const auto rows = std::ssize(rows_);
     const auto add = [&](std::vector<double>& factors, std::vector<double>& from, std::int64_t width,
                          std::vector<double>& to) {
       const std::int64_t stride = F64Products::padded(width);
@@ -287,7 +285,7 @@ class LeftOutRows {
     for (std::int64_t head = 0; head < p_.heads; ++head)
       add_to(problem_.grad_sinks, sink_sums_[index(head)], 0, head, 0);
     const auto& size = problem_.grad_bias_size;
-    for (std::int64_t at = 0; at < static_cast<std::int64_t>(bias_sums_.size()); ++at)
+    for (std::int64_t at = 0; at < std::ssize(bias_sums_); ++at)
       add_to(problem_.grad_bias, bias_sums_[index(at)], at / (size[3] * size[2] * size[1]),
              at / (size[3] * size[2]) % size[1], at / size[3] % size[2], at % size[3]);
   }

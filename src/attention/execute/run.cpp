@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "attention/execute/backward.hpp"
-#include "attention/execute/forward.hpp"
 #include "attention/plan/decay_skips.hpp"
 #include "attention/plan/gathered_gradients.hpp"
 #include "attention/plan/gathered_keys.hpp"
@@ -33,7 +32,7 @@ namespace {
 
 // Threads take pieces; fewer pieces than threads are computed one after the other, each by all threads.
 AttentionRun run_gathered(const GatherPlan& plan, Kernel wanted) {
-  const auto pieces = static_cast<std::int64_t>(plan.pieces.size());
+  const auto pieces = std::ssize(plan.pieces);
   const bool together = pieces >= plan.call.threads;
   AttentionRun all{Kernel::fused, fused_isa()};
   std::mutex lock;
@@ -63,7 +62,7 @@ AttentionRun run_gathered(const BackwardProblem& problem, const GatherPlan& plan
   std::vector<GatheredMemory> memory(pieces_at_once(plan));
   while (!left.empty()) {
     std::vector<std::unique_ptr<GatheredGradients>> some(std::min(left.size(), memory.size()));
-    parallel_for(static_cast<std::int64_t>(some.size()), threads, [&](std::int64_t n, int) {
+    parallel_for(std::ssize(some), threads, [&](std::int64_t n, int) {
       some[index(n)] = std::make_unique<GatheredGradients>(problem, plan, left[index(n)], memory[index(n)]);
       const BackwardProblem& call = some[index(n)]->problem();
       const AttentionRun run = detail::run(call, BackwardPlan(call, wanted));

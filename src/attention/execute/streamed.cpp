@@ -146,7 +146,7 @@ class FusedStream final : public KeyStream {
     Arguments call = pass.call;
     const auto point = [](Operand& to, const TensorView& from) {
       to.data = from.data();
-      std::copy(from.strides().begin(), from.strides().end(), to.stride);
+      std::ranges::copy(from.strides(), to.stride);
     };
     point(call.key, arrived.key);
     point(call.value, arrived.value);

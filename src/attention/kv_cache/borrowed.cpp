@@ -112,13 +112,13 @@ detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<c
                              std::int64_t length) {
   const std::int64_t size = state.options.page_size;
   detail::Sequence s;
-  const auto room = static_cast<std::int64_t>(pages.size()) * size;
+  const auto room = std::ssize(pages) * size;
   if (length < 0 || length > room)
     refuse("sequence ", number, " has length ", length, "; 0 to ", room,
            ", the capacity of its pages, is expected");
   s.pages.assign(pages.begin(), pages.end());
-  std::sort(s.pages.begin(), s.pages.end());
-  const auto twice = std::adjacent_find(s.pages.begin(), s.pages.end());
+  std::ranges::sort(s.pages);
+  const auto twice = std::ranges::adjacent_find(s.pages);
   if (twice != s.pages.end())
     refuse("sequence ", number, " has page ", *twice, " twice; distinct pages are expected");
   for (const std::int32_t page : s.pages) ++state.page_holders[index(page)];
@@ -138,7 +138,7 @@ detail::Sequence sequence_of(CacheState& state, std::int64_t number, std::span<c
 }
 
 void check_page(const CacheState& state, const char* table, std::int64_t page, std::int64_t at) {
-  const auto pages = static_cast<std::int64_t>(state.page_holders.size());
+  const auto pages = std::ssize(state.page_holders);
   if (pages == 0) refuse(table, " has page ", page, " at ", at, ", but the pool has no pages");
   if (page < 0 || page >= pages)
     refuse(table, " has page ", page, " at ", at, "; 0 to ", pages - 1, ", a page of the pool, is expected");
@@ -165,7 +165,7 @@ std::unique_ptr<CacheState> over_table(const TensorView& key, const TensorView& 
   if (table.rank() != 2 || (table.dtype() != DType::i64 && table.dtype() != DType::i32))
     refuse("block_table has dtype ", table.dtype(), " and shape ", table.shape(),
            "; i64 or i32 of two axes is expected");
-  if (table.shape()[0] != static_cast<std::int64_t>(rows.size()))
+  if (table.shape()[0] != std::ssize(rows))
     refuse("lengths has shape ", lengths.shape(), "; [", table.shape()[0], "] as in block_table is expected");
   detail::check_memory("block_table", table);
   const Tensor pages = Tensor::copy_of(table, DType::i64);
@@ -198,8 +198,7 @@ std::unique_ptr<CacheState> over_indices(const TensorView& key, const TensorView
   if (begin.size() != last.size() + 1)
     refuse("indptr has shape ", indptr.shape(), "; [", last.size() + 1,
            "], one more than last_page_len, is expected");
-  if (begin.front() != 0 || begin.back() > static_cast<std::int64_t>(pages.size()) ||
-      !std::is_sorted(begin.begin(), begin.end()))
+  if (begin.front() != 0 || begin.back() > std::ssize(pages) || !std::ranges::is_sorted(begin))
     refuse("indptr runs from ", begin.front(), " to ", begin.back(), "; 0 to ", pages.size(),
            ", the length of indices, in non-decreasing order, is expected");
   const std::int64_t size = state->options.page_size;

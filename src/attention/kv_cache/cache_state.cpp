@@ -14,13 +14,13 @@
 namespace heed::detail {
 
 bool lie_evenly(std::span<const std::int32_t> slots) {
-  return std::adjacent_find(slots.begin(), slots.end(),
-                            [](std::int32_t a, std::int32_t b) { return b != a + 1; }) == slots.end();
+  return std::ranges::adjacent_find(slots, [](std::int32_t a, std::int32_t b) { return b != a + 1; }) ==
+         slots.end();
 }
 
 std::int64_t Sequence::row_from(std::int64_t position) const {
   if (!has_gaps) return std::clamp<std::int64_t>(position, 0, rows());
-  return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
+  return std::ranges::lower_bound(positions, position) - positions.begin();
 }
 
 Sequence& CacheState::sequence_in_use(std::int64_t number) {
@@ -32,7 +32,7 @@ const Sequence& CacheState::sequence_in_use(std::int64_t number) const {
   return s;
 }
 const Sequence& CacheState::sequence(std::int64_t number) const {
-  const auto count = static_cast<std::int64_t>(sequences.size());
+  const auto count = std::ssize(sequences);
   if (count == 0) refuse("sequence is ", number, ", but the cache has no sequences");
   if (number < 0 || number >= count) refuse("sequence is ", number, "; 0 to ", count - 1, " is expected");
   return sequences[index(number)];
@@ -78,10 +78,7 @@ ScaleStrides value_scale_strides(const CacheState& state) {
 std::array<MemoryUse, 2> CacheState::pools() const {
   const auto pool = [&](const char* name, Operand view, std::int64_t width) {
     view.stride[0] = page_rows * view.stride[2];
-    return MemoryUse{
-        name,
-        view,
-        {static_cast<std::int64_t>(page_holders.size()), options.kv_heads, options.page_size, width}};
+    return MemoryUse{name, view, {std::ssize(page_holders), options.kv_heads, options.page_size, width}};
   };
   return {pool("key", key.view, options.head_dim), pool("value", value.view, options.value_dim)};
 }
@@ -237,8 +234,8 @@ class Writer {
   // stay.
   void give_pages_back() {
     if (state_.options.layout != CacheLayout::paged || state_.borrowed) return;
-    std::sort(s_.pages.begin(), s_.pages.end(), std::greater<>());
-    std::sort(s_.free_slots.begin(), s_.free_slots.end(), std::greater<>());
+    std::ranges::sort(s_.pages, std::greater<>());
+    std::ranges::sort(s_.free_slots, std::greater<>());
     auto slot = s_.free_slots.begin(), free_end = slot;
     auto pages_end = s_.pages.begin();
     for (const std::int32_t page : s_.pages) {
@@ -306,10 +303,10 @@ std::vector<std::int32_t> pages_to_copy(const CacheState& state, const Sequence&
   std::vector<std::int32_t> pages;
   const auto add = [&](std::int32_t slot) {
     const auto page = static_cast<std::int32_t>(state.page_of(slot));
-    if (state.page_holders[index(page)] > 1 && std::find(pages.begin(), pages.end(), page) == pages.end())
+    if (state.page_holders[index(page)] > 1 && std::ranges::find(pages, page) == pages.end())
       pages.push_back(page);
   };
-  const auto from_free = std::min<std::int64_t>(rows, static_cast<std::int64_t>(s.free_slots.size()));
+  const auto from_free = std::min<std::int64_t>(rows, std::ssize(s.free_slots));
   for (std::int64_t r = 0; r < from_free; ++r) add(s.free_slots[s.free_slots.size() - 1 - index(r)]);
   if (!state.has_codes()) return pages;
   const std::int64_t coded = (s.length + rows) / state.options.group * state.options.group;
@@ -330,7 +327,7 @@ void reserve_scales(CacheState& state, std::span<const Arrival> arrivals) {
     const std::int64_t held = state.options.capacity / state.options.group + 3;
     groups += state.options.layout == CacheLayout::ring ? std::min(filled, held) : filled;
   }
-  const auto free = static_cast<std::int64_t>(state.free_scales.size());
+  const auto free = std::ssize(state.free_scales);
   const std::size_t numbers = state.scale_holders.size() + index(std::max<std::int64_t>(0, groups - free));
   const std::size_t scales = numbers * index(state.options.kv_heads * state.options.head_dim);
   have_room(state.scale_holders, numbers);
@@ -351,15 +348,14 @@ void append_to_ring(CacheState& state, const Operand& key, const Operand& value,
   for (std::int64_t row = arrival.begin; row < arrival.end;) {
     // Appends at most a window at a time, because rows before them are evicted at once.
     const std::int64_t here = std::min(arrival.end - row, state.options.window);
-    const std::int64_t too_many = here - static_cast<std::int64_t>(s.free_slots.size());
+    const std::int64_t too_many = here - std::ssize(s.free_slots);
     const std::int64_t first = s.row_from(std::min(state.options.sinks, s.length));
     // Rows that become sinks take no place in the window.
     const std::int64_t gone = std::min(too_many, s.rows() - first);
     if (too_many > 0)
       writer.evict(gone,
                    [&](std::size_t held) { return held >= index(first) && held < index(first + gone); });
-    for (const std::int64_t end = row + std::min(here, static_cast<std::int64_t>(s.free_slots.size()));
-         row < end; ++row)
+    for (const std::int64_t end = row + std::min(here, std::ssize(s.free_slots)); row < end; ++row)
       writer.append(key, value, arrival.batch, row);
   }
 }
@@ -378,15 +374,14 @@ void append_rows(CacheState& state, const Operand& key, const Operand& value,
     for (const Arrival& arrival : arrivals) append_to_ring(state, key, value, arrival);
     return;
   }
-  const auto free_pages = static_cast<std::int64_t>(state.free_pages.size());
+  const auto free_pages = std::ssize(state.free_pages);
   std::int64_t needed = 0;
   std::unordered_map<std::int32_t, std::int32_t> copied;
   std::vector<std::vector<std::int32_t>> to_copy;  // for each arrival
   for (const Arrival& arrival : arrivals) {
     const Sequence& s = state.sequences[index(arrival.sequence)];
     const std::int64_t rows = arrival.end - arrival.begin;
-    const std::int64_t lacking =
-        std::max<std::int64_t>(0, rows - static_cast<std::int64_t>(s.free_slots.size()));
+    const std::int64_t lacking = std::max<std::int64_t>(0, rows - std::ssize(s.free_slots));
     if (lacking > 0 && (state.options.layout == CacheLayout::contiguous || state.borrowed))
       refuse("sequence ", arrival.sequence, " has room for ", s.free_slots.size(), " more rows, but ", rows,
              " arrived; ", state.borrowed ? "its table" : "reserve()", " makes room");
@@ -434,8 +429,7 @@ void evict_rows(CacheState& state, std::int64_t sequence, std::span<const std::i
     last = position;
   }
   if (!positions.empty())
-    Writer(state, s).evict(static_cast<std::int64_t>(positions.size()),
-                           [&](std::size_t row) { return evicted[row] != 0; });
+    Writer(state, s).evict(std::ssize(positions), [&](std::size_t row) { return evicted[row] != 0; });
 }
 
 std::int64_t fork_rows(CacheState& state, std::int64_t sequence) {
@@ -446,9 +440,8 @@ std::int64_t fork_rows(CacheState& state, std::int64_t sequence) {
         "the memory of this cache is the caller's and has no room for another sequence; a paged cache is "
         "expected for fork()");
   have_room(state.sequences, state.sequences.size() + 1);
-  if (!shares && state.free_pages.empty())
-    grow_pages(state, static_cast<std::int64_t>(state.page_holders.size()) + 1);
-  auto number = static_cast<std::int64_t>(state.sequences.size());
+  if (!shares && state.free_pages.empty()) grow_pages(state, std::ssize(state.page_holders) + 1);
+  auto number = std::ssize(state.sequences);
   if (state.released.empty()) {
     state.sequences.emplace_back();
   } else {

@@ -35,7 +35,7 @@ struct Sequence {
   std::int64_t tail_begin = 0;              ///< the first position that the tails hold
   std::vector<float> received;              ///< [row][Hkv]; empty until add_received
 
-  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(slots.size()); }
+  [[nodiscard]] std::int64_t rows() const { return std::ssize(slots); }
   [[nodiscard]] std::int64_t position(std::int64_t row) const {
     return has_gaps ? positions[static_cast<std::size_t>(row)] : row;
   }

@@ -115,7 +115,7 @@ void CodedGroups::truncate(std::int64_t length) {
       restore_tail(false, h, position, s_.value_tail, state_.stored_value_dim());
     }
   s_.tail_begin = std::min(s_.tail_begin, begin);
-  while (static_cast<std::int64_t>(s_.groups.size()) > begin / state_.options.group) {
+  while (std::ssize(s_.groups) > begin / state_.options.group) {
     give_scale_back(s_.groups.back());
     s_.groups.pop_back();
   }
@@ -129,7 +129,7 @@ void CodedGroups::restore_tail(bool is_key, std::int64_t head, std::int64_t posi
   if (row < s_.rows() && s_.position(row) == position)
     state_.read_row(s_, is_key, head, row, to);
   else
-    std::fill(to.begin(), to.end(), 0.0f);
+    std::ranges::fill(to, 0.0f);
 }
 
 void CodedGroups::give_scale_back(std::int32_t number) {

@@ -53,8 +53,7 @@ const std::array<float, 127>& e4m3_table() {
 std::uint8_t to_e4m3(float x) {
   const std::array<float, 127>& table = e4m3_table();
   const float magnitude = std::min(std::abs(x), kMaxE4m3);
-  auto above =
-      static_cast<std::size_t>(std::lower_bound(table.begin(), table.end(), magnitude) - table.begin());
+  auto above = static_cast<std::size_t>(std::ranges::lower_bound(table, magnitude) - table.begin());
   if (above > 0) {
     const float up = table[above] - magnitude, down = magnitude - table[above - 1];
     if (down < up || (down == up && above % 2 == 1)) --above;

@@ -30,7 +30,7 @@ std::string_view name_in(std::span<const std::string_view> names, Enum value) {
 }
 template <class Enum>
 std::optional<Enum> named(std::span<const std::string_view> names, std::string_view name) {
-  const auto at = std::find(names.begin(), names.end(), name);
+  const auto at = std::ranges::find(names, name);
   if (at == names.end()) return std::nullopt;
   return static_cast<Enum>(at - names.begin());
 }
@@ -52,7 +52,7 @@ void check_numbers(const detail::CacheState& state, const char* name, const deta
   for (std::int64_t h = 0; h < state.options.kv_heads; ++h)
     for (std::int64_t row = begin; row < end; ++row) {
       detail::read_numbers(rows, batch, h, row, std::span(numbers));
-      const auto bad = std::find_if_not(numbers.begin(), numbers.end(), fits);
+      const auto bad = std::ranges::find_if_not(numbers, fits);
       if (bad != numbers.end())
         refuse(name, " has ", *bad, " at ", Dims{batch, h, row, bad - numbers.begin()}, "; a number that ",
                name_of(state.options.format), " can hold is expected");
@@ -73,8 +73,7 @@ detail::CallTensor rows_to_append(const detail::CacheState& state, const char* n
   const detail::MemoryUse rows{
       name, tensor.rows, {tensor.size[0], tensor.size[1], tensor.size[2], tensor.size[3]}};
   const auto pools = state.pools();
-  if (std::any_of(pools.begin(), pools.end(),
-                  [&](const auto& pool) { return detail::may_overlap(rows, pool); }))
+  if (std::ranges::any_of(pools, [&](const auto& pool) { return detail::may_overlap(rows, pool); }))
     return detail::tensor_of(name, (copy = Tensor::copy_of(view)).view());
   return tensor;
 }
@@ -100,8 +99,8 @@ void check_writable(const detail::CacheState& state) {
 // A sequence listed twice would take its rows twice, in an unspecified order.
 void check_distinct(std::span<const std::int64_t> sequences) {
   std::vector<std::int64_t> sorted(sequences.begin(), sequences.end());
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
   if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; distinct pages are expected");
 }
 
@@ -129,7 +128,7 @@ void append_to(detail::CacheState& state, const TensorView& key, const TensorVie
 }
 
 void append_to_all(detail::CacheState& state, const TensorView& key, const TensorView* value) {
-  const auto batch = static_cast<std::int64_t>(state.sequences.size());
+  const auto batch = std::ssize(state.sequences);
   append_to(state, key, value, batch, [&](std::int64_t rows) {
     std::vector<Arrival> arrivals;
     for (std::int64_t b = 0; b < batch; ++b) arrivals.push_back({b, b, 0, rows});
@@ -142,10 +141,10 @@ void append_ragged(detail::CacheState& state, const TensorView& key, const Tenso
   append_to(state, key, value, 1, [&](std::int64_t rows) {
     const auto count = static_cast<std::int64_t>(which.empty() ? state.sequences.size() : which.size());
     const std::vector<std::int64_t> ends = detail::integers_of("offsets", offsets);
-    if (static_cast<std::int64_t>(ends.size()) != count + 1)
+    if (std::ssize(ends) != count + 1)
       refuse("offsets has ", counted(ends.size(), "number"), "; ", count + 1,
              ", one more than sequences, are expected");
-    if (ends.front() != 0 || ends.back() != rows || !std::is_sorted(ends.begin(), ends.end()))
+    if (ends.front() != 0 || ends.back() != rows || !std::ranges::is_sorted(ends))
       refuse("offsets run from ", ends.front(), " to ", ends.back(), "; 0 to ", rows,
              ", in non-decreasing order, is expected");
     check_distinct(which);
@@ -240,7 +239,7 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
     if (!is_floating(received.dtype()))
       refuse("received has dtype ", received.dtype(), "; a floating dtype is expected");
     detail::check_memory("received", received);
-    const std::int64_t count = which.empty() ? sequences() : static_cast<std::int64_t>(which.size());
+    const std::int64_t count = which.empty() ? sequences() : std::ssize(which);
     std::int64_t most = 0;
     for (std::int64_t b = 0; b < count; ++b)
       most = std::max(most, state_->sequence_in_use(which.empty() ? b : which[index(b)]).rows());
@@ -267,9 +266,7 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
   });
 }
 
-std::int64_t KvCache::sequences() const noexcept {
-  return static_cast<std::int64_t>(state_->sequences.size());
-}
+std::int64_t KvCache::sequences() const noexcept { return std::ssize(state_->sequences); }
 std::int64_t KvCache::kv_heads() const noexcept { return state_->options.kv_heads; }
 std::int64_t KvCache::head_dim() const noexcept { return state_->options.head_dim; }
 std::int64_t KvCache::value_dim() const noexcept { return state_->options.value_dim; }
@@ -322,7 +319,7 @@ Tensor KvCache::received(std::int64_t sequence) const {
 KvCacheStats KvCache::stats() const {
   const detail::CacheState& state = *state_;
   KvCacheStats stats;
-  stats.pages = static_cast<std::int64_t>(state.page_holders.size());
+  stats.pages = std::ssize(state.page_holders);
   stats.capacity = stats.pages * state.options.page_size;
   for (const std::int32_t holders : state.page_holders) {
     stats.free_pages += holders == 0;

@@ -171,15 +171,15 @@ void check_range(const char* name, std::int64_t value, std::int64_t least, std::
 }
 
 void grow_pages(CacheState& state, std::int64_t pages) {
-  const auto now = static_cast<std::int64_t>(state.page_holders.size());
+  const auto now = std::ssize(state.page_holders);
   if (pages <= now) return;
   Memory memory = memory_for(state, pages);
   state.free_pages.reserve(static_cast<std::size_t>(pages));
   state.page_holders.reserve(static_cast<std::size_t>(pages));
   copy_tensor(state.key.owned, memory.key);
   copy_tensor(state.value.owned, memory.value);
-  std::copy(state.value_scale.begin(), state.value_scale.end(), memory.value_scale.begin());
-  std::copy(state.value_offset.begin(), state.value_offset.end(), memory.value_offset.begin());
+  std::ranges::copy(state.value_scale, memory.value_scale.begin());
+  std::ranges::copy(state.value_offset, memory.value_offset.begin());
   state.page_holders.resize(static_cast<std::size_t>(pages), 0);
   insert_falling(state.free_pages, now, pages);
   take(state, std::move(memory));
@@ -189,7 +189,7 @@ void grow_sequences(CacheState& state, std::int64_t rows) {
   check_range("rows", rows, 0, kMaxRows);
   const std::int64_t old = state.options.page_size;
   if (rows <= old) return;
-  const auto pages = static_cast<std::int64_t>(state.page_holders.size());
+  const auto pages = std::ssize(state.page_holders);
   KvCacheOptions options = state.options;
   options.capacity = options.page_size = rows;
   CacheState grown;

@@ -26,7 +26,7 @@ void read_cached_row(const CacheRows& cache, const Operand& from, std::int64_t s
   const RowCodes& codes = cache.codes;
   const std::int64_t number = s.rows != nullptr ? s.rows[j] : s.first_row + j;
   if (codes.format == RowFormat::floats) return read_floats(from, head, number, to);
-  const auto width = static_cast<std::int64_t>(to.size());
+  const auto width = std::ssize(to);
   const std::int64_t stored = has_key_scales ? codes.key_dim : width;
   const std::int64_t position = s.positions != nullptr ? s.positions[j] : j;
   if (position >= s.coded) {

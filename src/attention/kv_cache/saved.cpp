@@ -38,7 +38,7 @@ constexpr std::int64_t kTwoTensors = 1, kValuesInKeys = 2;
 
 template <class T>
 Tensor list_tensor(const std::vector<T>& values) {
-  return Tensor::from(std::span<const T>(values), {static_cast<std::int64_t>(values.size())});
+  return Tensor::from(std::span<const T>(values), {std::ssize(values)});
 }
 
 Tensor scales_of(const std::vector<std::uint16_t>& bits, const Dims& shape) {
@@ -71,8 +71,8 @@ Operand scale_view(const CacheState& state) {
 }
 
 Dims shape_of_rows(const CacheState& state, std::int64_t width) {
-  const auto held = std::count_if(state.page_holders.begin(), state.page_holders.end(),
-                                  [](std::int32_t holders) { return holders > 0; });
+  const auto held =
+      std::ranges::count_if(state.page_holders, [](std::int32_t holders) { return holders > 0; });
   return {held, state.options.kv_heads, state.options.page_size, width};
 }
 
@@ -233,8 +233,8 @@ class SequenceReader {
   void read_pages() {
     s_.pages = found_.list<std::int32_t>(name("pages"));
     std::vector<std::int32_t> sorted = s_.pages;
-    std::sort(sorted.begin(), sorted.end());
-    require(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), "pages");
+    std::ranges::sort(sorted);
+    require(std::ranges::adjacent_find(sorted) == sorted.end(), "pages");
     require(sorted.empty() || (sorted.front() >= 0 && index(sorted.back()) < state_.page_holders.size()),
             "pages");
     require(state_.options.layout == CacheLayout::paged || s_.pages.size() == 1, "pages");
@@ -251,8 +251,8 @@ class SequenceReader {
     for (const std::int32_t page : s_.pages)
       for (std::int64_t row = 0; row < size; ++row)
         expected.push_back(static_cast<std::int32_t>(page * size + row));
-    std::sort(had.begin(), had.end());
-    std::sort(expected.begin(), expected.end());
+    std::ranges::sort(had);
+    std::ranges::sort(expected);
     require(had == expected, "slots");
     for (std::vector<std::int32_t>* slots : {&s_.slots, &s_.free_slots})
       for (std::int32_t& slot : *slots)
@@ -264,8 +264,7 @@ class SequenceReader {
     s_.has_gaps = found_.has(name("positions"));
     if (!s_.has_gaps) return require(s_.rows() == s_.length, "slots");
     s_.positions = found_.list<std::int64_t>(name("positions"), s_.slots.size());
-    require(std::adjacent_find(s_.positions.begin(), s_.positions.end(), std::greater_equal<>()) ==
-                s_.positions.end(),
+    require(std::ranges::adjacent_find(s_.positions, std::greater_equal<>()) == s_.positions.end(),
             "positions");
     require(s_.positions.empty() || (s_.positions.front() >= 0 && s_.positions.back() < s_.length),
             "positions");
@@ -275,9 +274,7 @@ class SequenceReader {
   void read_groups() {
     const std::int64_t group = state_.options.group;
     s_.groups = found_.list<std::int32_t>(name("groups"), index(s_.length / group));
-    require(std::all_of(s_.groups.begin(), s_.groups.end(),
-                        [&](std::int32_t g) { return g >= -1 && g < scales_; }),
-            "groups");
+    require(std::ranges::all_of(s_.groups, [&](std::int32_t g) { return g >= -1 && g < scales_; }), "groups");
     const std::int64_t coded = s_.row_from(state_.coded_end(s_));
     for (std::int64_t row = 0; row < coded; ++row)
       require(s_.groups[index(s_.position(row) / group)] >= 0, "groups");
@@ -288,7 +285,7 @@ class SequenceReader {
     std::vector<float> rows = found_.list<float>(name(what));
     const std::size_t whole = index(state_.options.kv_heads * 2 * state_.options.group * width);
     require(rows.size() == whole || (rows.empty() && s_.length == 0), what);
-    require(std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); }), what);
+    require(std::ranges::all_of(rows, [](float x) { return std::isfinite(x); }), what);
     return rows;
   }
 
@@ -376,7 +373,7 @@ void read_sequences(CacheState& state, const Found& found, std::int64_t scales) 
 
 std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   const KvCacheOptions& o = state.options;
-  const auto scales = static_cast<std::int64_t>(state.scale_holders.size());
+  const auto scales = std::ssize(state.scale_holders);
   std::vector<std::int64_t> numbers(kSavedNumbers), lengths, tail_begins;
   numbers[kVersion] = o.values_in_keys ? kValuesInKeys : kTwoTensors;
   numbers[kFormat] = static_cast<std::int64_t>(o.format);
@@ -390,7 +387,7 @@ std::vector<std::pair<std::string, Tensor>> saved(const CacheState& state) {
   numbers[kWindow] = o.window;
   numbers[kGroup] = o.group;
   numbers[kRotate] = o.rotate ? 1 : 0;
-  numbers[kPages] = static_cast<std::int64_t>(state.page_holders.size());
+  numbers[kPages] = std::ssize(state.page_holders);
   numbers[kScales] = scales;
   for (const Sequence& s : state.sequences) {
     lengths.push_back(s.length);
@@ -426,8 +423,7 @@ std::unique_ptr<CacheState> restored(SavedTensors tensors) {
   read_sequences(*state, found, numbers[kScales]);
   count_holders(state->page_holders, state->free_pages, state->sequences, &Sequence::pages);
   if (state->options.layout != CacheLayout::paged &&
-      std::any_of(state->page_holders.begin(), state->page_holders.end(),
-                  [](std::int32_t n) { return n > 1; }))
+      std::ranges::any_of(state->page_holders, [](std::int32_t n) { return n > 1; }))
     refuse(
         "two sequences of the saved cache share a page; separate pages are expected unless the cache is "
         "paged");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 namespace heed::detail {
 namespace {
@@ -16,7 +17,7 @@ bool is_small(const Affine& affine) {
 }
 
 bool is_constant(const Affine& affine) {
-  return std::all_of(affine.factors.begin(), affine.factors.end(), [](double factor) { return factor == 0; });
+  return std::ranges::all_of(affine.factors, [](double factor) { return factor == 0; });
 }
 
 // a * x + b * y
@@ -46,57 +47,14 @@ ValueType type_of(Op op, ValueType of_select) {
 }  // namespace
 
 double value_of(Op op, double a, double b, double c) {
-  switch (op) {
-    case Op::negate:
-      return -a;
-    case Op::invert:
-      return 1 - a;
-    case Op::add:
-      return a + b;
-    case Op::subtract:
-      return a - b;
-    case Op::multiply:
-      return a * b;
-    case Op::divide:
-      return a / b;
-    case Op::floor_divide:
-      return floor_divide(a, b);
-    case Op::modulo:
-      return modulo_of(a, b);
-    case Op::less:
-      return a < b ? 1 : 0;
-    case Op::less_equal:
-      return a <= b ? 1 : 0;
-    case Op::equal:
-      return a == b ? 1 : 0;
-    case Op::not_equal:
-      return a != b ? 1 : 0;
-    case Op::both:
-    case Op::minimum:
-      return minimum_of(a, b);
-    case Op::either:
-    case Op::maximum:
-      return maximum_of(a, b);
-    case Op::select:
-      return a != 0 ? b : c;
-    case Op::absolute:
-      return std::fabs(a);
-    case Op::floor:
-      return floor_of(a);
-    case Op::square_root:
-      return std::sqrt(a);
-    case Op::exponential:
-      return std::exp(a);
-    case Op::logarithm:
-      return std::log(a);
-    case Op::hyperbolic_tangent:
-      return std::tanh(a);
-    case Op::number:
-    case Op::variable:
-    case Op::read:
-      break;
-  }
-  return a;
+  double value = a != 0 ? b : c;  // Op::select
+  with_function(op, [&]<class F>(F f) {
+    if constexpr (std::is_invocable_v<F, double>)
+      value = f(a);
+    else
+      value = f(a, b);
+  });
+  return value;
 }
 
 int ExpressionNodes::number(double value, ValueType type, std::size_t begin, std::size_t end) {

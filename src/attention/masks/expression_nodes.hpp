@@ -1,13 +1,71 @@
-// Builds the nodes of an expression: their types, their dependences, and constant folding.
+// Builds the nodes of an expression: their types, their dependences, and constant folding. Also what an
+// operator computes.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 
 #include "attention/masks/expression_tree.hpp"
 
 namespace heed::detail {
 
-/// Applies an operator to numbers; conditions are 1 and 0. Not for Op::number, variable and read.
+/// Calls visit(f) with the operator's function of one or two numbers; conditions are 1 and 0. Not for
+/// Op::number, variable, read and select.
+template <class Visitor>
+void with_function(Op op, Visitor visit) {
+  switch (op) {
+    case Op::negate:
+      return visit([](double x) { return -x; });
+    case Op::invert:
+      return visit([](double x) { return 1 - x; });
+    case Op::add:
+      return visit([](double x, double y) { return x + y; });
+    case Op::subtract:
+      return visit([](double x, double y) { return x - y; });
+    case Op::multiply:
+    case Op::both:
+      return visit([](double x, double y) { return x * y; });
+    case Op::divide:
+      return visit([](double x, double y) { return x / y; });
+    case Op::floor_divide:
+      return visit([](double x, double y) { return floor_divide(x, y); });
+    case Op::modulo:
+      return visit([](double x, double y) { return modulo_of(x, y); });
+    case Op::less:
+      return visit([](double x, double y) { return x < y ? 1.0 : 0.0; });
+    case Op::less_equal:
+      return visit([](double x, double y) { return x <= y ? 1.0 : 0.0; });
+    case Op::equal:
+      return visit([](double x, double y) { return x == y ? 1.0 : 0.0; });
+    case Op::not_equal:
+      return visit([](double x, double y) { return x != y ? 1.0 : 0.0; });
+    case Op::either:
+      return visit([](double x, double y) { return x < y ? y : x; });
+    case Op::minimum:
+      return visit([](double x, double y) { return minimum_of(x, y); });
+    case Op::maximum:
+      return visit([](double x, double y) { return maximum_of(x, y); });
+    case Op::absolute:
+      return visit([](double x) { return std::fabs(x); });
+    case Op::floor:
+      return visit([](double x) { return floor_of(x); });
+    case Op::square_root:
+      return visit([](double x) { return std::sqrt(x); });
+    case Op::exponential:
+      return visit([](double x) { return std::exp(x); });
+    case Op::logarithm:
+      return visit([](double x) { return std::log(x); });
+    case Op::hyperbolic_tangent:
+      return visit([](double x) { return std::tanh(x); });
+    case Op::number:
+    case Op::variable:
+    case Op::read:
+    case Op::select:
+      return;
+  }
+}
+
+/// Applies an operator to numbers. Not for Op::number, variable and read.
 [[nodiscard]] double value_of(Op op, double a, double b, double c);
 
 class ExpressionNodes {

@@ -46,15 +46,11 @@ struct Function {
   Op op;
   std::size_t operands;
 };
-constexpr std::array<Function, 9> kFunctions{{{"abs", Op::absolute, 1},
-                                              {"min", Op::minimum, 2},
-                                              {"max", Op::maximum, 2},
-                                              {"floor", Op::floor, 1},
-                                              {"sqrt", Op::square_root, 1},
-                                              {"exp", Op::exponential, 1},
-                                              {"log", Op::logarithm, 1},
-                                              {"tanh", Op::hyperbolic_tangent, 1},
-                                              {"where", Op::select, 3}}};
+constexpr Function kFunctions[] = {{"abs", Op::absolute, 1},     {"min", Op::minimum, 2},
+                                   {"max", Op::maximum, 2},      {"floor", Op::floor, 1},
+                                   {"sqrt", Op::square_root, 1}, {"exp", Op::exponential, 1},
+                                   {"log", Op::logarithm, 1},    {"tanh", Op::hyperbolic_tangent, 1},
+                                   {"where", Op::select, 3}};
 
 constexpr std::string_view kVariables = "bhijs";
 
@@ -319,8 +315,8 @@ class Parser {
 
   int array_of(std::string_view name, const TensorView& values) {
     auto& arrays = expression_.arrays;
-    const auto known = std::find_if(arrays.begin(), arrays.end(),
-                                    [&](const ExpressionArray& array) { return array.name() == name; });
+    const auto known =
+        std::ranges::find_if(arrays, [&](const ExpressionArray& array) { return array.name() == name; });
     const auto place = known - arrays.begin();
     if (known == arrays.end()) arrays.emplace_back(std::string(name), values);
     return static_cast<int>(place);

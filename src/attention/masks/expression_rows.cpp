@@ -1,6 +1,7 @@
 #include "attention/masks/expression_rows.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "attention/masks/expression_nodes.hpp"
@@ -12,19 +13,14 @@ constexpr std::int64_t kLongestChunk = 256;
 
 std::array<int, 3> operands_of(const ExpressionNode& node) { return {node.a, node.b, node.c}; }
 
-// result[k] = f(a[k])
-template <class F>
-void each(F f, ChunkValues a, double* __restrict result, std::size_t count) {
-  const double* __restrict x = a.at;
-  for (std::size_t k = 0; k < count; ++k) result[k] = f(x[k]);
-}
-
-// result[k] = f(a[k], b[k]); at most one of a and b is uniform
+// result[k] = f(a[k]) or f(a[k], b[k]); at most one of a and b is uniform
 template <class F>
 void each(F f, ChunkValues a, ChunkValues b, double* __restrict result, std::size_t count) {
   const double* __restrict x = a.at;
   const double* __restrict y = b.at;
-  if (a.uniform) {
+  if constexpr (std::is_invocable_v<F, double>) {
+    for (std::size_t k = 0; k < count; ++k) result[k] = f(x[k]);
+  } else if (a.uniform) {
     const double one = *x;
     for (std::size_t k = 0; k < count; ++k) result[k] = f(one, y[k]);
   } else if (b.uniform) {
@@ -248,59 +244,9 @@ void RowEvaluation::operate(const Step& step, std::size_t count) {
   if (program_.turns_once(node)) return turn(node, result, count);
   const ChunkValues a = operand(node.a);
   const ChunkValues b = node.b < 0 ? a : operand(node.b);
-  switch (node.op) {
-    case Op::negate:
-      return each([](double x) { return -x; }, a, result, count);
-    case Op::invert:
-      return each([](double x) { return 1 - x; }, a, result, count);
-    case Op::add:
-      return each([](double x, double y) { return x + y; }, a, b, result, count);
-    case Op::subtract:
-      return each([](double x, double y) { return x - y; }, a, b, result, count);
-    case Op::multiply:
-      return each([](double x, double y) { return x * y; }, a, b, result, count);
-    case Op::divide:
-      return each([](double x, double y) { return x / y; }, a, b, result, count);
-    case Op::floor_divide:
-      return each([](double x, double y) { return floor_divide(x, y); }, a, b, result, count);
-    case Op::modulo:
-      return each([](double x, double y) { return modulo_of(x, y); }, a, b, result, count);
-    case Op::less:
-      return each([](double x, double y) { return x < y ? 1.0 : 0.0; }, a, b, result, count);
-    case Op::less_equal:
-      return each([](double x, double y) { return x <= y ? 1.0 : 0.0; }, a, b, result, count);
-    case Op::equal:
-      return each([](double x, double y) { return x == y ? 1.0 : 0.0; }, a, b, result, count);
-    case Op::not_equal:
-      return each([](double x, double y) { return x != y ? 1.0 : 0.0; }, a, b, result, count);
-    case Op::both:
-      return each([](double x, double y) { return x * y; }, a, b, result, count);
-    case Op::either:
-      return each([](double x, double y) { return x < y ? y : x; }, a, b, result, count);
-    case Op::select:
-      return choose(a, b, operand(node.c), result, count);
-    case Op::minimum:
-      return each([](double x, double y) { return minimum_of(x, y); }, a, b, result, count);
-    case Op::maximum:
-      return each([](double x, double y) { return maximum_of(x, y); }, a, b, result, count);
-    case Op::absolute:
-      return each([](double x) { return std::fabs(x); }, a, result, count);
-    case Op::floor:
-      return each([](double x) { return floor_of(x); }, a, result, count);
-    case Op::square_root:
-      return each([](double x) { return std::sqrt(x); }, a, result, count);
-    case Op::exponential:
-      return each([](double x) { return std::exp(x); }, a, result, count);
-    case Op::logarithm:
-      return each([](double x) { return std::log(x); }, a, result, count);
-    case Op::hyperbolic_tangent:
-      return each([](double x) { return std::tanh(x); }, a, result, count);
-    case Op::read:
-      return gather(node, result, count);
-    case Op::number:
-    case Op::variable:
-      return;
-  }
+  if (node.op == Op::select) return choose(a, b, operand(node.c), result, count);
+  if (node.op == Op::read) return gather(node, result, count);
+  with_function(node.op, [&](auto f) { each(f, a, b, result, count); });
 }
 
 }  // namespace heed::detail

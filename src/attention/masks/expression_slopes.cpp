@@ -37,48 +37,38 @@ void each(Rule rule, const Terms& t, double* __restrict result, std::size_t coun
 }
 
 void slopes_of(Op op, const Terms& t, double* result, std::size_t count) {
+  const auto by = [&](auto rule) { each(rule, t, result, count); };
   switch (op) {
     case Op::negate:
-      return each([](double, double, double da, double, double) { return -da; }, t, result, count);
+      return by([](double, double, double da, double, double) { return -da; });
     case Op::add:
-      return each([](double, double, double da, double db, double) { return da + db; }, t, result, count);
+      return by([](double, double, double da, double db, double) { return da + db; });
     case Op::subtract:
-      return each([](double, double, double da, double db, double) { return da - db; }, t, result, count);
+      return by([](double, double, double da, double db, double) { return da - db; });
     case Op::multiply:
-      return each([](double a, double b, double da, double db, double) { return da * b + a * db; }, t, result,
-                  count);
+      return by([](double a, double b, double da, double db, double) { return da * b + a * db; });
     case Op::divide:
-      return each([](double, double b, double da, double db, double value) { return (da - value * db) / b; },
-                  t, result, count);
+      return by([](double, double b, double da, double db, double value) { return (da - value * db) / b; });
     case Op::modulo:
-      return each(
-          [](double a, double b, double da, double db, double) { return da - floor_divide(a, b) * db; }, t,
-          result, count);
+      return by(
+          [](double a, double b, double da, double db, double) { return da - floor_divide(a, b) * db; });
     case Op::select:
       for (std::size_t k = 0; k < count; ++k) result[k] = t.a[k] != 0 ? t.db[k] : t.dc[k];
       return;
     case Op::minimum:
-      return each([](double a, double b, double da, double db, double) { return b < a || b != b ? db : da; },
-                  t, result, count);
+      return by([](double a, double b, double da, double db, double) { return b < a || b != b ? db : da; });
     case Op::maximum:
-      return each([](double a, double b, double da, double db, double) { return b > a || b != b ? db : da; },
-                  t, result, count);
+      return by([](double a, double b, double da, double db, double) { return b > a || b != b ? db : da; });
     case Op::absolute:
-      return each([](double a, double, double da, double, double) { return a > 0   ? da
-                                                                           : a < 0 ? -da
-                                                                                   : 0.0; },
-                  t, result, count);
+      return by([](double a, double, double da, double, double) { return a > 0 ? da : a < 0 ? -da : 0.0; });
     case Op::square_root:
-      return each([](double, double, double da, double, double value) { return da / (2 * value); }, t, result,
-                  count);
+      return by([](double, double, double da, double, double value) { return da / (2 * value); });
     case Op::exponential:
-      return each([](double, double, double da, double, double value) { return da * value; }, t, result,
-                  count);
+      return by([](double, double, double da, double, double value) { return da * value; });
     case Op::logarithm:
-      return each([](double a, double, double da, double, double) { return da / a; }, t, result, count);
+      return by([](double a, double, double da, double, double) { return da / a; });
     case Op::hyperbolic_tangent:
-      return each([](double, double, double da, double, double value) { return (1 - value * value) * da; }, t,
-                  result, count);
+      return by([](double, double, double da, double, double value) { return (1 - value * value) * da; });
     default:  // floor and // are step functions
       std::fill_n(result, count, 0.0);
       return;

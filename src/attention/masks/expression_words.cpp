@@ -13,9 +13,8 @@ bool continues_name(char c) { return starts_name(c) || is_digit(c); }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // Longer symbols come before their prefixes.
-constexpr std::array<std::string_view, 24> kSymbols{"<=", ">=", "==", "!=", "&&", "||", "//", "<",
-                                                    ">",  "!",  "+",  "-",  "*",  "/",  "%",  "?",
-                                                    ":",  "(",  ")",  "[",  "]",  ",",  "=",  "&"};
+constexpr std::string_view kSymbols[] = {"<=", ">=", "==", "!=", "&&", "||", "//", "<", ">", "!", "+", "-",
+                                         "*",  "/",  "%",  "?",  ":",  "(",  ")",  "[", "]", ",", "=", "&"};
 
 constexpr std::array<std::string_view, 20> kReserved{"b",    "h",     "i",   "j",   "s",    "true", "false",
                                                      "and",  "or",    "not", "inf", "abs",  "min",  "max",
@@ -46,12 +45,10 @@ std::string quote_of(ExpressionKind kind, std::string_view text, std::size_t pla
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && starts_name(text[0]) && std::all_of(text.begin(), text.end(), continues_name);
+  return !text.empty() && starts_name(text[0]) && std::ranges::all_of(text, continues_name);
 }
 
-bool is_reserved(std::string_view name) {
-  return std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
-}
+bool is_reserved(std::string_view name) { return std::ranges::find(kReserved, name) != kReserved.end(); }
 
 std::string Words::unexpected() const {
   if (now_.kind == WordKind::end) return "unexpected end " + at(now_.begin);

@@ -257,7 +257,7 @@ SparseMask neighbourhood(std::span<const GridAxis> axes, std::int64_t first_quer
 SparseMask axial(std::span<const std::int64_t> sizes, std::int64_t axis, std::int64_t first_query,
                  std::int64_t query_length, std::int64_t key_length) {
   detail::check_axes(sizes.size());
-  const auto axes = static_cast<std::int64_t>(sizes.size());
+  const auto axes = std::ssize(sizes);
   if (axis < -1 || axis >= axes)
     detail::refuse("axis is ", axis, "; 0 to ", axes - 1, ", or -1 for all, is expected");
   std::vector<detail::GridMask::Axes> windows;

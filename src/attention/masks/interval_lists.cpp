@@ -44,8 +44,7 @@ std::vector<KeyInterval> intersection(const std::vector<KeyInterval>& a, const L
 
 void normalise(std::vector<KeyInterval>& intervals) {
   std::erase_if(intervals, [](const KeyInterval& x) { return x.begin >= x.end; });
-  std::sort(intervals.begin(), intervals.end(),
-            [](const KeyInterval& a, const KeyInterval& b) { return a.begin < b.begin; });
+  std::ranges::sort(intervals, {}, &KeyInterval::begin);
   std::size_t count = 0;
   for (const KeyInterval& one : intervals) {
     if (count > 0 && one.begin <= intervals[count - 1].end)

@@ -27,7 +27,7 @@ class ListOfIntervals {
     const auto at = static_cast<std::size_t>(list);
     return {intervals_.data() + first_[at], intervals_.data() + first_[at + 1]};
   }
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(first_.size()) - 1; }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(first_) - 1; }
   /// `list` must be normalised.
   void append(const std::vector<KeyInterval>& list);
   void reserve(std::int64_t lists) { first_.reserve(static_cast<std::size_t>(lists) + 1); }

@@ -55,7 +55,7 @@ class KeyListReader {
         append<std::int32_t>(row, count, keys);
       else
         append<std::int64_t>(row, count, keys);
-      first.push_back(static_cast<std::int64_t>(keys.size()));
+      first.push_back(std::ssize(keys));
     }
     sort(first, keys);
     return std::make_shared<KeyLists>(shape_, width(), gather, std::move(first), std::move(keys));
@@ -91,7 +91,7 @@ class KeyListReader {
 
   // Sorts each list, and refuses the first that names a key twice.
   void sort(const std::vector<std::int64_t>& first, std::vector<std::int32_t>& keys) const {
-    const auto rows = static_cast<std::int64_t>(first.size()) - 1;
+    const auto rows = std::ssize(first) - 1;
     std::atomic<std::int64_t> wrong{rows};
     const auto list_of = [&](std::int64_t row) {
       return std::span(keys).subspan(index(first[index(row)]),
@@ -101,8 +101,8 @@ class KeyListReader {
       const std::int64_t end = std::min(rows, (piece + 1) * kRowsAtOnce);
       for (std::int64_t row = piece * kRowsAtOnce; row < end; ++row) {
         const std::span<std::int32_t> list = list_of(row);
-        if (!std::is_sorted(list.begin(), list.end())) std::sort(list.begin(), list.end());
-        if (std::adjacent_find(list.begin(), list.end()) == list.end()) continue;
+        if (!std::ranges::is_sorted(list)) std::ranges::sort(list);
+        if (std::ranges::adjacent_find(list) == list.end()) continue;
         std::int64_t known = wrong.load();
         while (row < known && !wrong.compare_exchange_weak(known, row)) {
         }
@@ -110,7 +110,7 @@ class KeyListReader {
     });
     if (wrong == rows) return;
     const std::span<std::int32_t> list = list_of(wrong);
-    refuse("indices lists key ", *std::adjacent_find(list.begin(), list.end()), " twice at ", place_of(wrong),
+    refuse("indices lists key ", *std::ranges::adjacent_find(list), " twice at ", place_of(wrong),
            "; each key at most once is expected");
   }
 

@@ -62,7 +62,7 @@ std::int64_t sum_of(const char* name, std::span<const std::int64_t> lengths, std
 // Draws `count` of the untaken columns. Each candidate, in order, is chosen with probability count / left
 // (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
 void draw(std::int64_t count, std::vector<char>& taken, std::uint64_t seed, std::int64_t row) {
-  auto left = static_cast<std::int64_t>(std::count(taken.begin(), taken.end(), 0));
+  auto left = static_cast<std::int64_t>(std::ranges::count(taken, 0));
   count = std::min(count, left);
   for (std::size_t column = 0; column < taken.size() && count > 0; ++column) {
     if (taken[column] != 0) continue;

@@ -24,12 +24,11 @@ constexpr const char* kArray = "array ";  // followed by the array's name in the
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 48;
 
 Tensor numbers_tensor(std::span<const std::int64_t> numbers) {
-  return Tensor::from(numbers, {static_cast<std::int64_t>(numbers.size())});
+  return Tensor::from(numbers, {std::ssize(numbers)});
 }
 
 const TensorView& saved_view(SavedViews tensors, std::string_view name) {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const auto& one) { return one.first == name; });
+  const auto found = std::ranges::find_if(tensors, [&](const auto& one) { return one.first == name; });
   if (found == tensors.end()) refuse("the saved mask lacks '", name, "'; a tensor of that name is expected");
   return found->second;
 }
@@ -71,16 +70,13 @@ SparseMask restored_blocks(SavedViews tensors) {
                                   column = saved_numbers(tensors, "columns"),
                                   bits = saved_numbers(tensors, "bits");
   std::int64_t lists = 0, words = 0, all = 0;
-  const auto count = static_cast<std::int64_t>(column.size());
+  const auto count = std::ssize(column);
   check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
-                  !__builtin_mul_overflow(lists, rows, &lists) &&
-                  static_cast<std::int64_t>(first.size()) - 1 == lists,
+                  !__builtin_mul_overflow(lists, rows, &lists) && std::ssize(first) - 1 == lists,
               "first");
-  check_saved(first.front() == 0 && first.back() == count && std::is_sorted(first.begin(), first.end()),
-              "first");
+  check_saved(first.front() == 0 && first.back() == count && std::ranges::is_sorted(first), "first");
   check_saved(!__builtin_mul_overflow(query_block, ceil_of(key_block, 64), &words) &&
-                  !__builtin_mul_overflow(words, count, &all) &&
-                  static_cast<std::int64_t>(bits.size()) == all,
+                  !__builtin_mul_overflow(words, count, &all) && std::ssize(bits) == all,
               "bits");
   std::vector<PartialBlock> blocks;
   for (std::int64_t n = 0; n < count; ++n) blocks.push_back({column[static_cast<std::size_t>(n)], n * words});
@@ -107,9 +103,8 @@ SparseMask restored_key_lists(SavedViews tensors) {
   check_saved(sizes[5] <= static_cast<std::int64_t>(Gather::always), "sizes");
   check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
                   !__builtin_mul_overflow(lists, shape.query_length, &lists) &&
-                  static_cast<std::int64_t>(first.size()) - 1 == lists && first.front() == 0 &&
-                  first.back() == static_cast<std::int64_t>(listed.size()) &&
-                  std::is_sorted(first.begin(), first.end()),
+                  std::ssize(first) - 1 == lists && first.front() == 0 &&
+                  first.back() == std::ssize(listed) && std::ranges::is_sorted(first),
               "first");
   for (std::size_t list = 0; list + 1 < first.size(); ++list)
     for (std::int64_t n = first[list]; n < first[list + 1]; ++n) {
@@ -195,8 +190,7 @@ SavedPart KeyLists::saved() const {
   SavedPart part{"key_lists", "", {}};
   part.tensors.emplace_back(kSizes, numbers_tensor(sizes));
   part.tensors.emplace_back("first", numbers_tensor(first_));
-  part.tensors.emplace_back(
-      "keys", Tensor::from(std::span<const std::int32_t>(keys_), {static_cast<std::int64_t>(keys_.size())}));
+  part.tensors.emplace_back("keys", Tensor::from(std::span<const std::int32_t>(keys_), {std::ssize(keys_)}));
   return part;
 }
 
@@ -228,7 +222,7 @@ SavedPart ExpressionMask::saved() const {
 
 SavedPart GridMask::saved() const {
   const std::int64_t sizes[] = {first_query_, shape().query_length, shape().key_length};
-  const auto count = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
+  const auto count = [](const auto& list) { return std::ssize(list); };
   std::vector<std::int64_t> numbers;
   for (const Axes& window : windows_)
     for (const GridAxis& axis : window)

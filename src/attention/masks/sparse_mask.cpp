@@ -77,11 +77,13 @@ class BlockMaskReader {
     shape_.key_length = key_length;
     rows_ = ceil_div(query_length, view.query_block);
     columns_ = ceil_div(key_length, view.key_block);
-    counts_ = counts_of("kv_num_blocks", view.kv_num_blocks);
-    indices_ = indices_of("kv_indices", view.kv_indices, stride_);
+    counts_ = numbers_of("kv_num_blocks", view.kv_num_blocks, 1);
+    indices_ = numbers_of("kv_indices", view.kv_indices, 2);
+    stride_ = static_cast<std::size_t>(view.kv_indices.size(-1));
     if (view.full_kv_num_blocks) {
-      full_counts_ = counts_of("full_kv_num_blocks", *view.full_kv_num_blocks);
-      full_indices_ = indices_of("full_kv_indices", *view.full_kv_indices, full_stride_);
+      full_counts_ = numbers_of("full_kv_num_blocks", *view.full_kv_num_blocks, 1);
+      full_indices_ = numbers_of("full_kv_indices", *view.full_kv_indices, 2);
+      full_stride_ = static_cast<std::size_t>(view.full_kv_indices->size(-1));
     }
   }
 
@@ -113,7 +115,7 @@ class BlockMaskReader {
       const std::size_t begin = blocks.size();
       for (std::int64_t n = 0; n < counts_[row]; ++n)
         blocks.push_back({indices_[row * stride_ + static_cast<std::size_t>(n)],
-                          static_cast<std::int64_t>(blocks.size()) * view_.query_block * words});
+                          std::ssize(blocks) * view_.query_block * words});
       std::sort(blocks.begin() + static_cast<std::ptrdiff_t>(begin), blocks.end(),
                 [](const PartialBlock& a, const PartialBlock& b) { return a.column < b.column; });
       first.push_back(blocks.size());
@@ -127,23 +129,14 @@ class BlockMaskReader {
   }
 
  private:
-  std::vector<std::int64_t> counts_of(const char* name, const TensorView& view) const {
-    const MaskShape own = planes_of(name, view, 1, "[B, H, R]");
-    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-1) != rows_)
+  // The numbers of a tensor with one, or a list, for each block row; `axes` is 1 or 2.
+  std::vector<std::int64_t> numbers_of(const char* name, const TensorView& view, int axes) const {
+    const MaskShape own = planes_of(name, view, axes, axes == 1 ? "[B, H, R]" : "[B, H, R, C]");
+    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-axes) != rows_)
       refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
              counted(shape_.query_length, "query", "queries"), ", ",
              counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
              " are expected");
-    return whole_numbers_of(name, view);
-  }
-  std::vector<std::int64_t> indices_of(const char* name, const TensorView& view, std::size_t& stride) const {
-    const MaskShape own = planes_of(name, view, 2, "[B, H, R, C]");
-    if (own.batch != shape_.batch || own.heads != shape_.heads || view.size(-2) != rows_)
-      refuse(name, " has shape ", view.shape(), "; ", counted(rows_, "block row"), " for ",
-             counted(shape_.query_length, "query", "queries"), ", ",
-             counted(shape_.batch, "batch entry", "batch entries"), " and ", counted(shape_.heads, "head"),
-             " are expected");
-    stride = static_cast<std::size_t>(view.size(-1));
     return whole_numbers_of(name, view);
   }
   void add_blocks(const char* name, std::int64_t count, const std::vector<std::int64_t>& indices,
@@ -268,8 +261,7 @@ SparseMask SparseMask::slices(std::span<const MaskSlice> slices, std::int64_t qu
   check_length("key_length", key_length);
   check_slices(slices, query_length, key_length);
   std::vector<MaskSlice> waiting(slices.begin(), slices.end());
-  std::sort(waiting.begin(), waiting.end(),
-            [](const MaskSlice& a, const MaskSlice& b) { return a.query_begin > b.query_begin; });
+  std::ranges::sort(waiting, std::ranges::greater(), &MaskSlice::query_begin);
   std::vector<MaskSlice> active;
   ListOfIntervals lists;
   std::vector<KeyInterval> list;
@@ -291,11 +283,11 @@ SparseMask SparseMask::blocks(const TensorView& offsets, const TensorView& indic
   const std::int64_t rows = ceil_div(query_length, query_block), columns = ceil_div(key_length, key_block);
   const std::vector<std::int64_t> first = integers_of("offsets", offsets);
   const std::vector<std::int64_t> index = integers_of("indices", indices);
-  const auto count = static_cast<std::int64_t>(index.size());
-  if (static_cast<std::int64_t>(first.size()) != rows + 1)
+  const auto count = std::ssize(index);
+  if (std::ssize(first) != rows + 1)
     refuse("offsets has ", counted(first.size(), "number"), "; ", rows + 1, " for ",
            counted(rows, "block row"), " are expected");
-  if (first.front() != 0 || first.back() != count || !std::is_sorted(first.begin(), first.end()))
+  if (first.front() != 0 || first.back() != count || !std::ranges::is_sorted(first))
     refuse("offsets run from ", first.front(), " to ", first.back(), "; non-decreasing numbers from 0 to ",
            count, ", the number of indices, are expected");
   ListOfIntervals lists;
@@ -384,7 +376,7 @@ std::int64_t SparseMask::key_length() const noexcept {
 }
 
 bool SparseMask::may_be_gathered() const noexcept {
-  return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) {
+  return std::ranges::any_of(parts_, [](const auto& part) {
     const auto* lists = dynamic_cast<const detail::KeyLists*>(part.get());
     return lists != nullptr ? lists->gather() != Gather::never
                             : dynamic_cast<const detail::GridMask*>(part.get()) != nullptr;

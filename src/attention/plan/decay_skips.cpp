@@ -119,8 +119,7 @@ bool DecaySkips::find_head(const Problem& p, std::int64_t batch, std::int64_t kv
         const double most = own - least[index(seen.end - 1)] + bound;
         if (!(most < kMaxTerm && std::abs(own - last) < kMaxTerm)) continue;
         const double limit = last + 2 * bound + distance;
-        const auto first =
-            std::partition_point(least.begin(), least.end(), [&](double so_far) { return so_far > limit; });
+        const auto first = std::ranges::partition_point(least, [&](double so_far) { return so_far > limit; });
         const std::int64_t begin = first - least.begin();
         if (begin <= seen.begin) continue;
         begins_[index((batch * p.heads + h) * p.query_length + i)] = s.key_begin + begin;

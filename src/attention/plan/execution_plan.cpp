@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "attention/isa/dispatch.hpp"
-#include "attention/plan/forward_passes.hpp"
 #include "attention/plan/lower.hpp"
 #include "attention/plan/tasks.hpp"
 #include "attention/problem/score_rules.hpp"
@@ -60,8 +59,7 @@ WeightsPass weights_pass(const Problem& p, const Arguments& call, const cpu::Ker
   const cpu::Tiling tiling = unit.plan_weights_pass(call);
   std::int64_t keys = tiling.cached_keys;
   std::vector<cpu::WeightsTask> tasks = weights_tasks(p, segments, keys);
-  while (p.threads > 1 && keys > tiling.step &&
-         static_cast<std::int64_t>(tasks.size()) < kItemsPerThread * p.threads) {
+  while (p.threads > 1 && keys > tiling.step && std::ssize(tasks) < kItemsPerThread * p.threads) {
     keys -= tiling.step;
     tasks = weights_tasks(p, segments, keys);
   }

@@ -87,6 +87,11 @@ class ExecutionPlan {
   std::size_t pass_count_ = 0;
 };
 
+/// Chooses the unit and the tiling of `call`, and plans the pass for these segments and at most `threads`
+/// threads (forward_passes.cpp). `pass` may hold an older plan, whose memory is reused.
+void plan_pass(const Problem& problem, const cpu::Arguments& call, std::span<const Segment> segments,
+               int threads, ForwardPass& pass);
+
 /// A call without its masks and results, of which only the rows' sums are computed.
 struct UnmaskedCall {
   explicit UnmaskedCall(const Problem& masked);

@@ -1,4 +1,5 @@
-#include "attention/plan/forward_passes.hpp"
+// Divides the rows of a forward pass into tasks, work items and spans.
+#include "attention/plan/execution_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -46,7 +47,7 @@ class PassPlanner {
     pass_.schedule = Schedule::whole_tasks;
     if (pass_.call.keeps_task_weights) pass_.schedule = Schedule::keeps_weights;
     if (pass_.call.keeps_task_weights || p_.map) return;
-    const auto tasks = static_cast<std::int64_t>(pass_.tasks.size());
+    const auto tasks = std::ssize(pass_.tasks);
     const bool lacks_tasks = threads_ > 1 && tasks < kItemsPerThread * threads_;
     const bool pieces = reads_pieces();
     if (!lacks_tasks && !pieces) return;
@@ -103,9 +104,9 @@ class PassPlanner {
     const cpu::Arguments& call = pass_.call;
     if (call.most_rows * call.group > kFewRows || p_.key_length <= cpu::kSpan) return false;
     if (p_.kv_heads > 1 && call.key.stride[1] < call.key.stride[2]) return true;
-    return p_.cache != nullptr &&
-           std::any_of(pass_.segments.begin(), pass_.segments.end(),
-                       [&](const Segment& s) { return p_.cache->sequences[s.sequence].rows != nullptr; });
+    return p_.cache != nullptr && std::ranges::any_of(pass_.segments, [&](const Segment& s) {
+             return p_.cache->sequences[s.sequence].rows != nullptr;
+           });
   }
 
   // The row number of a task's key, in the cache or in the tensors.
@@ -139,9 +140,7 @@ class PassPlanner {
     order.resize(spans.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     const bool shared = pass_.schedule == Schedule::shared_spans;
-    if (shared)
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::size_t a, std::size_t b) { return spans[a].rows < spans[b].rows; });
+    if (shared) std::ranges::stable_sort(order, {}, [&](std::size_t at) { return spans[at].rows; });
     const auto threads = static_cast<std::size_t>(threads_) * kItemsPerThread;
     const std::size_t fit = std::min<std::size_t>(cpu::kTasksTogether, kTogetherBytes / pass_.tiling.bytes);
     const std::size_t most = shared ? std::max<std::size_t>(1, std::min(fit, spans.size() / threads)) : 1;

@@ -149,7 +149,7 @@ void GatheredGradients::add_keys(const KeyRange& range, const GatheredSums& sums
   for (const Segment& s : p.segments) {
     const std::int64_t first = piece_.problem().segments[index(s.batch)].key_begin;
     const auto keys = piece_.keys().subspan(index(first), index(s.key_end));
-    const auto begin = std::lower_bound(keys.begin(), keys.end(), range.begin);
+    const auto begin = std::ranges::lower_bound(keys, range.begin);
     const auto end = std::lower_bound(begin, keys.end(), range.end);
     const auto add = [&](const Output& from, std::int64_t width, const Output& to) {
       const auto sums_of = [&](std::int64_t key) { return f32_row(to, rows_.segment->batch, kv_head_, key); };

@@ -63,9 +63,8 @@ bool fits(const Problem& p) {
 // is in order of columns. So its keys have no positions that ascend, and no order that decides between equal
 // weights.
 bool fits_lines(const Problem& p, const GridMask& grid) {
-  const bool is_whole = std::all_of(p.segments.begin(), p.segments.end(), [&](const Segment& s) {
-    return s.key_begin == 0 && s.key_end == grid.shape().key_length;
-  });
+  const bool is_whole = std::ranges::all_of(
+      p.segments, [&](const Segment& s) { return s.key_begin == 0 && s.key_end == grid.shape().key_length; });
   return is_whole && p.key_length >= kManyLineKeys && p.key_length <= INT32_MAX && grid.sees_short_runs() &&
          p.cache == nullptr && !p.mask && p.sparse_masks.size() == 1 && !p.causal && p.window_left < 0 &&
          p.window_right < 0 && !p.alibi_slopes && !p.distance && p.top_k == 0;
@@ -146,8 +145,8 @@ void GatheredPiece::gather_lines(const GatherPlan& plan, const GatheredRows& pie
   ListOfIntervals ranges;
   for (std::int64_t i = piece.row_begin; i < piece.row_end;) {
     const std::vector<std::int64_t> lines = grid.lines_seen(row_of(i));
-    const auto count = static_cast<std::int64_t>(lines.size());
-    Sequence line{i, i, static_cast<std::int64_t>(keys_.size()), 0, length};
+    const auto count = std::ssize(lines);
+    Sequence line{i, i, std::ssize(keys_), 0, length};
     while (line.row_end < piece.row_end && line_of(line.row_end) == line_of(i)) {
       const GridKeys columns = grid.columns_seen(row_of(line.row_end++));
       ranges.append({{line.key_begin + columns.first * count, line.key_begin + (columns.last + 1) * count}});
@@ -155,7 +154,7 @@ void GatheredPiece::gather_lines(const GatherPlan& plan, const GatheredRows& pie
     for (std::int64_t column = 0; column < length; ++column)
       for (const std::int64_t seen : lines)
         keys_.push_back(static_cast<std::int32_t>(seen * length + column));
-    line.key_end = static_cast<std::int64_t>(keys_.size());
+    line.key_end = std::ssize(keys_);
     gathered_.push_back(line);
     i = line.row_end;
   }
@@ -179,7 +178,7 @@ void GatheredPiece::gather_lists(const GatherPlan& plan, const GatheredRows& pie
   const bool has_others = p.mask || p.sparse_masks.size() > 1;
   for (std::int64_t i = piece.row_begin; i < piece.row_end; ++i) {
     const KeyRange seen = visible_keys(p, i - s.query_begin + s.offset, s.keys());
-    Sequence list{i, i + 1, static_cast<std::int64_t>(keys_.size()), 0, 1};
+    Sequence list{i, i + 1, std::ssize(keys_), 0, 1};
     for (const std::int32_t j :
          plan.lists->keys_of((s.batch + place.batch_begin) * plan.source.batch_step,
                              (piece.head + place.head_begin) / plan.source.heads_each, place.row(i),
@@ -194,7 +193,7 @@ void GatheredPiece::gather_lists(const GatherPlan& plan, const GatheredRows& pie
         numbers_.push_back(cached->rows != nullptr ? cached->rows[key]
                                                    : static_cast<std::int32_t>(cached->first_row + key));
     }
-    list.key_end = static_cast<std::int64_t>(keys_.size());
+    list.key_end = std::ssize(keys_);
     gathered_.push_back(list);
   }
 }
@@ -209,7 +208,7 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
   problem_.kv_heads = std::max<std::int64_t>(1, plan.heads / group);
   problem_.query_length = rows;
   problem_.key_length = gathered_.back().key_end;
-  problem_.whole = {1, plan.heads, problem_.kv_heads, rows, static_cast<std::int64_t>(gathered_.size()), 1};
+  problem_.whole = {1, plan.heads, problem_.kv_heads, rows, std::ssize(gathered_), 1};
   problem_.scale = p.scale;
   problem_.softcap = p.softcap;
   problem_.alibi_slopes = moved(p.alibi_slopes, s.batch, piece.head);
@@ -230,8 +229,7 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
     sequence.positions = positions_.empty() ? nullptr : positions_.data() + one.key_begin;
     problem_.segments.push_back({0, one.row_begin - piece.row_begin, one.row_end - piece.row_begin,
                                  one.key_begin, one.key_end, one.row_begin - s.query_begin + s.offset,
-                                 static_cast<std::int64_t>(sequences_.size()), sequence.positions,
-                                 one.rows_of_whole});
+                                 std::ssize(sequences_), sequence.positions, one.rows_of_whole});
     sequences_.push_back(sequence);
   }
   if (ranges_) problem_.sparse_masks.push_back(source_of(*ranges_, plan.heads));
@@ -241,7 +239,7 @@ void GatheredPiece::bind(const GatherPlan& plan, const GatheredRows& piece) {
 
 // Rows of a cache have elements side by side. So rows whose elements are apart are copied.
 void GatheredPiece::copy_rows() {
-  const auto rows = static_cast<std::int64_t>(keys_.size());
+  const auto rows = std::ssize(keys_);
   const auto copied = [&](Operand from, std::int64_t width, Tensor& to) {
     to = Tensor({problem_.kv_heads, rows, width}, from.dtype);
     const std::size_t size = size_of(from.dtype);

@@ -28,7 +28,7 @@ cpu::Arguments lower(const Problem& p) {
   call.log2_scale = static_cast<float>(p.scale * std::numbers::log2e);
   call.log2_softcap = static_cast<float>(p.softcap * std::numbers::log2e);
   call.sparse_masks = p.sparse_masks.data();
-  call.sparse_mask_count = static_cast<std::int64_t>(p.sparse_masks.size());
+  call.sparse_mask_count = std::ssize(p.sparse_masks);
   call.cache = p.cache;
   if (p.dropout.probability > 0)
     call.dropout = {HeadDropout::threshold(p.dropout.probability),

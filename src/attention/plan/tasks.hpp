@@ -27,7 +27,7 @@ inline constexpr std::size_t kStateBytes = std::size_t{64} << 20;
 /// Also true for a part of packed sequences that has the rows of only one.
 inline bool is_packed(const Problem& p) {
   if (p.whole.sequences > 0) return p.whole.sequences != p.whole.batch;
-  return static_cast<std::int64_t>(p.segments.size()) != p.batch;
+  return std::ssize(p.segments) != p.batch;
 }
 
 /// Packed sequences of few rows use other kernels than long ones, so each class is a pass of its own. A row's

@@ -14,41 +14,19 @@
 namespace heed::detail {
 namespace {
 
+// In the order of cpu::Path; only these paths are planned.
+constexpr std::string_view kPaths[] = {"decode",      "decode_pairs",  "decode_digits",    "decode_tiles",
+                                       "matrix_keys", "packed_panels", "packed_kv_blocks", "packed_pairs"};
+
 std::string_view name_of(cpu::Path path) {
-  switch (path) {
-    case cpu::Path::decode:
-      return "decode";
-    case cpu::Path::decode_pairs:
-      return "decode_pairs";
-    case cpu::Path::decode_digits:
-      return "decode_digits";
-    case cpu::Path::decode_tiles:
-      return "decode_tiles";
-    case cpu::Path::matrix_keys:
-      return "matrix_keys";
-    case cpu::Path::packed_panels:
-      return "packed_panels";
-    case cpu::Path::packed_kv_blocks:
-      return "packed_kv_blocks";
-    case cpu::Path::packed_pairs:
-      return "packed_pairs";
-    default:
-      return "weights_pass";
-  }
+  const auto at = static_cast<std::size_t>(path);
+  return at < std::size(kPaths) ? kPaths[at] : "weights_pass";
 }
 
-std::string_view name_of(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::split_kv:
-      return "split_kv";
-    case Schedule::shared_spans:
-      return "shared_spans";
-    case Schedule::keeps_weights:
-      return "keeps_weights";
-    default:
-      return "whole_tasks";
-  }
-}
+// In the order of Schedule.
+constexpr std::string_view kSchedules[] = {"whole_tasks", "split_kv", "shared_spans", "keeps_weights"};
+
+std::string_view name_of(Schedule schedule) { return kSchedules[static_cast<std::size_t>(schedule)]; }
 
 // A call goes to the first unit that takes it.
 std::string unit_reason(std::string_view chosen) {
@@ -122,7 +100,7 @@ PlannedPass in_words(const ForwardPass& pass, std::string name, int threads) {
           std::string(name_of(pass.tiling.path)),
           std::string(name_of(pass.schedule)),
           std::move(because),
-          static_cast<std::int64_t>(pass.tasks.size()),
+          std::ssize(pass.tasks),
           pass.tiling.rows,
           pass.tiling.step,
           used,
@@ -139,7 +117,7 @@ PlannedPass in_words(const WeightsPass& pass, std::string name, std::string beca
           std::string(name_of(pass.tiling.path)),
           "whole_tasks",
           unit_reason(pass.unit->name) + " " + std::move(because),
-          static_cast<std::int64_t>(pass.tasks.size()),
+          std::ssize(pass.tasks),
           pass.tiling.rows,
           keys,
           used,
@@ -257,8 +235,8 @@ AttentionPlan in_words(const BackwardProblem& p, const BackwardPlan& plan) {
                   " sums the rows again, because an lse in f32 is too coarse.");
   const int used = threads_of(plan.threads, longest);
   words.passes.push_back({"backward", plan.unit->name, "backward", "whole_tasks", std::move(because),
-                          static_cast<std::int64_t>(plan.tasks.size()), plan.tiling.rows, plan.tiling.keys,
-                          used, static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
+                          std::ssize(plan.tasks), plan.tiling.rows, plan.tiling.keys, used,
+                          static_cast<std::size_t>(used) * plan.tiling.bytes + parts * sizeof(float)});
   return words;
 }
 

@@ -37,11 +37,10 @@ class DecaySums {
       size[axis] = to.stride[axis] == 0 ? 1 : whole[axis];
       inner[axis] = to.stride[axis] == 0 ? whole[axis] : 1;
     }
-    const Operand there{to.data, to.dtype, {to.stride[0], to.stride[1], to.stride[2], 0}};
     for (std::int64_t b = 0; b < size[0]; ++b)
       for (std::int64_t h = 0; h < size[1]; ++h)
         for (std::int64_t at = 0; at < size[2]; ++at) {
-          double sum = adds ? read(there, b, h, at) : 0;
+          double sum = adds ? read(to, b, h, at) : 0;
           for (std::int64_t x = 0; x < inner[0]; ++x)
             for (std::int64_t y = 0; y < inner[1]; ++y)
               for (std::int64_t z = 0; z < inner[2]; ++z) sum += sums_[index(b + x, h + y, at + z)];

@@ -28,10 +28,10 @@ Place moved(Place place, std::int64_t a, std::int64_t b, std::int64_t c = 0) {
   return place;
 }
 
-/// Returns element [a, b, c, d] as a double. Axes that the operand lacks have stride 0, so their indices do
-/// not count.
-inline double read(const Operand& from, std::int64_t a, std::int64_t b, std::int64_t c = 0,
-                   std::int64_t d = 0) {
+/// Returns element [a, b, c, d] of an Operand or Output as a double. Axes that it lacks have stride 0, so
+/// their indices do not count.
+template <class Place>
+double read(const Place& from, std::int64_t a, std::int64_t b, std::int64_t c = 0, std::int64_t d = 0) {
   const std::int64_t at = offset_in(from, a, b, c, d);
   return with_element_type(
       from.dtype, [&](auto element) { return static_cast<double>(load<decltype(element)>(from.data, at)); });
@@ -46,7 +46,7 @@ void read_numbers(const Operand& from, std::int64_t a, std::int64_t b, std::int6
     const auto number = [&](std::int64_t at) {
       return static_cast<Number>(load<decltype(element)>(from.data, at));
     };
-    const auto count = static_cast<std::int64_t>(row.size());
+    const auto count = std::ssize(row);
     Number* to = row.data();
     if (from.stride[3] == 1)  // a compiler can vectorise this case
       for (std::int64_t n = 0; n < count; ++n) to[n] = number(start + n);

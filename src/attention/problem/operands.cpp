@@ -31,7 +31,7 @@ bool may_overlap_itself(const MutableTensorView& view) {
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> axes{};  // |stride|, size
   for (int axis = 0; axis < view.rank(); ++axis)
     axes[static_cast<std::size_t>(axis)] = {std::abs(view.strides()[axis]), view.shape()[axis]};
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   std::int64_t reach = 0;
   for (const auto& [stride, size] : axes) {
     if (size <= 1) continue;

@@ -16,6 +16,7 @@
 #include "attention/problem/elements.hpp"
 #include "attention/reference/reference.hpp"
 #include "core/index.hpp"
+#include "core/largest.hpp"
 #include "heed/attention/results.hpp"
 
 namespace heed::detail {
@@ -74,11 +75,8 @@ void write_top_k(const Problem& p, const Segment& segment, const Row& row, doubl
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j)
     if (scratch.scores[index(j)] != -kInfinity && !std::isnan(lse)) ranked.push_back(j);
   const auto weight = [&](std::int64_t j) { return scratch.weights[index(j)]; };
-  const auto filled = std::min(p.top_k, static_cast<std::int64_t>(ranked.size()));
-  std::partial_sort(ranked.begin(), ranked.begin() + filled, ranked.end(),
-                    [&](std::int64_t a, std::int64_t b) {
-                      return weight(a) > weight(b) || (weight(a) == weight(b) && a < b);
-                    });
+  keep_largest(ranked, p.top_k, weight);
+  const auto filled = std::ssize(ranked);
   for (std::int64_t k = 0; k < p.top_k; ++k) {
     const std::int64_t j = k < filled ? ranked[index(k)] : -1;
     const double beyond = std::isnan(lse) ? kNaN : 0;
@@ -125,8 +123,7 @@ void attend_row(const Problem& p, const Segment& segment, const Row& row, const 
 
 void attend_head(const Problem& p, std::int64_t batch, std::int64_t head, ReferenceScratch& scratch) {
   const HeadDropout dropout(p.dropout, batch, head);
-  for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map})
-    std::fill(sums->begin(), sums->end(), 0.0);
+  for (auto* sums : {&scratch.received, &scratch.received_last, &scratch.map}) std::ranges::fill(*sums, 0.0);
 
   const std::int64_t kv_head = head / (p.heads / p.kv_heads);
   for (const Segment& segment : p.segments) {

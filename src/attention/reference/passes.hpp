@@ -95,7 +95,7 @@ inline void find_visible(const Problem& p, const Segment& segment, const Row& ro
   if (p.mask)
     read_numbers(p.mask, row.batch, row.head, row.i, visible, seen.begin);
   else
-    std::fill(visible.begin(), visible.end(), std::uint8_t{1});
+    std::ranges::fill(visible, std::uint8_t{1});
   for (const MaskSource& mask : p.sparse_masks)
     mask.restrict_row(row.batch, row.head, row.i, seen.begin, seen.end, visible.data());
   if (!p.bias) return;
@@ -174,7 +174,7 @@ inline void drop_row(const Segment& segment, const Row& row, const HeadDropout& 
 
 // Forward pass 4.
 inline void sum_values(const Problem& p, const Segment& segment, const Row& row, RowScratch& x) {
-  std::fill(x.output.begin(), x.output.end(), 0.0);
+  std::ranges::fill(x.output, 0.0);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     if (x.kept[x.at(j)] == 0) continue;
     const double weight = x.weights[x.at(j)] * x.kept[x.at(j)];
@@ -243,7 +243,7 @@ inline void add_value_gradients(const Problem& p, const Segment& segment, Gradie
 // Backward pass 4.
 inline void add_query_and_key_gradients(const Problem& p, const Segment& segment, const Row& row,
                                         GradientScratch& x) {
-  std::fill(x.grad_query.begin(), x.grad_query.end(), 0.0);
+  std::ranges::fill(x.grad_query, 0.0);
   for (std::int64_t j = segment.key_begin; j < segment.key_end; ++j) {
     if (!x.attends(j)) continue;
     const double grad = p.scale * x.grad_scores[x.at(j)] * x.slopes[x.at(j)];

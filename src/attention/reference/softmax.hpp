@@ -43,8 +43,7 @@ class LargestScores {
     // Comparisons pass over a NaN; sums do not.
     double total = 0;
     for (std::size_t lane = 0; lane < kLanes; ++lane) total += sum[lane];
-    if (std::isnan(total) &&
-        std::any_of(scores.begin(), scores.end(), [](double score) { return std::isnan(score); }))
+    if (std::isnan(total) && std::ranges::any_of(scores, [](double score) { return std::isnan(score); }))
       all_ = std::numeric_limits<double>::quiet_NaN();
   }
 
@@ -111,7 +110,7 @@ inline Normaliser normalise(std::span<const double> scores, std::span<double> we
     sum += weight;
     scratch.weighted.push_back(static_cast<std::int64_t>(j));
   };
-  std::fill(weights.begin(), weights.end(), 0.0);
+  std::ranges::fill(weights, 0.0);
   if (!(m < kInfinity)) {
     for (std::size_t j = 0; j < scores.size(); ++j)
       if (scores[j] != -kInfinity) weigh(j, std::numeric_limits<double>::quiet_NaN());

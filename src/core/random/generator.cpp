@@ -74,7 +74,7 @@ double Generator::normal(double mean, double std) {
 Tensor Generator::state() const {
   Tensor state = Tensor::uninitialized({kWords + 3}, DType::i64);
   const std::span<std::int64_t> numbers = state.values<std::int64_t>();
-  std::copy(state_.begin(), state_.end(), numbers.begin());
+  std::ranges::copy(state_, numbers.begin());
   numbers[kWords] = next_;
   numbers[kWords + 1] = spare_normal_.has_value() ? 1 : 0;
   numbers[kWords + 2] = std::bit_cast<std::int64_t>(spare_normal_.value_or(0));

@@ -24,8 +24,7 @@ std::optional<Error> error_of(const std::function<void()>& work) {
 // The code and message of the first failed rank, on every rank.
 Error message_of(const Communicator& comm, int rank, const std::optional<Error>& own) {
   std::string text = own ? own->what() : "";
-  std::int64_t head[2] = {own ? static_cast<std::int64_t>(own->code()) : 0,
-                          static_cast<std::int64_t>(text.size())};
+  std::int64_t head[2] = {own ? static_cast<std::int64_t>(own->code()) : 0, std::ssize(text)};
   check(MPI_Bcast(head, 2, MPI_INT64_T, rank, comm.get()), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(head[1]));
   check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, rank, comm.get()), "MPI_Bcast");

@@ -1,5 +1,4 @@
 // options -> checks -> scheme -> results.
-#include <string>
 
 #include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"

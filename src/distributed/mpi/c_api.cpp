@@ -12,18 +12,7 @@ namespace {
 
 using heed::TensorView;
 using heed::detail::refuse;
-using heed::detail::c_api::as_known;
-using heed::detail::c_api::backward_call;
-using heed::detail::c_api::BackwardCall;
-using heed::detail::c_api::choice;
-using heed::detail::c_api::flag;
-using heed::detail::c_api::forward_call;
-using heed::detail::c_api::ForwardCall;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::initialise;
-using heed::detail::c_api::nothing_given;
-using heed::detail::c_api::require;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 using heed::distributed::Choice;
 using heed::distributed::Communicator;
 using heed::distributed::Layout;

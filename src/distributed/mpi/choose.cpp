@@ -79,8 +79,7 @@ Scheme choose_scheme(const Communicator& comm, const Call& call, const Choice& c
     std::vector<SchemePlan> plans =
         plan(planned(call, gradients), machines, call.layout.query, call.layout.key);
     for (SchemePlan& one : plans)
-      one.possible =
-          one.possible && std::find(possible.begin(), possible.end(), one.scheme) != possible.end();
+      one.possible = one.possible && std::ranges::find(possible, one.scheme) != possible.end();
     return choose(plans);
   } catch (const Error&) {
     return otherwise;

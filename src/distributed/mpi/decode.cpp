@@ -163,7 +163,7 @@ class Decode {
   }
 
   void bring_home() {
-    const auto slot = static_cast<std::int64_t>(blocks_.size());
+    const auto slot = std::ssize(blocks_);
     for (std::size_t i = 0; i < kResultCount; ++i) {
       const MutableTensorView& view = result(outputs_, i);
       if (view.data() == nullptr) continue;
@@ -185,7 +185,7 @@ class Decode {
     if (comm_.rank() == merger_)
       for (const PartRow& row : rows_->left_out())
         for (const std::int64_t number : {row.batch, row.head, row.row}) numbers.push_back(number);
-    auto count = static_cast<std::int64_t>(numbers.size());
+    auto count = std::ssize(numbers);
     check(MPI_Bcast(&count, 1, MPI_INT64_T, merger_, comm_.get()), "MPI_Bcast");
     numbers.resize(static_cast<std::size_t>(count));
     check(MPI_Bcast(numbers.data(), static_cast<int>(count), MPI_INT64_T, merger_, comm_.get()), "MPI_Bcast");

@@ -95,10 +95,9 @@ class GatherBackward {
     for (const GradientTask& task : tasks) placed.push_back({task});
     std::vector<std::size_t> order(tasks.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return tasks[a].work > tasks[b].work; });
+    std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t at) { return tasks[at].work; });
     for (const std::size_t at : order) {
-      const auto least = std::min_element(load.begin(), load.end());
+      const auto least = std::ranges::min_element(load);
       *least += tasks[at].work;
       placed[at].rank = static_cast<int>(least - load.begin());
     }

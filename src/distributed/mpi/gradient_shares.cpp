@@ -35,7 +35,7 @@ const PlacedTask& GradientShares::placed(std::int64_t task) const {
 // Posts the receives for the gradients of this rank's keys, in place.
 void GradientShares::receive_keys() {
   const Sharding& sharding = forward_.layout.key;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(unit_.tasks.size()); ++i) {
+  for (std::int64_t i = 0; i < std::ssize(unit_.tasks); ++i) {
     const auto& [task, from] = placed(i);
     const std::vector<PositionRange> keys = side_by_side(positions_in(sharding, comm_.rank(), task.keys),
                                                          rows_in(sharding, comm_.rank(), task.keys).begin);
@@ -58,7 +58,7 @@ void GradientShares::compute(const AttentionBackwardInputs& inputs, const Attent
   // Computes as many tasks at a time as there are threads.
   const auto together = static_cast<std::size_t>(options.threads > 0 ? options.threads : default_threads());
   std::vector<std::int64_t> own;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(unit_.tasks.size()); ++i)
+  for (std::int64_t i = 0; i < std::ssize(unit_.tasks); ++i)
     if (placed(i).rank == comm_.rank()) own.push_back(i);
   for (std::size_t at = 0; at < own.size(); at += together) {
     release(kGroupsSent - 1, work);
@@ -136,7 +136,7 @@ void GradientShares::release(std::size_t most, Work& work) {
 }
 
 void GradientShares::finish(Work& work) {
-  const auto count = static_cast<std::int64_t>(unit_.tasks.size());
+  const auto count = std::ssize(unit_.tasks);
   while (wants_rows() && next_ < count) add_parts();
   release(0, work);
   keys_.wait();
@@ -145,7 +145,7 @@ void GradientShares::finish(Work& work) {
 // Adds the parts that have arrived, in the order of tasks.
 void GradientShares::add_parts() {
   if (!wants_rows()) return;
-  for (; next_ < static_cast<std::int64_t>(unit_.tasks.size()); ++next_) {
+  for (; next_ < std::ssize(unit_.tasks); ++next_) {
     const PositionRange rows = rows_in(forward_.layout.query, comm_.rank(), placed(next_).task.rows);
     if (rows.begin == rows.end) continue;
     if (!take_part(next_, rows)) return;
@@ -166,7 +166,7 @@ bool GradientShares::take_part(std::int64_t i, const PositionRange& rows) {
     return part_message_.test();
   }
   for (const Group& group : groups_) {
-    const auto at = std::find(group.tasks.begin(), group.tasks.end(), i);
+    const auto at = std::ranges::find(group.tasks, i);
     if (at == group.tasks.end()) continue;
     collect_rows(group.parts[static_cast<std::size_t>(at - group.tasks.begin())],
                  moved(positions, task.rows.begin), part_);

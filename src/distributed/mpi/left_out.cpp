@@ -74,7 +74,7 @@ class LeftOut {
 
 Work compute_left_out(const Communicator& comm, const Call& call, const AttentionOutputs& outputs,
                       std::span<const PartRow> rows) {
-  auto any = static_cast<std::int64_t>(rows.size());
+  auto any = std::ssize(rows);
   comm.take_largest({&any, 1});
   if (any == 0) return {};
   return LeftOut(comm, call, outputs).run(rows);

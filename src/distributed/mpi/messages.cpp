@@ -55,8 +55,8 @@ class RowType {
       lengths.push_back(count_of("the rows", range.end - range.begin));
       places.push_back(static_cast<MPI_Aint>(range.begin) * stride(row_axis));
     }
-    check(MPI_Type_create_hindexed(count_of("the ranges of rows", static_cast<std::int64_t>(rows.size())),
-                                   lengths.data(), places.data(), row.get(), &type_),
+    check(MPI_Type_create_hindexed(count_of("the ranges of rows", std::ssize(rows)), lengths.data(),
+                                   places.data(), row.get(), &type_),
           "MPI_Type_create_hindexed");
     for (int axis = row_axis - 1; axis >= 0; --axis) {
       const Step inner(std::exchange(type_, MPI_DATATYPE_NULL));
@@ -175,7 +175,7 @@ void Messages::send(std::span<const std::byte> bytes, int to, std::int64_t tag) 
         MPI_Isend(part.data(), static_cast<int>(part.size()), MPI_BYTE, to, tag_of(tag), comm_.get(), next()),
         "MPI_Isend");
   }
-  bytes_sent_ += static_cast<std::int64_t>(bytes.size());
+  bytes_sent_ += std::ssize(bytes);
 }
 
 void Messages::receive(std::span<std::byte> bytes, int from, std::int64_t tag) {

@@ -41,7 +41,7 @@ class SharedGradients {
   /// Whether some are sums over units, which ranks round in another order than one process.
   [[nodiscard]] bool has_sums() const {
     return call_.forward.batch() > 0 &&
-           std::any_of(all_.begin(), all_.end(), [](const Gradient& one) { return one.is_sum; });
+           std::ranges::any_of(all_, [](const Gradient& one) { return one.is_sum; });
   }
   /// Appends the gradients of single units to the other results.
   void add_results(std::vector<UnitResult>& results) const {

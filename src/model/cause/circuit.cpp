@@ -19,7 +19,7 @@ namespace {
 // The vector that an edge's writer wrote.
 const std::vector<double>& written(CircuitState& state, const CircuitEdge& edge, std::int64_t layer) {
   const StreamParts& stream = state.parts_at(edge.place, layer);
-  const auto at = std::find_if(stream.parts.begin(), stream.parts.end(), [&](const StreamPart& part) {
+  const auto at = std::ranges::find_if(stream.parts, [&](const StreamPart& part) {
     return part.kind == edge.writer.kind && part.layer == edge.writer.layer && part.head == edge.writer.head;
   });
   return stream.added[static_cast<std::size_t>(at - stream.parts.begin())];
@@ -123,7 +123,7 @@ class Search {
     const auto take = [&](std::vector<CircuitRead> candidates) {
       std::erase_if(candidates,
                     [&](const CircuitRead& one) { return !(std::abs(one.edge.share) >= threshold); });
-      std::stable_sort(candidates.begin(), candidates.end(), [](const CircuitRead& a, const CircuitRead& b) {
+      std::ranges::stable_sort(candidates, [](const CircuitRead& a, const CircuitRead& b) {
         return std::abs(a.edge.share) > std::abs(b.edge.share);
       });
       for (CircuitRead& one : candidates) {
@@ -134,7 +134,7 @@ class Search {
         if (denied || one.edge.writer.kind != StreamPart::Kind::head) continue;
         Direction& sum = open[{{one.edge.writer.layer, one.edge.writer.head}, one.edge.place}];
         sum.resize(one.direction.size());
-        std::transform(sum.begin(), sum.end(), one.direction.begin(), sum.begin(), std::plus<>());
+        std::ranges::transform(sum, one.direction, sum.begin(), std::plus<>());
       }
       return true;
     };

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/largest.hpp"
 #include "heed/inspect/reports.hpp"
-#include "model/predictions.hpp"
 
 namespace heed::detail {
 namespace {
@@ -23,7 +23,7 @@ Direction row_of_head(const TensorView& heads, std::int64_t head, std::int64_t r
 // The indices of the largest sizes.
 std::vector<std::int64_t> largest_places(const std::vector<double>& values) {
   std::vector<double> sizes(values.size());
-  std::transform(values.begin(), values.end(), sizes.begin(), [](double x) { return std::abs(x); });
+  std::ranges::transform(values, sizes.begin(), [](double x) { return std::abs(x); });
   return largest_of(sizes, static_cast<std::int64_t>(std::min(kPlaces, sizes.size())));
 }
 
@@ -32,8 +32,7 @@ std::vector<double> softmax(const std::vector<double>& scores, double sink) {
   double most = sink;
   for (const double score : scores) most = std::max(most, score);
   std::vector<double> weights(scores.size());
-  std::transform(scores.begin(), scores.end(), weights.begin(),
-                 [most](double score) { return std::exp(score - most); });
+  std::ranges::transform(scores, weights.begin(), [most](double score) { return std::exp(score - most); });
   const double sum = std::accumulate(weights.begin(), weights.end(), std::exp(sink - most));
   for (double& weight : weights) weight /= sum;
   return weights;

@@ -31,7 +31,7 @@ class CircuitState {
   [[nodiscard]] const Family& family() const { return *model_.parts().family; }
   [[nodiscard]] const ModelInfo& info() const { return model_.info(); }
   [[nodiscard]] const TensorView& tokens() const { return tokens_; }
-  [[nodiscard]] std::int64_t length() const { return static_cast<std::int64_t>(ids_.size()); }
+  [[nodiscard]] std::int64_t length() const { return std::ssize(ids_); }
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] const RowTrace& trace(std::int64_t place) const {
     return traces_[static_cast<std::size_t>(place)];

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
-#include "model/predictions.hpp"
 
 namespace heed::detail {
 
 Direction through(const HeldNorm& norm, const Direction& direction) {
   Direction seen(direction.size());
-  std::transform(direction.begin(), direction.end(), norm.gain.begin(), seen.begin(), std::multiplies<>());
+  std::ranges::transform(direction, norm.gain, seen.begin(), std::multiplies<>());
   if (!norm.centred) return seen;
   const double mean = std::accumulate(seen.begin(), seen.end(), 0.0) / static_cast<double>(seen.size());
   for (double& one : seen) one -= mean;
@@ -41,8 +41,7 @@ Direction through(const HeadInput& input, Direction direction, std::int64_t at, 
   if (input.rope != nullptr) rotate(*input.rope, direction, -at, length);
   for (std::size_t i = 0; i < input.gain.size(); ++i) direction[i] *= input.gain[i];
   const auto inputs = static_cast<std::size_t>(input.weights->inputs());
-  const std::vector<float> rows =
-      rows_of_outputs(*input.weights, input.first, static_cast<std::int64_t>(direction.size()));
+  const std::vector<float> rows = rows_of_outputs(*input.weights, input.first, std::ssize(direction));
   Direction seen(inputs);
   for (std::size_t i = 0; i < direction.size(); ++i)
     for (std::size_t k = 0; k < inputs; ++k)

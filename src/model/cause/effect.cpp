@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "model/predictions.hpp"
 
@@ -44,8 +45,8 @@ void set_to_mean(const MutableTensorView& output) {
     for (std::int64_t i = 0; i < size; ++i)
       sum[static_cast<std::size_t>(i)] += output.data_as<float>()[row * output.strides()[0] + i];
   std::vector<float> mean(sum.size());
-  std::transform(sum.begin(), sum.end(), mean.begin(),
-                 [&](double one) { return static_cast<float>(one / static_cast<double>(rows)); });
+  std::ranges::transform(sum, mean.begin(),
+                         [&](double one) { return static_cast<float>(one / static_cast<double>(rows)); });
   copy(TensorView(mean.data(), output.shape(), {0, 1}), output);
 }
 
@@ -76,15 +77,15 @@ void compare_predictions(Effect& effect, const std::vector<double>& before, cons
                          const CauseOptions& options) {
   std::vector<std::int64_t> tokens = detail::largest_of(before, options.top);
   const auto add = [&](std::int64_t token) {
-    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+    if (std::ranges::find(tokens, token) == tokens.end()) tokens.push_back(token);
   };
   for (const std::int64_t token : detail::largest_of(after, options.top)) add(token);
   if (options.token) add(*options.token);
   const auto at = [](const std::vector<double>& all, std::int64_t token) {
     return all[static_cast<std::size_t>(token)];
   };
-  std::stable_sort(tokens.begin(), tokens.end(),
-                   [&](std::int64_t a, std::int64_t b) { return at(before, a) > at(before, b); });
+  std::ranges::stable_sort(tokens, std::ranges::greater(),
+                           [&](std::int64_t token) { return at(before, token); });
   for (const std::int64_t token : tokens)
     effect.tokens.push_back({token, at(before, token), at(after, token)});
   for (std::size_t i = 0; i < before.size(); ++i)

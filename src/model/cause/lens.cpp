@@ -1,4 +1,5 @@
 // The logit lens.
+#include "core/largest.hpp"
 #include "core/message.hpp"
 #include "heed/parallel.hpp"
 #include "model/cause/row_trace.hpp"
@@ -13,7 +14,7 @@ LensLayer lens_layer_of(const std::vector<double>& chances, std::int64_t token, 
   for (const std::int64_t one : detail::largest_of(chances, top))
     layer.top.push_back({one, chances[static_cast<std::size_t>(one)]});
   layer.probability = chances[static_cast<std::size_t>(token)];
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(chances.size()); ++i) {
+  for (std::int64_t i = 0; i < std::ssize(chances); ++i) {
     const double one = chances[static_cast<std::size_t>(i)];
     layer.rank += one > layer.probability || (one == layer.probability && i < token) ? 1 : 0;
   }

@@ -63,7 +63,7 @@ HeadPaths paths_of_head(const Model& model, const TensorView& tokens, const Mode
       made.later.push_back({one, EdgeInto::key, shares.key});
       made.later.push_back({one, EdgeInto::query, shares.query});
     }
-  std::stable_sort(made.later.begin(), made.later.end(), [](const PathOfTwo& a, const PathOfTwo& b) {
+  std::ranges::stable_sort(made.later, [](const PathOfTwo& a, const PathOfTwo& b) {
     return std::abs(a.share) > std::abs(b.share);
   });
   return made;

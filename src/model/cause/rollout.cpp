@@ -75,7 +75,7 @@ Tensor rollout(const Model& model, const TensorView& tokens, std::span<const std
       detail::refuse("rows[", i, "] is ", rows[i], "; 0 to ", length - 1, " is expected");
   if (threads == 0) threads = default_threads();
   const std::vector<LayerTrace> layers = trace_layers(model, tokens, threads);
-  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto count = std::ssize(rows);
   Tensor made({count, length});
   for (std::int64_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const std::int64_t columns = std::min(kRowsAtOnce, count - begin);

@@ -15,7 +15,7 @@ namespace {
 using Vector = std::vector<double>;
 
 void add(std::span<const double> from, Vector& to) {
-  std::transform(from.begin(), from.end(), to.begin(), to.begin(), std::plus<>());
+  std::ranges::transform(from, to, to.begin(), std::plus<>());
 }
 
 Tensor row_at(const Tensor& matrix, std::int64_t row) {
@@ -63,7 +63,7 @@ class Builder {
     }
     Vector rest = values_of(row_at(trace_.streams, layer + 1));
     const auto take = [&](const Vector& part) {
-      std::transform(rest.begin(), rest.end(), part.begin(), rest.begin(), std::minus<>());
+      std::ranges::transform(rest, part, rest.begin(), std::minus<>());
     };
     for (const Vector& part : made_.added) take(part);
     take(biases_);
@@ -120,7 +120,7 @@ Tensor project_parts(const StreamParts& stream, const HeadInput& input, std::int
                      std::int64_t length, int threads) {
   const std::int64_t inputs = input.weights->inputs();
   const std::vector<float> weights = rows_of_outputs(*input.weights, input.first, size);
-  const auto count = static_cast<std::int64_t>(stream.added.size());
+  const auto count = std::ssize(stream.added);
   Tensor made({count, size}, DType::f64);
   const auto projected = made.values<double>();
   parallel_for(count, threads, [&](std::int64_t part, int /*worker*/) {

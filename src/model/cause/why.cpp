@@ -1,6 +1,7 @@
 // Splits one score of a head. While the model runs, each layer's attention is asked for the rows in question
 // once more; their weights say which head and which pair to split.
 #include "heed/model/why.hpp"
+#include "core/largest.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -52,7 +53,7 @@ class Asker {
         tokens_(tokens),
         ids_(model.tokens_of(tokens).ids),
         threads_(question.threads == 0 ? default_threads() : question.threads) {
-    check(question, model.info(), static_cast<std::int64_t>(ids_.size()));
+    check(question, model.info(), std::ssize(ids_));
     places_ = question.rows;
     for (const Places* more : {&question.keys, &question.than})
       places_.insert(places_.end(), more->begin(), more->end());
@@ -121,7 +122,7 @@ class Asker {
     const Tensor row = Tensor::copy_of(traces_[index].streams.view().narrow(0, head.layer, 1));
     Tensor made =
         detail::project_parts(stream, model_.parts().family->head_input(head.layer, kind, head.head, row),
-                              model_.info().head_dim, at, static_cast<std::int64_t>(ids_.size()), threads_);
+                              model_.info().head_dim, at, std::ssize(ids_), threads_);
     return {std::move(stream.parts), std::move(made)};
   }
 
@@ -206,7 +207,7 @@ ScoreSplit difference(const ScoreSplit& a, const ScoreSplit& b) {
   made.weight -= b.weight;
   const auto to = made.table.values<double>();
   const auto less = b.table.values<double>();
-  std::transform(to.begin(), to.end(), less.begin(), to.begin(), std::minus<>());
+  std::ranges::transform(to, less, to.begin(), std::minus<>());
   return made;
 }
 
@@ -226,20 +227,12 @@ std::vector<double> key_shares(const ScoreSplit& split) {
 
 std::vector<PartPair> largest_pairs(const ScoreSplit& split, std::int64_t count) {
   const auto shares = split.table.values<double>();
-  std::vector<std::size_t> order(shares.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto wanted = std::min(order.size(), static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(wanted), order.end(),
-                    [&](std::size_t a, std::size_t b) {
-                      const double left = std::abs(shares[a]), right = std::abs(shares[b]);
-                      return left != right ? left > right : a < b;
-                    });
+  std::vector<double> sizes;
+  for (const double share : shares) sizes.push_back(std::abs(share));
   std::vector<PartPair> pairs;
   const std::int64_t columns = split.table.size(1);
-  for (std::size_t i = 0; i < wanted; ++i) {
-    const auto at = static_cast<std::int64_t>(order[i]);
-    pairs.push_back({at / columns, at % columns, shares[order[i]]});
-  }
+  for (const std::int64_t at : detail::largest_of(sizes, count))
+    pairs.push_back({at / columns, at % columns, shares[static_cast<std::size_t>(at)]});
   return pairs;
 }
 

@@ -22,8 +22,8 @@ Value length(const Value& subject, const Bound&, Work& work) {
     work.spend(text->size());
     return static_cast<std::int64_t>(length_of(*text));
   }
-  if (const ListValue* list = subject.list()) return static_cast<std::int64_t>(list->items.size());
-  if (const DictValue* dict = subject.dict()) return static_cast<std::int64_t>(dict->members.size());
+  if (const ListValue* list = subject.list()) return std::ssize(list->items);
+  if (const DictValue* dict = subject.dict()) return std::ssize(dict->members);
   if (subject.is<Undefined>()) return std::int64_t{0};
   refuse("asks for the length of ", subject.kind());
 }
@@ -132,7 +132,7 @@ Value items(const Value& subject, const Bound&, Work& work) {
 
 Value reversed(const Value& subject, const Bound&, Work& work) {
   std::vector<Value> all = items_of(subject, work);
-  std::reverse(all.begin(), all.end());
+  std::ranges::reverse(all);
   if (subject.is<Generator>()) return list_of(std::move(all));
   if (subject.text() == nullptr) return generator_of(std::move(all));
   std::string made;

@@ -16,12 +16,12 @@ using io::detail::printable;
 Bound bound(const Function& function, std::string_view what, const Given& given) {
   const auto of_call = [&] { return "the " + std::string(what) + " " + printable(function.name); };
   Bound all;
-  const auto end = std::find(function.parameters.begin(), function.parameters.end(), "");
+  const auto end = std::ranges::find(function.parameters, "");
   const auto count = static_cast<std::size_t>(end - function.parameters.begin());
   if (given.values.size() > count)
     refuse("gives ", of_call(), " ", counted(given.values.size(), "argument"), "; at most ", count,
            " are expected");
-  std::copy(given.values.begin(), given.values.end(), all.begin());
+  std::ranges::copy(given.values, all.begin());
   for (const auto& [name, value] : given.named) {
     const auto found = std::find(function.parameters.begin(), end, name);
     std::optional<Value>& place =
@@ -60,7 +60,7 @@ Value has_end(const Value& subject, const Bound& given, Work& work) {
   };
   const ListValue* several = given[0]->list();
   if (several == nullptr || several->kind != ListKind::tuple) return matches(*given[0]);
-  return std::any_of(several->items.begin(), several->items.end(), matches);
+  return std::ranges::any_of(several->items, matches);
 }
 
 template <Case wanted>
@@ -232,8 +232,7 @@ double of_reals(std::string_view operation, double a, double b) {
 Value call_in(std::span<const Function> table, std::string_view what, std::string_view name,
               const Value& subject, const Given& given, Work& work) {
   work.spend(1);
-  const auto found =
-      std::find_if(table.begin(), table.end(), [&](const Function& one) { return one.name == name; });
+  const auto found = std::ranges::find(table, name, &Function::name);
   if (found == table.end()) refuse("uses the ", what, " ", printable(name), ", which heed does not know");
   return found->call(subject, bound(*found, what, given), work);
 }
@@ -253,8 +252,8 @@ Value call_function(std::string_view name, const Given& given, Work& work) {
   if (!given.values.empty()) members = given.values[0].dict()->members;
   work.spend((members.size() + given.named.size()) * sizeof(Value));
   for (const auto& one : given.named) {
-    const auto old = std::find_if(members.begin(), members.end(),
-                                  [&](const auto& member) { return member.first == one.first; });
+    const auto old =
+        std::ranges::find_if(members, [&](const auto& member) { return member.first == one.first; });
     if (old != members.end())
       old->second = one.second;
     else
@@ -280,7 +279,7 @@ bool has_method(const Value& subject, std::string_view name) {
   if (subject.text()) names = kTextNames;
   if (subject.list()) names = kListNames;
   if (subject.dict()) names = kDictNames;
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 Value member_of(const Value& value, std::string_view name) {
@@ -351,7 +350,7 @@ bool contains(const Value& container, const Value& value, Work& work) {
     refuse("asks whether ", container.kind(), " has items");
   if (container.list() == nullptr) return false;
   const std::vector<Value>& items = container.list()->items;
-  return std::any_of(items.begin(), items.end(), [&](const Value& item) { return equal(item, value, work); });
+  return std::ranges::any_of(items, [&](const Value& item) { return equal(item, value, work); });
 }
 
 bool less(const Value& a, const Value& b) {

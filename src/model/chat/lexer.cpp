@@ -45,7 +45,7 @@ class Lexer {
 
   std::string_view take(std::size_t count) {
     const std::string_view taken = rest_.substr(0, count);
-    line_ += static_cast<int>(std::count(taken.begin(), taken.end(), '\n'));
+    line_ += static_cast<int>(std::ranges::count(taken, '\n'));
     rest_.remove_prefix(taken.size());
     return taken;
   }
@@ -133,8 +133,7 @@ class Lexer {
   }
 
   void read_name() {
-    const auto end =
-        std::find_if_not(rest_.begin(), rest_.end(), [](char c) { return is_letter(c) || is_digit(c); });
+    const auto end = std::ranges::find_if_not(rest_, [](char c) { return is_letter(c) || is_digit(c); });
     add(TokenKind::name, std::string(take(static_cast<std::size_t>(end - rest_.begin()))));
   }
 
@@ -211,7 +210,7 @@ class Lexer {
   void read_sign(std::string& open) {
     constexpr std::array<std::string_view, 6> kTwo = {"==", "!=", "<=", ">=", "//", "**"};
     constexpr std::string_view kOne = "+-/*%~[](){}><=.:|,";
-    const bool two = std::find(kTwo.begin(), kTwo.end(), rest_.substr(0, 2)) != kTwo.end();
+    const bool two = std::ranges::find(kTwo, rest_.substr(0, 2)) != kTwo.end();
     if (!two && kOne.find(rest_[0]) == kOne.npos)
       refuse_at(line_, "has " + printable(rest_.substr(0, 1)) + " in a tag, which heed does not know");
     const std::string sign(take(two ? 2 : 1));

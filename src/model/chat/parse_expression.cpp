@@ -139,8 +139,8 @@ Expression ExpressionParser::left_to_right(Part part, std::vector<std::string_vi
                                            bool are_names) {
   Expression left = (this->*part)();
   while (true) {
-    const auto found = std::find_if(operators.begin(), operators.end(),
-                                    [&](auto text) { return are_names ? is_name(text) : is_sign(text); });
+    const auto found =
+        std::ranges::find_if(operators, [&](auto text) { return are_names ? is_name(text) : is_sign(text); });
     if (found == operators.end()) return left;
     next();
     std::vector<Expression> parts;

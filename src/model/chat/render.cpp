@@ -179,7 +179,7 @@ class Renderer {
   }
 
   Value state_of_loop(const std::vector<Value>& items, std::size_t i) {
-    const auto at = static_cast<std::int64_t>(i), count = static_cast<std::int64_t>(items.size());
+    const auto at = static_cast<std::int64_t>(i), count = std::ssize(items);
     work_.spend(16);
     auto state = std::make_shared<NamespaceValue>();
     state->members = {{"index", at + 1},           {"index0", at},
@@ -272,8 +272,8 @@ class Renderer {
       refuse("takes a slice of ", value.kind());
     const std::vector<Value> items = items_of(value, work_);
     std::vector<Value> taken;
-    for (const std::size_t at : sliced(static_cast<std::int64_t>(items.size()), value_of(one.parts[1]),
-                                       value_of(one.parts[2]), value_of(one.parts[3])))
+    for (const std::size_t at :
+         sliced(std::ssize(items), value_of(one.parts[1]), value_of(one.parts[2]), value_of(one.parts[3])))
       taken.push_back(items[at]);
     if (value.list()) return list_of(std::move(taken), value.list()->kind);
     std::string text;
@@ -309,8 +309,8 @@ class Renderer {
     scopes_.push_back({.outer = callable.scope});
     for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
       const Parameter& parameter = macro.parameters[i];
-      const auto named_one = std::find_if(given.named.begin(), given.named.end(),
-                                          [&](const auto& one) { return one.first == parameter.name; });
+      const auto named_one =
+          std::ranges::find_if(given.named, [&](const auto& one) { return one.first == parameter.name; });
       const bool by_name = named_one != given.named.end();
       if (i < given.values.size() && by_name) refuse("gives a macro ", printable(parameter.name), " twice");
       names().insert_or_assign(parameter.name, i < given.values.size() ? given.values[i]

@@ -41,8 +41,7 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 }  // namespace
 
 std::size_t length_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !continues(c); }));
 }
 
 std::vector<std::string_view> characters_of(std::string_view text, Work& work) {

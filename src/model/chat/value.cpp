@@ -126,7 +126,7 @@ bool equal_lists(const ListValue& a, const ListValue& b, Work& work) {
 
 bool equal_dicts(const DictValue& a, const DictValue& b, Work& work) {
   if (a.members.size() != b.members.size()) return false;
-  return std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
+  return std::ranges::all_of(a.members, [&](const auto& member) {
     work.spend(b.members.size());
     const Value* other = b.find(member.first);
     return other != nullptr && equal(member.second, *other, work);
@@ -190,8 +190,7 @@ std::string_view Value::kind() const {
 }
 
 const Value* DictValue::find(std::string_view name) const {
-  const auto found =
-      std::find_if(members.begin(), members.end(), [&](const auto& one) { return one.first == name; });
+  const auto found = std::ranges::find_if(members, [&](const auto& one) { return one.first == name; });
   return found == members.end() ? nullptr : &found->second;
 }
 

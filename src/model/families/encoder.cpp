@@ -122,7 +122,7 @@ class Encoder final : public Family {
     add_to(sum, share, 1);
     std::vector<double> values(share.values<float>().begin(), share.values<float>().end());
     apply_held(held_norm(weights_.norm, sum.values<float>()), values);
-    std::copy(values.begin(), values.end(), share.values<float>().begin());
+    std::ranges::copy(values, share.values<float>().begin());
     if (!weights_.projection) return share;
     return linear(share, {weights_.projection->weight, {}, weights_.projection->transposed}, 1);
   }

@@ -65,9 +65,9 @@ WeightMatrix unembedding_weight(const ModelConfig& config, Weights& weights, con
 }
 
 Tensor rows_of(const WeightMatrix& table, std::span<const std::int64_t> ids, int threads) {
-  Tensor rows = Tensor::uninitialized({static_cast<std::int64_t>(ids.size()), table.columns}, DType::f32);
+  Tensor rows = Tensor::uninitialized({std::ssize(ids), table.columns}, DType::f32);
   float* to = rows.values<float>().data();
-  parallel_for(static_cast<std::int64_t>(ids.size()), threads, [&](std::int64_t i, int /*worker*/) {
+  parallel_for(std::ssize(ids), threads, [&](std::int64_t i, int /*worker*/) {
     read_weight_row(table, ids[static_cast<std::size_t>(i)], to + i * table.columns);
   });
   return rows;

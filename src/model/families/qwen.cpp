@@ -41,7 +41,7 @@ std::vector<bool> layers_with_experts(const ModelConfig& config, std::int64_t la
   const std::vector<std::int64_t> without = config.integers("mlp_only_layers");
   std::vector<bool> made;
   for (std::int64_t n = 0; n < layers; ++n)
-    made.push_back((n + 1) % step == 0 && std::find(without.begin(), without.end(), n) == without.end());
+    made.push_back((n + 1) % step == 0 && std::ranges::find(without, n) == without.end());
   return made;
 }
 

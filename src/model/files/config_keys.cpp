@@ -74,7 +74,7 @@ bool lists(std::string_view names, std::string_view name) {
 
 bool is_unused(const ConfigKeys& keys, std::string_view name) {
   return lists(keys.unused, name) ||
-         std::any_of(kUnused.begin(), kUnused.end(), [&](const char* names) { return lists(names, name); });
+         std::ranges::any_of(kUnused, [&](const char* names) { return lists(names, name); });
 }
 
 // Refuses layers without a softmax over keys, such as sigmoid attention or Mamba.

@@ -30,8 +30,7 @@ constexpr std::array<GgmlType, 34> kTypes = {{
 }};
 
 const GgmlType* type_numbered(std::uint32_t number) {
-  const auto* found =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const GgmlType& one) { return one.number == number; });
+  const auto* found = std::ranges::find(kTypes, number, &GgmlType::number);
   return found == kTypes.end() ? nullptr : found;
 }
 

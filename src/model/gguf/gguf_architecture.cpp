@@ -1,6 +1,5 @@
 #include "model/gguf/gguf_architecture.hpp"
 
-#include <array>
 #include <cmath>
 
 #include "io/fault.hpp"
@@ -13,91 +12,80 @@ using io::detail::GgufFile;
 using io::detail::GgufValue;
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<GgufTensorName, 3> kOutside = {
-    {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}}};
-constexpr std::array<GgufTensorName, 10> kInBlocks = {{{"attn_norm", "input_layernorm"},
-                                                       {"attn_q", "self_attn.q_proj"},
-                                                       {"attn_k", "self_attn.k_proj"},
-                                                       {"attn_v", "self_attn.v_proj"},
-                                                       {"attn_output", "self_attn.o_proj"},
-                                                       {"attn_q_norm", "self_attn.q_norm"},
-                                                       {"attn_k_norm", "self_attn.k_norm"},
-                                                       {"ffn_gate", "mlp.gate_proj"},
-                                                       {"ffn_up", "mlp.up_proj"},
-                                                       {"ffn_down", "mlp.down_proj"}}};
-constexpr std::array<GgufTensorName, 1> kLlamaNorms = {{{"ffn_norm", "post_attention_layernorm"}}};
-constexpr std::array<GgufTensorName, 3> kGemmaNorms = {{{"post_attention_norm", "post_attention_layernorm"},
-                                                        {"ffn_norm", "pre_feedforward_layernorm"},
-                                                        {"post_ffw_norm", "post_feedforward_layernorm"}}};
+constexpr GgufTensorName kOutside[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr GgufTensorName kInBlocks[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+constexpr GgufTensorName kLlamaNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
+constexpr GgufTensorName kGemmaNorms[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                          {"ffn_norm", "pre_feedforward_layernorm"},
+                                          {"post_ffw_norm", "post_feedforward_layernorm"}};
 
-constexpr std::array<GgufTensorName, 2> kOlmoNorms = {
-    {{"post_attention_norm", "post_attention_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"}}};
-constexpr std::array<GgufTensorName, 3> kPhiNames = {{{"ffn_norm", "post_attention_layernorm"},
-                                                      {"attn_qkv", "self_attn.qkv_proj"},
-                                                      {"ffn_up", "mlp.gate_up_proj"}}};
+constexpr GgufTensorName kOlmoNorms[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr GgufTensorName kPhiNames[] = {{"ffn_norm", "post_attention_layernorm"},
+                                        {"attn_qkv", "self_attn.qkv_proj"},
+                                        {"ffn_up", "mlp.gate_up_proj"}};
 
-constexpr std::array<GgufTensorName, 3> kStarcoderNames = {
-    {{"ffn_norm", "post_attention_layernorm"}, {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}}};
-constexpr std::array<GgufTensorName, 5> kMixtralNames = {
-    {{"ffn_norm", "post_attention_layernorm"},
-     {"ffn_gate_inp", "block_sparse_moe.gate"},
-     {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
-     {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
-     {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}}};
-constexpr std::array<GgufTensorName, 5> kQwenMoeNames = {{{"ffn_norm", "post_attention_layernorm"},
-                                                          {"ffn_gate_inp", "mlp.gate"},
-                                                          {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                          {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                          {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+constexpr GgufTensorName kStarcoderNames[] = {
+    {"ffn_norm", "post_attention_layernorm"}, {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+constexpr GgufTensorName kMixtralNames[] = {{"ffn_norm", "post_attention_layernorm"},
+                                            {"ffn_gate_inp", "block_sparse_moe.gate"},
+                                            {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+                                            {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+                                            {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
+constexpr GgufTensorName kQwenMoeNames[] = {{"ffn_norm", "post_attention_layernorm"},
+                                            {"ffn_gate_inp", "mlp.gate"},
+                                            {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                            {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                            {"ffn_down_exps", "mlp.experts.*.down_proj"}};
 
-constexpr std::array<GgufTensorName, 6> kGptOssNames = {{{"post_attention_norm", "post_attention_layernorm"},
-                                                         {"attn_sinks", "self_attn.sinks"},
-                                                         {"ffn_gate_inp", "mlp.router"},
-                                                         {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                                         {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                                         {"ffn_down_exps", "mlp.experts.*.down_proj"}}};
+constexpr GgufTensorName kGptOssNames[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                           {"attn_sinks", "self_attn.sinks"},
+                                           {"ffn_gate_inp", "mlp.router"},
+                                           {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                           {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                           {"ffn_down_exps", "mlp.experts.*.down_proj"}};
 
-constexpr std::array<GgufTensorName, 4> kGpt2Outside = {
-    {{"token_embd", "wte"}, {"position_embd", "wpe"}, {"output_norm", "ln_f"}, {"output", "lm_head"}}};
-constexpr std::array<GgufTensorName, 6> kGpt2Names = {{{"attn_norm", "ln_1"},
-                                                       {"attn_qkv", "attn.c_attn.by_outputs"},
-                                                       {"attn_output", "attn.c_proj.by_outputs"},
-                                                       {"ffn_norm", "ln_2"},
-                                                       {"ffn_up", "mlp.c_fc.by_outputs"},
-                                                       {"ffn_down", "mlp.c_proj.by_outputs"}}};
+constexpr GgufTensorName kGpt2Outside[] = {
+    {"token_embd", "wte"}, {"position_embd", "wpe"}, {"output_norm", "ln_f"}, {"output", "lm_head"}};
+constexpr GgufTensorName kGpt2Names[] = {
+    {"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_attn.by_outputs"}, {"attn_output", "attn.c_proj.by_outputs"},
+    {"ffn_norm", "ln_2"},  {"ffn_up", "mlp.c_fc.by_outputs"},      {"ffn_down", "mlp.c_proj.by_outputs"}};
 
-constexpr std::array<GgufTensorName, 3> kNeoxOutside = {{{"token_embd", "gpt_neox.embed_in"},
-                                                         {"output_norm", "gpt_neox.final_layer_norm"},
-                                                         {"output", "embed_out"}}};
-constexpr std::array<GgufTensorName, 5> kNeoxNames = {{{"attn_qkv", "attention.query_key_value"},
-                                                       {"attn_output", "attention.dense"},
-                                                       {"ffn_norm", "post_attention_layernorm"},
-                                                       {"ffn_up", "mlp.dense_h_to_4h"},
-                                                       {"ffn_down", "mlp.dense_4h_to_h"}}};
+constexpr GgufTensorName kNeoxOutside[] = {{"token_embd", "gpt_neox.embed_in"},
+                                           {"output_norm", "gpt_neox.final_layer_norm"},
+                                           {"output", "embed_out"}};
+constexpr GgufTensorName kNeoxNames[] = {{"attn_qkv", "attention.query_key_value"},
+                                         {"attn_output", "attention.dense"},
+                                         {"ffn_norm", "post_attention_layernorm"},
+                                         {"ffn_up", "mlp.dense_h_to_4h"},
+                                         {"ffn_down", "mlp.dense_4h_to_h"}};
 
-constexpr std::array<GgufTensorName, 4> kBertOutside = {{{"token_embd", "embeddings.word_embeddings"},
-                                                         {"position_embd", "embeddings.position_embeddings"},
-                                                         {"token_types", "embeddings.token_type_embeddings"},
-                                                         {"token_embd_norm", "embeddings.LayerNorm"}}};
-constexpr std::array<GgufTensorName, 8> kBertNames = {{{"attn_q", "attention.self.query"},
-                                                       {"attn_k", "attention.self.key"},
-                                                       {"attn_v", "attention.self.value"},
-                                                       {"attn_output", "attention.output.dense"},
-                                                       {"attn_output_norm", "attention.output.LayerNorm"},
-                                                       {"ffn_up", "intermediate.dense"},
-                                                       {"ffn_down", "output.dense"},
-                                                       {"layer_output_norm", "output.LayerNorm"}}};
+constexpr GgufTensorName kBertOutside[] = {{"token_embd", "embeddings.word_embeddings"},
+                                           {"position_embd", "embeddings.position_embeddings"},
+                                           {"token_types", "embeddings.token_type_embeddings"},
+                                           {"token_embd_norm", "embeddings.LayerNorm"}};
+constexpr GgufTensorName kBertNames[] = {{"attn_q", "attention.self.query"},
+                                         {"attn_k", "attention.self.key"},
+                                         {"attn_v", "attention.self.value"},
+                                         {"attn_output", "attention.output.dense"},
+                                         {"attn_output_norm", "attention.output.LayerNorm"},
+                                         {"ffn_up", "intermediate.dense"},
+                                         {"ffn_down", "output.dense"},
+                                         {"layer_output_norm", "output.LayerNorm"}};
 
-constexpr std::array<GgufTensorName, 3> kNomicOutside = {{{"token_embd", "embeddings.word_embeddings"},
-                                                          {"token_types", "embeddings.token_type_embeddings"},
-                                                          {"token_embd_norm", "emb_ln"}}};
-constexpr std::array<GgufTensorName, 7> kNomicNames = {{{"attn_qkv", "attn.Wqkv"},
-                                                        {"attn_output", "attn.out_proj"},
-                                                        {"attn_output_norm", "norm1"},
-                                                        {"ffn_up", "mlp.fc11"},
-                                                        {"ffn_gate", "mlp.fc12"},
-                                                        {"ffn_down", "mlp.fc2"},
-                                                        {"layer_output_norm", "norm2"}}};
+constexpr GgufTensorName kNomicOutside[] = {{"token_embd", "embeddings.word_embeddings"},
+                                            {"token_types", "embeddings.token_type_embeddings"},
+                                            {"token_embd_norm", "emb_ln"}};
+constexpr GgufTensorName kNomicNames[] = {{"attn_qkv", "attn.Wqkv"},     {"attn_output", "attn.out_proj"},
+                                          {"attn_output_norm", "norm1"}, {"ffn_up", "mlp.fc11"},
+                                          {"ffn_gate", "mlp.fc12"},      {"ffn_down", "mlp.fc2"},
+                                          {"layer_output_norm", "norm2"}};
 
 // Scores are divided by the square root of this; the largest models have a value of their own.
 std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {

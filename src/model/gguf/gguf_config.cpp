@@ -54,11 +54,9 @@ constexpr std::array<std::string_view, 4> kUnusedValues = {"pooling_type", "rope
 
 bool is_known(const GgufArchitecture& architecture, std::string_view name) {
   const auto is_same = [&](std::string_view one) { return one == name; };
-  return name == architecture.epsilon.gguf ||
-         std::any_of(architecture.values.begin(), architecture.values.end(), is_same) ||
-         std::any_of(kReadValues.begin(), kReadValues.end(), is_same) ||
-         std::any_of(kUnusedValues.begin(), kUnusedValues.end(), is_same) ||
-         std::any_of(kSizes.begin(), kSizes.end(), [&](const NameOfValue& one) { return one.gguf == name; });
+  return name == architecture.epsilon.gguf || std::ranges::any_of(architecture.values, is_same) ||
+         std::ranges::any_of(kReadValues, is_same) || std::ranges::any_of(kUnusedValues, is_same) ||
+         std::ranges::any_of(kSizes, [&](const NameOfValue& one) { return one.gguf == name; });
 }
 
 // A file may state the number of tokens again.
@@ -135,10 +133,10 @@ std::vector<float> numbers_of_pairs(const GgufFile& file, const GgufTensor& tens
 // divisor.
 Json rope_of_divisors(const GgufFile& file, const GgufTensor& tensor, double base, std::int64_t pairs) {
   const std::vector<float> divisors = numbers_of_pairs(file, tensor);
-  if (static_cast<std::int64_t>(divisors.size()) != pairs)
+  if (std::ssize(divisors) != pairs)
     fail(file.subject(), "has a tensor ", tensor.name, " with ", counted(divisors.size(), "number"), "; ",
          pairs, pairs == 1 ? " is" : " are", " expected, one for each rotated pair");
-  const double factor = std::round(*std::max_element(divisors.begin(), divisors.end()) * 1024) / 1024;
+  const double factor = std::round(*std::ranges::max_element(divisors) * 1024) / 1024;
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(divisors.size());
     const double expected = llama3_divisor(std::pow(base, -exponent), factor);
@@ -271,7 +269,7 @@ std::vector<std::string> unknown_in_gguf(const GgufFile& file) {
   std::vector<std::string> unknown;
   for (const auto& entry : file.metadata()) {
     const std::string_view name = entry.first;
-    if (std::none_of(known.begin(), known.end(), [name](auto part) { return name.starts_with(part); }))
+    if (std::ranges::none_of(known, [name](auto part) { return name.starts_with(part); }))
       unknown.emplace_back(name);
   }
   return unknown;

@@ -112,7 +112,7 @@ std::size_t id_of(const GgufFile& file, const Texts& tokens, const std::string& 
                   std::optional<std::int64_t> fallback) {
   const bool given = !fallback || file.find(name) != nullptr;
   const std::int64_t id = given ? file.at(name).integer() : *fallback;
-  if (id < 0 || id >= static_cast<std::int64_t>(tokens.size()))
+  if (id < 0 || id >= std::ssize(tokens))
     fail(file.subject(), "has ", name, " ", id, "; 0 to ", tokens.size() - 1, " is expected");
   return static_cast<std::size_t>(id);
 }
@@ -196,7 +196,7 @@ Json merges_of(const GgufFile& file, const Texts& tokens, const std::vector<std:
       found.emplace_back(-scores[i], i, left->second, right->second);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   Json merges = Json::array();
   for (const auto& [score, id, left, right] : found)
     merges.push_back({std::string(tokens[left]), std::string(tokens[right])});
@@ -270,8 +270,7 @@ ChatSettings chat_settings(const GgufFile& file, const Texts& tokens) {
                                   {"unk_token", "unknown_token_id"},
                                   {"pad_token", "padding_token_id"}}) {
     const GgufValue* id = file.find(std::string("tokenizer.ggml.") + key);
-    if (id == nullptr || id->integer() < 0 || id->integer() >= static_cast<std::int64_t>(tokens.size()))
-      continue;
+    if (id == nullptr || id->integer() < 0 || id->integer() >= std::ssize(tokens)) continue;
     chat.tokens.emplace_back(name, tokens[static_cast<std::size_t>(id->integer())]);
   }
   return chat;

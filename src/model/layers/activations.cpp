@@ -51,7 +51,7 @@ std::optional<Activation> activation_named(std::string_view name) {
 
 void activate(Activation activation, Tensor& x, int threads) {
   const auto values = x.values<float>();
-  const auto count = static_cast<std::int64_t>(values.size());
+  const auto count = std::ssize(values);
   const auto apply = function_of(activation);
   parallel_for((count + kPiece - 1) / kPiece, threads, [&](std::int64_t piece, int /*worker*/) {
     const std::int64_t begin = piece * kPiece;
@@ -61,7 +61,7 @@ void activate(Activation activation, Tensor& x, int threads) {
 
 void cap(Tensor& x, double bound, int threads) {
   const auto values = x.values<float>();
-  const auto count = static_cast<std::int64_t>(values.size());
+  const auto count = std::ssize(values);
   const auto most = static_cast<float>(bound);
   parallel_for((count + kPiece - 1) / kPiece, threads, [&](std::int64_t piece, int /*worker*/) {
     for (std::int64_t i = piece * kPiece; i < std::min(count, (piece + 1) * kPiece); ++i) {

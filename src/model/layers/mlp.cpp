@@ -17,7 +17,7 @@ template <class Function>
 void combine(Tensor& to, const Tensor& x, int threads, Function function) {
   const auto into = to.values<float>();
   const auto from = x.values<float>();
-  const auto count = static_cast<std::int64_t>(into.size());
+  const auto count = std::ssize(into);
   parallel_for((count + kGatedPiece - 1) / kGatedPiece, threads, [&](std::int64_t piece, int /*worker*/) {
     const auto end = static_cast<std::size_t>(std::min(count, (piece + 1) * kGatedPiece));
     for (auto i = static_cast<std::size_t>(piece * kGatedPiece); i < end; ++i)

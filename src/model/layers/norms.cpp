@@ -122,7 +122,7 @@ void apply_held(const HeldNorm& norm, std::span<double> x) {
 }
 
 HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {
-  const auto size = static_cast<std::int64_t>(x.size());
+  const auto size = std::ssize(x);
   const double mean = sum_of(x.data(), size) / static_cast<double>(size);
   const auto bias = weights.bias.values<float>();
   return {gain_of(weights.weight, squares_of(x.data(), size, mean), weights.epsilon),
@@ -131,7 +131,7 @@ HeldNorm held_norm(const LayerNormWeights& weights, std::span<const float> x) {
 }
 
 HeldNorm held_norm(const RmsNormWeights& weights, std::span<const float> x) {
-  const double squares = squares_of(x.data(), static_cast<std::int64_t>(x.size()));
+  const double squares = squares_of(x.data(), std::ssize(x));
   return {gain_of(weights.weight, squares, weights.epsilon), {}, false};
 }
 

@@ -1,7 +1,6 @@
 #include "model/layers/rope.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -75,13 +74,11 @@ struct NamedKind {
   const char* name;
   RopeKind kind;
 };
-constexpr std::array<NamedKind, 7> kKinds = {{{"default", RopeKind::plain},
-                                              {"linear", RopeKind::linear},
-                                              {"llama3", RopeKind::llama3},
-                                              {"yarn", RopeKind::yarn},
-                                              {"longrope", RopeKind::longrope},
-                                              {"su", RopeKind::longrope},  // its name in Phi-3's first files
-                                              {"dynamic", RopeKind::dynamic}}};
+constexpr NamedKind kKinds[] = {
+    {"default", RopeKind::plain},     {"linear", RopeKind::linear},
+    {"llama3", RopeKind::llama3},     {"yarn", RopeKind::yarn},
+    {"longrope", RopeKind::longrope}, {"su", RopeKind::longrope},  // its name in Phi-3's first files
+    {"dynamic", RopeKind::dynamic}};
 
 RopeKind kind_of(const ModelConfig& config, const ModelConfig& rope) {
   const std::string name = rope.text(rope.contains("rope_type") ? "rope_type" : "type", "default");
