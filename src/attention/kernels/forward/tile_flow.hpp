@@ -289,8 +289,7 @@ class TileFlow {
     return outgrown;
   }
 
-  /// A piece of a whole block's product. Its operands and results begin so many floats after those of the
-  /// product.
+  /// A piece of a whole block's product: the offsets of its operands and of its results, in floats.
   struct Piece {
     std::int64_t a, b, c, steps;
   };
