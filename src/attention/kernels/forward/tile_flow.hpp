@@ -411,7 +411,7 @@ class TileFlow {
     for (std::int64_t p = block.begin;;) {
       const Rows work(state_, block.row, rows);
       const ScoreProduct& after = whole > 0 ? product_of(whole_block_after(block), 0) : next;
-      std::uint32_t rest;
+      std::uint32_t rest = 0;
       if (goes_whole(block, p, whole)) {
         if constexpr (kAdds) rest = attend_whole<Rows>(block, p, whole, next, work);
         count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
