@@ -409,18 +409,17 @@ class TileFlow {
     const std::int64_t rows = rows_of(block);
     RowGroup& group = state_.w.group[block.row / kGroupRows];
     for (std::int64_t p = block.begin;;) {
-      const Rows work(state_, block.row, rows);
       const ScoreProduct& after = whole > 0 ? product_of(whole_block_after(block), 0) : next;
+      const bool is_cut = !is_plain(state_, group, panel_at(block, p));
       std::uint32_t rest = 0;
-      if (goes_whole(block, p, whole)) {
-        if constexpr (kAdds) rest = attend_whole<Rows>(block, p, whole, next, work);
-        count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
-      } else if (is_plain(state_, group, panel_at(block, p))) {
-        rest = attend_plain<Rows>(block, p, after, work);
-        count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
-      } else {
+      if (is_cut) {
         rest = attend_cut<Rows>(block, p, after);
+      } else if (!goes_whole(block, p, whole)) {
+        rest = attend_plain<Rows>(block, p, after, Rows(state_, block.row, rows));
+      } else if constexpr (kAdds) {
+        rest = attend_whole<Rows>(block, p, whole, next, Rows(state_, block.row, rows));
       }
+      if (!is_cut) count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
       const PanelKeys panel = panel_at(block, p - 1);
       if (rest != 0) {
         if (row_of_values_ == block.row) complete_values();  // before a shift scales the output

@@ -49,7 +49,7 @@ HEED_INLINE Vf exp2_flushed(Vf x, Vf c, Vf smallest) {
   return shift_exponent_where(greater_equal(x, smallest), exp2_polynomial(sub(x, sub(t, c))), t);
 }
 
-/// Both, for a shift of 0, or for any shift.
+/// exp2_bounded() for a shift of 0, and exp2_flushed() for any shift.
 struct Exp2 {
   HEED_INLINE Vf operator()(Vf x) const { return exp2_bounded(x, splat(kRound)); }
   HEED_INLINE Vf operator()(Vf x, Vf shift, Vf smallest) const {
