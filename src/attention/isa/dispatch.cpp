@@ -166,10 +166,13 @@ const TargetEntry& best_target(const std::function<bool(std::string_view)>& has,
 // 5 it is best.
 ReadAhead read_ahead(std::string_view vendor) {
   constexpr int kZen3And4 = 25;
-  if (vendor == "GenuineIntel") return {3 << 10, 6 << 10, false, false, true};
+  constexpr std::int64_t kAnyRows = INT64_MAX;
+  if (vendor == "GenuineIntel")
+    return {.bytes = 6 << 10, .bytes16 = 6 << 10, .rows = 12, .to_first_cache = false, .by_lines = true};
   if (vendor == "AuthenticAMD" && processor_family() == kZen3And4 && processor_has("avx512f"))
-    return {8 << 10, 6 << 10, false, true};
-  return {6 << 10, 12 << 10, true};
+    return {
+        .bytes = 8 << 10, .bytes16 = 6 << 10, .rows = kAnyRows, .to_first_cache = false, .by_phases = true};
+  return {.bytes = 6 << 10, .bytes16 = 12 << 10, .rows = kAnyRows, .to_first_cache = true};
 }
 
 TargetKernels::TargetKernels(const TargetEntry& entry) : name_(entry.name) {

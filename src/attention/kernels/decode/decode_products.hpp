@@ -7,6 +7,8 @@
 
 namespace heed::detail::HEED_ISA {
 
+inline constexpr bool kPrefetchesLines = kLanes == 16;  // a vector of f32 is a line
+
 /// scores [kRows] [done, done + count) of kRows queries with keys [count], read in place. kLanes / kRows keys
 /// are processed at a time. Each query and key have their own accumulator, and a transposition sums the
 /// lanes. So a score does not depend on what is computed beside it. Returns false if a score is not finite,
@@ -17,13 +19,13 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
   const float *query = queries.rows, *offset = queries.offset;
   const std::int64_t ldq = queries.stride, depth = queries.depth;
   constexpr int kKeys = kLanes / kRows;
-  constexpr bool kPrefetchesLines = kLanes == 16;  // a vector of f32 is a line
+  // Memory is faster if few rows are read side by side. Sums of pairs need more of them.
+  constexpr int kTogether = !kPrefetchesLines ? kKeys : kKeys < 2 * Rows::kParts ? kKeys : 2 * Rows::kParts;
   constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
   std::uint32_t in_range = kAll;
   // Addresses are computed first. The products leave too few registers for that.
   typename Rows::Row from[kPanel + kLanes];
   for (std::int64_t k = 0; k < round_up(count, kKeys); ++k) from[k] = keys.row(smaller(k, count - 1));
-  [[maybe_unused]] const std::int64_t bits = prefetch.line_bits();
   alignas(64) float offsets[kLanes];
   for (int i = 0; i < kLanes; ++i) offsets[i] = offset != nullptr ? offset[i / kKeys] : 0;
   for (std::int64_t k = 0; k < count; k += kKeys) {
@@ -34,25 +36,27 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
 #pragma GCC unroll 16
     for (int i = 0; i < kKeys; ++i) {
       if constexpr (kPrefetchesLines)
-        ahead[i] = prefetch.beside();
+        ahead[i] = prefetch.beside(query);
       else
         prefetch.fetch();
     }
-    for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
-      const float* q = query + d / Format::kElements;
 #pragma GCC unroll 16
-      for (int i = 0; i < kKeys; ++i) {
-        Vf x[std::size_t{Rows::kParts}];
-        keys.load(from[k + i], keys.column(d), x);
-        if constexpr (kPrefetchesLines) __builtin_prefetch(ahead[i] + d * bits / 8, 0, 2);
+    for (int first = 0; first < kKeys; first += kTogether)
+      for (std::int64_t d = 0; d < depth; d += Format::kElements * Rows::kParts * kLanes) {
+        const float* q = query + d / Format::kElements;
+#pragma GCC unroll 16
+        for (int i = first; i < first + kTogether; ++i) {
+          Vf x[std::size_t{Rows::kParts}];
+          keys.load(from[k + i], keys.column(d), x);
+          if constexpr (kPrefetchesLines) __builtin_prefetch(ahead[i] + d * Rows::kBits / 8, 0, 2);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r)
+          for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
-          for (int part = 0; part < Rows::kParts; ++part)
-            acc[r * kKeys + i] =
-                Format::multiply_add(x[part], load(q + r * ldq + part * kLanes), acc[r * kKeys + i]);
+            for (int part = 0; part < Rows::kParts; ++part)
+              acc[r * kKeys + i] =
+                  Format::multiply_add(x[part], load(q + r * ldq + part * kLanes), acc[r * kKeys + i]);
+        }
       }
-    }
     const Vf product = sum_each(acc);
     const Vf score = mul(offset != nullptr ? add(product, load(offsets)) : product, splat(queries.scale));
     in_range &= bits_of(greater_equal(splat(kMaxScore), absolute(score)));
@@ -104,6 +108,14 @@ HEED_INLINE void store_parts(float* to, const Vf* from) {
   }
 }
 
+/// Prefetches a line after the loads from `row` before it and before those after it. The compiler would
+/// gather prefetches, and loads wait for a burst of them.
+HEED_INLINE void prefetch_in_turn(std::int64_t& row, const char*& ahead, std::int64_t byte) {
+  asm("" : "+r"(row), "+r"(ahead));
+  __builtin_prefetch(ahead + byte, 0, 2);
+  asm("" : "+r"(row), "+r"(ahead));
+}
+
 /// Adds weights [kRows][kKvBlock] x values [count] to output [kRows][ldo], one value after the other. The
 /// values are kVectors vectors wide from `column` on, and are read in place.
 template <int kRows, int kVectors, class Rows>
@@ -114,6 +126,7 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) columns[v] = values.column(column + v * kLanes);
   constexpr int kParts = Rows::kParts;
+  constexpr bool kByLines = kPrefetchesLines && kVectors >= 4 * kParts && Rows::kBits > 0;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
@@ -122,8 +135,9 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
     Vf weight[static_cast<std::size_t>(kRows)];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) weight[r] = splat(weights[r * kKvBlock + k]);
-    const typename Rows::Row row = values.row(k);
-    prefetch.fetch();
+    typename Rows::Row row = values.row(k);
+    [[maybe_unused]] const char* ahead = kByLines ? prefetch.beside(weights) : nullptr;
+    if constexpr (!kByLines) prefetch.fetch();
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; v += kParts) {
       Vf x[std::size_t{kParts}];
@@ -133,6 +147,7 @@ void decode_values(const Rows& values, std::int64_t column, std::int64_t count, 
 #pragma GCC unroll 2
         for (int part = 0; part < kParts; ++part)
           acc[r][v + part] = mul_add(weight[r], x[part], acc[r][v + part]);
+      if constexpr (kByLines) prefetch_in_turn(row, ahead, v * kLanes * Rows::kBits / 8);
     }
   }
 #pragma GCC unroll 4
@@ -217,10 +232,11 @@ void add_values_of_rows(const TaskState& state, const Rows& values, const Decode
   for (std::int64_t v = 0; v < vectors; ++pass) {
     const std::int64_t left = vectors - v;
     const std::int64_t here = left >= kWide ? kWide : left >= 4 && kWide > 4 ? 4 : left >= 2 ? 2 : 1;
-    decode_values_of<kRows, Rows>(here)(values, v * kLanes, count,
-                                        weights + row * kKvBlock + panel.begin % kKvBlock,
-                                        w.partial + row * w.value_columns + v * kLanes, w.value_columns,
-                                        {block.values, panel.begin, count, pass, row_passes * panels});
+    PassPrefetch prefetch{block.values, panel.begin, count, pass, row_passes * panels};
+    if (panels > 1) prefetch.rows_at_once();
+    decode_values_of<kRows, Rows>(here)(
+        values, v * kLanes, count, weights + row * kKvBlock + panel.begin % kKvBlock,
+        w.partial + row * w.value_columns + v * kLanes, w.value_columns, prefetch);
     v += here;
   }
 }

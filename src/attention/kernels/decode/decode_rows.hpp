@@ -33,7 +33,8 @@ struct FloatRows {
   static constexpr int kValueRows = kDecodeRows;
   template <int kRows>
   static constexpr int kVectors = decode_vectors(kRows);
-  static constexpr int kParts = 1;  // vectors that load() loads
+  static constexpr int kParts = 1;                             // vectors that load() loads
+  static constexpr int kBits = kType == DType::f32 ? 32 : 16;  // of an element
   HeadRows rows;
   std::int64_t first;
 
@@ -53,6 +54,7 @@ struct PairRows {
   template <int kRows>
   static constexpr int kVectors = tall_tile_vectors(kRows);
   static constexpr int kParts = 2;
+  static constexpr int kBits = 16;
   HeadRows rows;
   std::int64_t first;
 
@@ -76,6 +78,7 @@ struct CodedKeys {
   using Row = const std::uint8_t*;
   using Column = std::int64_t;
   static constexpr int kParts = 1;
+  static constexpr int kBits = kFormat == RowFormat::int4 ? 4 : 8;
   HeadRows rows;
   std::int64_t first;
 
@@ -92,6 +95,7 @@ struct CodedKeys {
 template <RowFormat kFormat>
 struct CodedValues {
   static constexpr int kParts = 1;
+  static constexpr int kBits = 0;  // not prefetched by lines
   static constexpr int kValueRows = kTileRows;
   template <int kRows>
   static constexpr int kVectors = tall_tile_vectors(kRows);

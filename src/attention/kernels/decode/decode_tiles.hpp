@@ -111,17 +111,17 @@ template <class Tiles>
 void multiply_key_tiles(const RowTile (&keys)[kTilesAtOnce], int count, const float* queries,
                         std::int64_t lanes, const DeferredTiles<Tiles>& deferred, TilePrefetch& ahead) {
   TilePrefetch prefetch = ahead;  // its members can stay in registers
-  for (std::int64_t lane = 0; lane < lanes; lane += kLanes) {
-    Tiles::template load<7>(queries + lane * kMatrixRows, kMatrixRows);
-    for_each_constant<kTilesAtOnce>([&](auto tile) __attribute__((always_inline)) {
-      constexpr int kTile = decltype(tile)::value, kKeys = kTilesAtOnce + kTile % 3;
-      if (lane == 0) deferred.template restart<kTile>();
-      if (kTile >= count) return;
-      Tiles::template load_streamed<kKeys>(keys[kTile].data + lane, keys[kTile].stride);
+  for_each_constant<kTilesAtOnce>([&](auto tile) __attribute__((always_inline)) {
+    constexpr int kTile = decltype(tile)::value, kKeys = kTilesAtOnce + kTile % 3;
+    deferred.template restart<kTile>();
+    if (kTile >= count) return;
+    for (std::int64_t lane = 0; lane < lanes; lane += kLanes) {
+      Tiles::template load<7>(queries + lane * kMatrixRows, kMatrixRows);
+      Tiles::template load<kKeys>(keys[kTile].data + lane, keys[kTile].stride);
       Tiles::template multiply_add<kTile, kKeys, 7>();
       prefetch();
-    });
-  }
+    }
+  });
   ahead = prefetch;
 }
 
@@ -138,8 +138,7 @@ void multiply_value_tiles(const float* weights, const RowTile* values, std::int6
       constexpr int kTile = decltype(tile)::value, kValues = kTilesAtOnce + kTile % 3;
       if (step == 0) deferred.template restart<kTile>();
       if (kTile >= count) return;
-      Tiles::template load_streamed<kValues>(values[step].data + (column + kTile) * kLanes,
-                                             values[step].stride);
+      Tiles::template load<kValues>(values[step].data + (column + kTile) * kLanes, values[step].stride);
       Tiles::template multiply_add<kTile, 7, kValues>();
       prefetch();
     });

@@ -14,8 +14,7 @@ struct StreamPrefetch {
   std::int64_t ahead;
   bool to_first_cache;
   bool by_phases = false;  // prefetches lie a phase ahead (decode_products.hpp)
-  // Bits of an element, if products along rows prefetch a row line by line; 0: all lines of it at once.
-  std::int64_t line_bits = 0;
+  bool by_lines = false;   // products along rows prefetch a row line by line, not all lines of it at once
 
   [[nodiscard]] HEED_INLINE const char* row(std::int64_t at) const {
     return at < block.count ? block.rows.address_ahead(block.first + at)
@@ -48,17 +47,20 @@ class PassPrefetch {
       row_ = panel + (stream.by_phases ? stream.ahead : keys) + (pass * keys + passes - 1) / passes;
     }
     wait_ = interval_;
+    by_lines_ = stream.by_lines && interval_ == 1;
   }
 
-  /// For products that go along rows by vectors of a line. Call once per key. Returns what to prefetch beside
-  /// it, line_bits() further for each element. Where that is 0, the row is prefetched here, if one is due,
-  /// and the result is something cached.
-  [[nodiscard]] HEED_INLINE const char* beside() {
-    if (line_bits() != 0) return stream_.row(row_++);
+  /// beside() prefetches the lines of a row at once. For products that read a part of each row.
+  void rows_at_once() { by_lines_ = false; }
+
+  /// For products that go along rows by vectors of a line. Call once per key. Returns the row whose lines are
+  /// to be prefetched with the key's lines. If rows are prefetched at once, prefetches one here, if it is
+  /// due, and returns `cached`, so that the lines cost nothing.
+  [[nodiscard]] HEED_INLINE const char* beside(const float* cached) {
+    if (by_lines_) return stream_.row(row_++);
     fetch();
-    return reinterpret_cast<const char*>(&stream_);
+    return reinterpret_cast<const char*>(cached);
   }
-  [[nodiscard]] HEED_INLINE std::int64_t line_bits() const { return interval_ == 1 ? stream_.line_bits : 0; }
 
   /// Call once per key.
   HEED_INLINE void fetch() {
@@ -73,7 +75,7 @@ class PassPrefetch {
  private:
   const StreamPrefetch& stream_;
   std::int64_t row_, interval_, wait_;
-  bool shares_ = false;
+  bool shares_ = false, by_lines_;
 };
 
 /// Goes over the rows of a stream from `row` on.
@@ -149,7 +151,8 @@ class LinePrefetch {
 };
 
 inline std::int64_t rows_ahead(const cpu::ReadAhead& ahead, DType type, std::int64_t bytes) {
-  return larger(1, smaller(kPanel, (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
+  return larger(
+      1, smaller(smaller(kPanel, ahead.rows), (type == DType::f32 ? ahead.bytes : ahead.bytes16) / bytes));
 }
 
 inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const RowBlock& block,
@@ -162,7 +165,7 @@ inline StreamPrefetch stream_prefetch(const cpu::ReadAhead& ahead, const RowBloc
           rows_ahead(ahead, block.rows.tensor.dtype, bytes),
           ahead.to_first_cache,
           false,
-          ahead.by_lines ? block.rows.bits : 0};
+          ahead.by_lines};
 }
 
 /// The same for rows that are read in the next phase, `ahead` rows further on.

@@ -66,6 +66,7 @@ inline constexpr float kNotKept = 0x1p30f;
 /// on the processor.
 struct ReadAhead {
   std::int64_t bytes, bytes16;  ///< for f32, and for 16-bit types
+  std::int64_t rows;            ///< at most
   bool to_first_cache;          ///< else to the second-level cache
   /// Values are prefetched while the keys of their KV block are read, and the next keys with values.
   bool by_phases = false;
