@@ -196,7 +196,6 @@ TEST_F(GgufReading, FactorsOfLongRope) {
                                         {"short_factor", {1.0, 1.5}},
                                         {"attention_factor", 1}}));
   EXPECT_EQ(made["original_max_position_embeddings"], 8);
-  EXPECT_EQ(made["partial_rotary_factor"], 0.5);
   EXPECT_EQ(config(named("phi3"))["partial_rotary_factor"], 1);
   made = config(with_tensors(with(file, {{"phi3.rope.scaling.attn_factor", f32_value(1.25f)},
                                          {"phi3.rope.scaling.factor", f32_value(1)}}),
@@ -207,6 +206,43 @@ TEST_F(GgufReading, FactorsOfLongRope) {
   EXPECT_EQ(
       refusal(with_tensors(with(file, {{"phi3.rope.scaling.factor", f32_value(2)}}), {longer, shorter})),
       "'m.gguf' has both rope_factors_long.weight and phi3.rope.scaling.factor; one is expected");
+}
+
+// A folder gives the rotated numbers of a head as int(width * share); in f64, 88 * (30. / 88) is below 30.
+TEST_F(GgufReading, AsManyNumbersOfAHeadRotateAsTheFileSays) {
+  for (const std::uint32_t width : {4u, 88u, 100u, 104u})
+    for (std::uint32_t rotated = 2; rotated <= width; rotated += 2) {
+      const Json made = config(with(named("phi3"), {{"phi3.attention.key_length", u32_value(width)},
+                                                    {"phi3.attention.value_length", u32_value(width)},
+                                                    {"phi3.rope.dimension_count", u32_value(rotated)}}));
+      EXPECT_EQ(static_cast<std::uint32_t>(width * made["partial_rotary_factor"].get<double>()), rotated);
+      EXPECT_LE(made["partial_rotary_factor"], 1);
+    }
+}
+
+// Tensors may lie in the file in another order than they are listed; no two may share a byte.
+TEST_F(GgufReading, TensorsLieInAnyOrder) {
+  GgufBytes file = gguf_llama();
+  const auto at = [&](std::uint64_t embedding, std::uint64_t norm) {
+    file.tensor("token_embd.weight").offset = embedding;  // 96 bytes; the next is the norm's, of 32
+    file.tensor("blk.0.attn_norm.weight").offset = norm;
+    return file;
+  };
+  EXPECT_EQ(vector(at(32, 0), "model.layers.0.input_layernorm.weight", 8), (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(matrix(at(32, 0), "model.embed_tokens.weight", 3, 8).back(), 31);
+  EXPECT_EQ(refusal(at(0, 64)),
+            "'m.gguf' has a tensor 'blk.0.attn_norm.weight' that shares bytes with another");
+  EXPECT_EQ(refusal(at(32, 32)),
+            "'m.gguf' has a tensor 'blk.0.attn_norm.weight' that shares bytes with another");
+}
+
+// Only a bias whose numbers have another order in the file must be of single numbers.
+TEST_F(GgufReading, ABiasOfAQuantisedTypeIsReadWhereItsOrderStays) {
+  std::string bytes = little(0x3C00, 2);  // the scale: 1 in f16
+  for (int i = 0; i < 32; ++i) bytes += static_cast<char>(i);
+  const Numbers read = vector(with_tensors(gguf_llama(), {{"blk.0.attn_v.bias", {32}, 8, bytes}}),
+                              "model.layers.0.self_attn.v_proj.bias", 32);
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(read[i], static_cast<float>(i));
 }
 
 TEST_F(GgufReading, NormsOfGemmaAreStoredWithOneMore) {
@@ -321,11 +357,12 @@ TEST_F(GgufReading, PiecesOfSentencePieceMergeByScore) {
   GgufBytes file =
       with(gguf_llama(),
            {{"tokenizer.ggml.model", text_value("llama")},
-            {"tokenizer.ggml.tokens", texts_value({"<unk>", "a", "b", "ab", "▁", "▁a", "<s>", "bb"})},
-            {"tokenizer.ggml.scores", f32s_value({0, -3, -3, -2, -3, -1, 0, -1})},
-            {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 1, 1, 3, 4})},
+            {"tokenizer.ggml.tokens", texts_value({"<unk>", "a", "b", "ab", "▁", "▁a", "<s>", "bb", "ac"})},
+            {"tokenizer.ggml.scores", f32s_value({0, -3, -3, -2, -3, -1, 0, -1, 0})},
+            {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 1, 1, 3, 4, 1})},
             {"tokenizer.ggml.add_bos_token", flag_value(false)}});
   EXPECT_EQ(ids(file, "ab"), (Ids{5, 2}));         // "▁a" has the higher score
+  EXPECT_EQ(ids(file, "ac"), (Ids{5, 0}));         // no two tokens make "ac"
   EXPECT_EQ(ids(file, "a<s>bb"), (Ids{5, 6, 7}));  // tokens of other types are found in the text
   file.set("tokenizer.ggml.add_space_prefix", flag_value(false));
   EXPECT_EQ(ids(file, "ab"), Ids{3});
@@ -343,8 +380,14 @@ TEST_F(GgufReading, Phi3sSpecialTokensTakeTheSpacesBehindThem) {
                           {"tokenizer.ggml.add_bos_token", flag_value(false)}});
   file.set("general.name", text_value("Phi-2"));
   EXPECT_EQ(ids(file, "a<|end|> a<s> a"), (Ids{3, 5, 2, 3, 4, 2, 3}));
-  file.set("general.name", text_value("Phi-3 Mini"));
-  EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 3, 4, 2, 3}));
+  for (const char* name : {"Phi-3 Mini", "PHI3"}) {
+    file.set("general.name", text_value(name));
+    EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 3, 4, 2, 3}));
+  }
+  for (const char* kept : {"<unk>", "<|endoftext|>"}) {
+    file.set("tokenizer.ggml.tokens", texts_value({"?", "a", "▁", "▁a", kept, "<|end|>"}));
+    EXPECT_EQ(ids(file, "a" + std::string(kept) + " a"), (Ids{3, 4, 2, 3}));
+  }
 }
 
 TEST_F(GgufReading, WordPiecesOfBert) {
