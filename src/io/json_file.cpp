@@ -38,26 +38,13 @@ std::string bytes_in(const std::string& path, std::uintmax_t most) {
 
 void check_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
   const auto fail = [&](const auto&... what) { heed::detail::refuse(ErrorCode::io, subject, " ", what...); };
-  const std::string taken = ", the limit";
-  switch (fault_in_json(text, limits)) {
-    case JsonFault::none:
-      break;
-    case JsonFault::malformed:
-      fail("is not JSON");
-      break;
-    case JsonFault::deep:
-      fail("nests values more than ", limits.depth, " deep, the limit");
-      break;
-    case JsonFault::wide:
-      fail("has an object of more than ", limits.members, " members", taken);
-      break;
-    case JsonFault::many:
-      fail("has more than ", limits.values, " values", taken);
-      break;
-    case JsonFault::long_word:
-      fail("has a string, a number or a gap of more than ", kLongestJsonWord, " bytes", taken);
-      break;
-  }
+  const JsonFault fault = fault_in_json(text, limits);
+  if (fault == JsonFault::malformed) fail("is not JSON");
+  if (fault == JsonFault::deep) fail("nests values more than ", limits.depth, " deep, the limit");
+  if (fault == JsonFault::wide) fail("has an object of more than ", limits.members, " members, the limit");
+  if (fault == JsonFault::many) fail("has more than ", limits.values, " values, the limit");
+  if (fault == JsonFault::long_word)
+    fail("has a string, a number or a gap of more than ", kLongestJsonWord, " bytes, the limit");
 }
 
 std::string json_in(const std::string& path, std::uintmax_t most, const JsonLimits& limits) {
