@@ -194,10 +194,11 @@ TEST(TokenModels, AreToldApartWhereTheFileDoesNotSay) {
   EXPECT_EQ(cut(*model_of(R"({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})"), "ab"),
             (Pieces{{2, 0, 2}}));
   EXPECT_EQ(cut(*model_of(R"({"vocab": [["a", -1], ["ab", -1]]})"), "aba"), (Pieces{{1, 0, 2}, {0, 2, 3}}));
-  EXPECT_EQ(
-      cut(*model_of(R"({"unk_token": "?", "max_input_chars_per_word": 9, "vocab": {"a": 0, "##b": 1}})"),
-          "ab"),
-      (Pieces{{0, 0, 1}, {1, 1, 2}}));
+  const std::string words =
+      R"({"unk_token": "a", "max_input_chars_per_word": 9, "vocab": {"a": 0, "##b": 1})";
+  EXPECT_EQ(cut(*model_of(words + R"(, "continuing_subword_prefix": "##"})"), "ab"),
+            (Pieces{{0, 0, 1}, {1, 1, 2}}));
+  EXPECT_EQ(cut(*model_of(words + "}"), "ab"), (Pieces{{0, 0, 2}}));  // whole words
 }
 
 TEST(TokenModels, SayWhichWordTheyHaveNoTokenFor) {
