@@ -145,6 +145,7 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
             "columns of the saved mask does not match its sizes; tensors of one mask are expected");
   EXPECT_EQ(with(blocks, "bits", whole({1, 2}, {2})),
             "bits of the saved mask does not match its sizes; tensors of one mask are expected");
+  EXPECT_EQ(with(grid, "windows", Tensor({2, 0, 4}, DType::i64)), "the grid has 0 axes; 1 to 3 are expected");
   EXPECT_EQ(with(blocks, "columns", whole({-1, 1, 0}, {3})),
             "columns of the saved mask does not match its sizes; tensors of one mask are expected");
   for (const heed::Dims& shape :

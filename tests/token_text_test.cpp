@@ -106,6 +106,99 @@ TEST(ShownTokens, ContinueAWordWithALetterOfSeveral) {
   EXPECT_EQ(tokenizer.shown(std::vector<std::int64_t>{7, 8, 0}), (Tokens{"é 1/2", "é 2/2", "·a"}));
 }
 
+// Whole words, whose texts follow each other without spaces; the added tokens are special.
+Tokens shown(const Tokens& tokens, const std::string& decoder = R"({"type": "Fuse"})",
+             const Tokens& special = {}) {
+  nlohmann::json file = {{"model", {{"type", "WordLevel"}, {"unk_token", tokens[0]}}}};
+  file["decoder"] = nlohmann::json::parse(decoder);
+  for (const std::string& one : tokens) file["model"]["vocab"].emplace(one, file["model"]["vocab"].size());
+  for (const std::string& one : special)
+    file["added_tokens"].push_back(
+        {{"id", file["model"]["vocab"][one]}, {"content", one}, {"special", true}});
+  const Tokenizer tokenizer = Tokenizer::from_json(file.dump());
+  std::vector<std::int64_t> ids;
+  for (const std::string& one : tokens) ids.push_back(tokenizer.id(one).value());
+  return tokenizer.shown(ids);
+}
+
+TEST(ShownTokens, ContinueWordsOfLettersAndNumbersAlone) {
+  for (const auto& [token, label] : {std::pair<std::string, std::string>{"b", "·b"},
+                                     {"½", "·½"},
+                                     {"7", "·7"},
+                                     {"_", "_"},
+                                     {"\u0301", "\u0301"},
+                                     {"\u200d", "\u200d"},
+                                     {"漢", "漢"}})
+    EXPECT_EQ(shown({"a", token}), (Tokens{"a", label}));
+  EXPECT_EQ(shown({"漢", "a"}), (Tokens{"漢", "a"}));
+  EXPECT_EQ(
+      shown({"a", "[x", "<x", "x]", "[x]", "<x>"}, R"({"type": "Fuse"})", {"[x", "<x", "x]", "[x]", "<x>"}),
+      (Tokens{"a", "⟨[x⟩", "⟨<x⟩", "⟨x]⟩", "[x]", "<x>"}));
+}
+
+// A text changes with what follows it, or with where it begins.
+TEST(ShownTokens, AreWhatEachAddsToTheText) {
+  const std::string replace = R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Replace", )";
+  EXPECT_EQ(shown({"a", "b"}, replace + R"("pattern": {"String": "ab"}, "content": ""}]})"),
+            (Tokens{"a", ""}));
+  const Tokens many(70, "a");
+  Tokens expected(70, "·a");
+  expected[0] = "X";
+  EXPECT_EQ(shown(many, replace + R"("pattern": {"Regex": "^."}, "content": "X"}]})"), expected);
+}
+
+TEST(ShownTokens, OfLettersThatAreNotWholeAreMarked) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(R"({"decoder": {"type": "ByteLevel"}, )" + file_with("null", false).substr(1));
+  const auto shown_ids = [&](const std::vector<std::int64_t>& ids) { return tokenizer.shown(ids); };
+  EXPECT_EQ(shown_ids({7}), Tokens{"\uFFFD"});
+  const std::string four = "\uFFFD\uFFFD\uFFFD\uFFFD ";
+  EXPECT_EQ(shown_ids({7, 7, 7, 7, 0}),
+            (Tokens{four + "1/4", four + "2/4", four + "3/4", four + "4/4", "a"}));
+}
+
+TEST(Tokenizers, RefuseWhatIsNoTokenOrTooLong) {
+  const Tokenizer tokenizer = Tokenizer::from_json(file_with("null", false));
+  const std::vector<std::int64_t> ids = {0, 77};
+  EXPECT_EQ(message_of([&] { (void)tokenizer.decode(ids); }), "ids has 77, which is not a token");
+  EXPECT_EQ(message_of([&] { (void)tokenizer.shown(ids); }), "ids has 77, which is not a token");
+  EXPECT_EQ(tokenizer.token(77), std::nullopt);
+  const std::string_view vast("a", std::size_t{1} << 32);  // refused before it is read
+  EXPECT_EQ(message_of([&] { (void)tokenizer.encode(vast); }),
+            "text has 4294967296 bytes; fewer than 2^32 are expected");
+}
+
+// Short words are remembered with their pieces, long ones and those of many pieces are not.
+TEST(Tokenizers, CutAWordTheSameWayEachTime) {
+  std::string text;
+  std::vector<std::int64_t> expected;
+  for (const int pairs : {21, 21, 5, 5, 1, 1}) {
+    text += text.empty() ? "" : " ";
+    for (int i = 0; i < pairs; ++i) {
+      text += "ab";
+      expected.push_back(i == 0 && text.size() > 2 ? 3 : 0);
+      expected.push_back(2);
+    }
+  }
+  std::vector<std::int64_t> ids;
+  for (const TextToken& one : Tokenizer::from_json(file_with("null", false)).encode(text))
+    ids.push_back(one.id);
+  EXPECT_EQ(ids, expected);
+}
+
+// tokenizers drops a text that normalisation empties before the pre-tokenizer puts its mark there.
+TEST(Tokenizers, GiveNoTokenForATextThatNormalisationEmpties) {
+  const Tokenizer tokenizer = Tokenizer::from_json(R"({
+      "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": ""},
+      "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+      "model": {"type": "BPE", "vocab": {"▁": 0, "b": 1, "<s>": 2}, "merges": []},
+      "added_tokens": [{"id": 2, "content": "<s>", "special": true, "normalized": false}]})");
+  EXPECT_TRUE(tokenizer.encode("a").empty());
+  EXPECT_TRUE(tokenizer.encode("").empty());
+  EXPECT_EQ(tokenizer.encode("a<s>aa"), std::vector<TextToken>({{2, 1, 4, true}}));
+  EXPECT_EQ(tokenizer.encode("b"), std::vector<TextToken>({{0, 0, 1, false}, {1, 0, 1, false}}));
+}
+
 constexpr const char* kTemplate = R"({"type": "TemplateProcessing", "pair": [], "single": [
     {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
     {"SpecialToken": {"id": "end", "type_id": 0}}], "special_tokens": {

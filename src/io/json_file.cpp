@@ -24,12 +24,12 @@ std::string bytes_in(const std::string& path, std::uintmax_t most) {
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
     heed::detail::refuse(ErrorCode::io, path, " is not a regular file");
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) heed::detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) heed::detail::refuse(ErrorCode::io, path, " could not be read");
+  const auto size = static_cast<std::uintmax_t>(file.tellg());
   if (size > most << 20) heed::detail::refuse(ErrorCode::io, path, " is larger than ", most, " MiB");
   std::string bytes(size, '\0');
+  file.seekg(0);
   file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (file.gcount() != static_cast<std::streamsize>(size))
     heed::detail::refuse(ErrorCode::io, path, " could not be read");

@@ -87,8 +87,8 @@ bool is_spaced(std::string_view letter) {
 }
 
 std::string in_brackets(const std::string& name) {
-  const bool has_own = !name.empty() && ((name.front() == '[' && name.back() == ']') ||
-                                         (name.front() == '<' && name.back() == '>'));
+  const bool has_own =
+      (name.front() == '[' && name.back() == ']') || (name.front() == '<' && name.back() == '>');
   return has_own ? name : "⟨" + name + "⟩";
 }
 
