@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numbers>
 #include <string>
 #include <utility>
@@ -126,6 +127,28 @@ TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
   EXPECT_EQ(made["attention_bias"], true);
   EXPECT_EQ(config(with(file, {{"llama.attention.head_count", u32_value(0)}}))["head_dim"],
             8);  // refused later
+}
+
+// Such counts are refused when the model takes them; nothing divides by them or overflows before.
+TEST_F(GgufReading, CountsOfHeadsMayBeAnything) {
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const std::uint64_t heads :
+       {std::uint64_t{0}, std::uint64_t{1} << 62, most, most + 1, ~std::uint64_t{0}})
+    for (const char* architecture : {"llama", "gemma2", "gemma3", "gptneox"}) {
+      const std::string root = architecture;
+      GgufBytes file = root == "gptneox" ? named(root, "layer_norm_epsilon")
+                       : root == "llama" ? gguf_llama()
+                                         : named(root);
+      file.set(root + ".block_count", u32_value(root == "gemma3" ? 62 : 46));  // the largest models
+      file.set(root + ".attention.head_count", little(11, 4) + little(heads, 8));
+      file.set(root + ".attention.head_count_kv", little(11, 4) + little(heads, 8));
+      file.set(root + ".attention.key_length", u32_value(4));
+      file.set(root + ".attention.value_length", u32_value(4));
+      file.set("gptneox.use_parallel_residual", flag_value(true));
+      const std::string message = refusal(file);
+      EXPECT_EQ(message, root == "gptneox" ? "'m.gguf' has heads that together are not as wide as the stream"
+                                           : "no error");
+    }
 }
 
 TEST_F(GgufReading, ScalingsOfPositions) {

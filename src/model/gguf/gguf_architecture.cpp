@@ -89,8 +89,9 @@ constexpr GgufTensorName kNomicNames[] = {{"attn_qkv", "attn.Wqkv"},     {"attn_
 
 // Scores are divided by the square root of this; the largest models have a value of their own.
 std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
-  if (config["num_hidden_layers"] == layers_of_largest)
-    return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
+  const auto heads = config["num_attention_heads"].get<std::int64_t>();  // not checked yet
+  if (config["num_hidden_layers"] == layers_of_largest && heads > 0)
+    return config["hidden_size"].get<std::int64_t>() / heads;
   return config["head_dim"].get<std::int64_t>();
 }
 
@@ -148,7 +149,9 @@ void drop(Json& config, std::initializer_list<const char*> names) {
 // For families whose heads are a share of the stream.
 void drop_head_dim(std::span<const GgufFile> parts, Json& config) {
   const auto heads = config["num_attention_heads"].get<std::int64_t>();
-  if (config["head_dim"].get<std::int64_t>() * heads != config["hidden_size"].get<std::int64_t>())
+  std::int64_t all = 0;
+  if (__builtin_mul_overflow(config["head_dim"].get<std::int64_t>(), heads, &all) ||
+      all != config["hidden_size"].get<std::int64_t>())
     fail(parts.front().subject(), "has heads that together are not as wide as the stream");
   config.erase("head_dim");
 }
