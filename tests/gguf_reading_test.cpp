@@ -7,6 +7,7 @@
 #include <limits>
 #include <numbers>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -318,10 +319,67 @@ TEST_F(GgufReading, ExpertsAreMatricesOfTheirOwn) {
 TEST_F(GgufReading, NamesOfOthersAreKnownByTheirBeginning) {
   GgufBytes file = with(gguf_llama(), {{"my.note", u32_value(1)}, {"quantize.imatrix", u32_value(1)}});
   EXPECT_EQ(detail::unknown_in_gguf(parts(file).front()), std::vector<std::string>{"my.note"});
-  for (const char* name : {"blk", "blk.0.weight", "blk.0.attn_q.scale", "rope.weight"})
+  for (const char* name : {"blk", "blk.0.weight", "blk.0.attn_q.scale", "rope.weight", "blk.*.attn_q.weight",
+                           "blk.0x.attn_q.weight"})
     EXPECT_EQ(refusal(with_tensors(gguf_llama(), {{name, {1}, 0, of_f32(1)}})),
               "'m.gguf' has a tensor '" + std::string(name) +
                   "' that is not a parameter of the model of its metadata");
+}
+
+// Messages name tensors as the file does.
+TEST_F(GgufReading, WeightsThatTheModelLacksHaveTheNamesOfTheFile) {
+  for (const auto& [architecture, name, in_file] :
+       {std::tuple{"llama", "model.layers.12.self_attn.q_proj.weight", "blk.12.attn_q.weight"},
+        {"llama", "lm_head.weight", "output.weight"},
+        {"gpt-oss", "model.layers.3.self_attn.sinks", "blk.3.attn_sinks.weight"},
+        {"gpt-oss", "model.layers.3.mlp.experts.31.up_proj.bias", "blk.3.ffn_up_exps.bias"},
+        {"gpt-oss", "model.layers.3.mlp.experts.x.up_proj.bias", "model.layers.3.mlp.experts.x.up_proj.bias"},
+        {"gpt-oss", "model.layers.3.mlp.experts.1.down.bias", "model.layers.3.mlp.experts.1.down.bias"},
+        {"gptneox", "gpt_neox.layers.0.attention.dense.bias", "blk.0.attn_output.bias"},
+        {"llama", "model.elsewhere.weight", "model.elsewhere.weight"}}) {
+    GgufBytes file;
+    file.set("general.architecture", text_value(architecture));
+    EXPECT_EQ(detail::gguf_name(detail::architecture_of(parts(file).front()), name), in_file);
+  }
+}
+
+// What llama.cpp assumes of values that files lack (llama-model.cpp).
+TEST_F(GgufReading, ValuesOfArchitecturesHaveTheDefaultsOfLlamaCpp) {
+  const auto made = [&](const std::string& name,
+                        const std::vector<std::pair<std::string, std::string>>& values) {
+    GgufBytes file = named(name);
+    for (const auto& [key, value] : values) file.set(name + "." + key, value);
+    return config(file);
+  };
+  Json gemma = made("gemma3", {});
+  EXPECT_TRUE(gemma["sliding_window"].is_null());
+  EXPECT_EQ(gemma["sliding_window_pattern"], 1);
+  EXPECT_EQ(gemma["rope_local_base_freq"], 10000);
+  EXPECT_EQ(gemma["query_pre_attn_scalar"], 4);  // the width of a head
+  EXPECT_FALSE(gemma.contains("final_logit_softcapping"));
+  gemma = made("gemma3", {{"attention.sliding_window", u32_value(512)},
+                          {"final_logit_softcapping", f32_value(30)},
+                          {"attention.key_length", u32_value(2)},
+                          {"attention.value_length", u32_value(2)},
+                          {"block_count", u32_value(62)}});
+  EXPECT_EQ(gemma["sliding_window"], 512);
+  EXPECT_EQ(gemma["sliding_window_pattern"], 6);
+  EXPECT_EQ(gemma["final_logit_softcapping"], 30);
+  EXPECT_EQ(gemma["query_pre_attn_scalar"], 4);  // the largest: the stream's width over the heads
+  Json granite = made("granite", {{"embedding_scale", f32_value(12)}, {"logit_scale", f32_value(0)}});
+  EXPECT_EQ(granite["attention_multiplier"], 0.5);
+  EXPECT_EQ(granite["embedding_multiplier"], 12);
+  EXPECT_EQ(granite["residual_multiplier"], 1);
+  EXPECT_EQ(granite["logits_scaling"], 1);
+  EXPECT_FALSE(made("phi3", {}).contains("sliding_window"));
+  EXPECT_EQ(made("phi3", {{"attention.sliding_window", u32_value(7)}})["sliding_window"], 7);
+  const std::vector<std::pair<std::string, std::string>> experts = {
+      {"expert_count", u32_value(4)},
+      {"expert_used_count", u32_value(2)},
+      {"expert_feed_forward_length", u32_value(3)},
+      {"attention.sliding_window", u32_value(128)}};
+  EXPECT_EQ(made("gpt-oss", experts)["rope_scaling"], Json({{"rope_type", "default"}, {"truncate", false}}));
+  EXPECT_EQ(made("gpt-oss", experts)["num_local_experts"], 4);
 }
 
 TEST_F(GgufReading, PartsOfASplitFileAreOpenedByTheFirst) {

@@ -385,8 +385,8 @@ std::string safetensors_name(const GgufArchitecture& architecture, std::string_v
       return one.gguf == stem ? std::string(one.safetensors) + ending : std::string();
     });
   stem.remove_prefix(4);
-  const std::size_t end = stem.find('.');
-  if (end == std::string_view::npos) return {};
+  const std::size_t end = stem.find_first_not_of("0123456789");  // of the number of the block
+  if (end == std::string_view::npos || stem[end] != '.') return {};
   return first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
     if (one.gguf != stem.substr(end + 1)) return {};
     const std::string own = std::string(architecture.blocks) + std::string(stem.substr(0, end)) + "." +
@@ -404,8 +404,9 @@ std::string gguf_name(const GgufArchitecture& architecture, const std::string& n
   const std::size_t end = stem.find('.', block);
   if (found.empty() && end != std::string::npos)
     found = first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
-      if (!matches(one.safetensors, std::string_view(stem).substr(end + 1))) return {};
-      return "blk." + stem.substr(block, end - block) + "." + std::string(one.gguf) + ending;
+      const std::string in_block = "blk." + stem.substr(block, end - block) + "." + std::string(one.gguf);
+      if (one.safetensors == std::string_view(name).substr(end + 1)) return in_block + ".weight";
+      return matches(one.safetensors, std::string_view(stem).substr(end + 1)) ? in_block + ending : "";
     });
   return found.empty() ? name : found;
 }
