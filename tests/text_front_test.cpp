@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/utf8.hpp"
@@ -69,6 +72,71 @@ TEST(TextFront, NormalizersGiveWhatTokenizersGivesAndKeepThePlaces) {
     EXPECT_EQ(words_of(R"({"type": "FixedLength", "length": 1})", normalized(one.part, one.text)),
               one.expected)
         << one.part;
+}
+
+using Ranges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+// What tokenizers 0.23.3 makes of every code point: these go, become a space, or get spaces around them.
+struct Changes {
+  const char* part;
+  Ranges dropped, blank, apart;
+};
+
+TEST(TextFront, NormalizersChangeTheSameCodePointsAsTokenizers) {
+  const std::vector<Changes> all = {
+      {R"({"type": "Nmt"})",
+       {{0x1, 0x8}, {0xb, 0xb}, {0xe, 0x1f}, {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}},
+       {{0x9, 0xa},
+        {0xc, 0xd},
+        {0x1680, 0x1680},
+        {0x200b, 0x200f},
+        {0x2028, 0x2029},
+        {0x2581, 0x2581},
+        {0xfeff, 0xfeff},
+        {0xfffd, 0xfffd}},
+       {}},
+      {R"({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "lowercase": false})",
+       {{0x0, 0x8},         {0xb, 0xc},         {0xe, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},
+        {0x600, 0x605},     {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x180e, 0x180e},
+        {0x200b, 0x200f},   {0x202a, 0x202e},   {0x2060, 0x2064},   {0x2066, 0x206f},   {0xe000, 0xf8ff},
+        {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0xfffd, 0xfffd},   {0x110bd, 0x110bd}, {0x1bca0, 0x1bca3},
+        {0x1d173, 0x1d17a}, {0xe0001, 0xe0001}, {0xe0020, 0xe007f}, {0xf0000, 0xffffd}, {0x100000, 0x10fffd}},
+       {{0x9, 0xa},
+        {0xd, 0xd},
+        {0xa0, 0xa0},
+        {0x1680, 0x1680},
+        {0x2000, 0x200a},
+        {0x2028, 0x2029},
+        {0x202f, 0x202f},
+        {0x205f, 0x205f},
+        {0x3000, 0x3000}},
+       {}},
+      {R"({"type": "BertNormalizer", "clean_text": false, "handle_chinese_chars": true, "lowercase": false})",
+       {},
+       {},
+       {{0x3400, 0x4dbf},
+        {0x4e00, 0x9fff},
+        {0xf900, 0xfaff},
+        {0x20000, 0x2a6df},
+        {0x2a700, 0x2b81f},
+        {0x2b920, 0x2ceaf},
+        {0x2f800, 0x2fa1f}}}};
+  for (const Changes& one : all) {
+    std::vector<char> signs(0x110000, '=');
+    for (const auto& [ranges, sign] : {std::pair{&one.dropped, '-'}, {&one.blank, ' '}, {&one.apart, '|'}})
+      for (const auto& [first, last] : *ranges)
+        std::fill(signs.begin() + first, signs.begin() + last + 1, sign);
+    std::string text, expected;
+    for (std::uint32_t point = 0; point < 0x110000; point == 0xD7FF ? point = 0xE000 : ++point) {
+      const char sign = signs[point];
+      detail::append_utf8(point, text += 'a');
+      expected += 'a';
+      if (sign == '=') detail::append_utf8(point, expected);
+      if (sign == ' ') expected += ' ';
+      if (sign == '|') detail::append_utf8(point, expected += ' '), expected += ' ';
+    }
+    EXPECT_TRUE(normalized(one.part, text).text() == expected) << one.part;
+  }
 }
 
 TEST(TextFront, PreTokenizersCutWhereTokenizersCuts) {
@@ -177,6 +245,17 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   EXPECT_EQ(
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "////fw=="})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is cut off");
+  EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"content": ""}])")), "no error");  // none
+  EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": {})")),
+            "'t.json' has a value whose added_tokens is not a list");
+  EXPECT_EQ(refusal_of(word_list(
+                R"(, "normalizer": {"type": "Strip", "strip_left": true, "strip_right": true},
+                     "added_tokens": [{"content": " "}])")),
+            "'t.json' has an added token ' ' that is, normalised, 0 bytes long; 1 to 1024 is expected");
+  for (const char* id : {"-1", "0.5", "\"4\"", "true", "18446744073709551615", "9223372036854775808"})
+    EXPECT_EQ(
+        refusal_of(word_list(R"(, "added_tokens": [{"content": "<s>", "id": )" + std::string(id) + "}]")),
+        "'t.json' has an added token whose id is not a whole number from 0 to 16777216");
   EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"id": 9, "content": "<s>"}])")),
             "'t.json' has an added token '<s>' with id 9, but the vocabulary gives 4");
   // tokenizers 0.23.3 takes one of them at random.

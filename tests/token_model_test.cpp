@@ -244,11 +244,20 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
           R"({"type": "BPE", "vocab": {}, "merges": [], "byte_fallback": true, "end_of_word_suffix": "."})"),
       "'t.json' has a model of type 'BPE' with byte_fallback and also continuing_subword_prefix or "
       "end_of_word_suffix");
-  EXPECT_EQ(refusal_of(R"({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0]]})"),
-            "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
-  EXPECT_EQ(
-      refusal_of(R"({"type": "Unigram", "vocab": [["a"]]})"),
-      "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
+  for (const char* merges : {"3", "{}", "\"a a\""})
+    EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": )" + std::string(merges) + "}"),
+              "'t.json' has a model of type 'BPE' whose merges is not a list");
+  for (const char* merge : {R"(["a"])", R"(["a", 1])", R"([1, "a"])", "{}"})
+    EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [)" + std::string(merge) + "]}"),
+              "'t.json' has a model of type 'BPE' whose merges has an entry that is neither a string nor two "
+              "strings");
+  for (const char* id : {"1", "-1", "0.5", "\"0\"", "18446744073709551615"})
+    EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": )" + std::string(id) + "}"),
+              "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
+  for (const char* entry : {"3", R"(["a"])", R"([1, 0])", R"(["a", "b"])", R"(["a", 0, 0])"})
+    EXPECT_EQ(
+        refusal_of(R"({"type": "Unigram", "vocab": [)" + std::string(entry) + "]}"),
+        "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": {}})"),
             "'t.json' has a model of type 'Unigram' whose vocab is not a list");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {}, "max_input_chars_per_word": 10001})"),

@@ -229,10 +229,14 @@ TEST(PostProcessors, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(
       refusal_of(R"({"type": "BertProcessing", "sep": 1, "cls": ["a", 2]})"),
       "'t.json' has a post-processor of type 'BertProcessing' whose sep is not a list of a token and its id");
-  EXPECT_EQ(refusal_of(R"({"type": "BertProcessing", "sep": ["a", -1], "cls": ["a", 2]})"),
-            "'t.json' has a post-processor of type 'BertProcessing' with an id that is not a whole number "
-            "from 0 to "
-            "16777215");
+  EXPECT_EQ(
+      refusal_of(R"({"type": "BertProcessing", "sep": ["a"], "cls": ["a", 2]})"),
+      "'t.json' has a post-processor of type 'BertProcessing' whose sep is not a list of a token and its id");
+  for (const char* id : {"-1", "0.5", "16777216", "null"})
+    EXPECT_EQ(
+        refusal_of(R"({"type": "BertProcessing", "cls": ["a", 2], "sep": ["a", )" + std::string(id) + "]}"),
+        "'t.json' has a post-processor of type 'BertProcessing' with an id that is not a whole number "
+        "from 0 to 16777215");
   const std::string pieces = R"({"type": "TemplateProcessing", "special_tokens": {}, "single": )";
   const std::string subject = "'t.json' has a post-processor of type 'TemplateProcessing' ";
   EXPECT_EQ(refusal_of(pieces + "3}"), subject + "whose single form is not a list");
@@ -241,6 +245,9 @@ TEST(PostProcessors, RefuseWhatTheyDoNotKnow) {
             subject + "whose single form has a text other than A");
   EXPECT_EQ(refusal_of(pieces + R"([{"SpecialToken": {"id": "x"}}]})"),
             subject + "whose single form names a token that special_tokens lacks");
+  EXPECT_EQ(refusal_of(R"({"type": "TemplateProcessing", "special_tokens": {"x": {"ids": 3}}, "single":
+                           [{"SpecialToken": {"id": "x"}}]})"),
+            "'t.json' has a template's special token whose ids is not a list");
 }
 
 TEST(PostProcessors, RefuseToAddWhatIsNoToken) {
