@@ -382,6 +382,37 @@ TEST_F(GgufReading, ValuesOfArchitecturesHaveTheDefaultsOfLlamaCpp) {
   EXPECT_EQ(made("gpt-oss", experts)["num_local_experts"], 4);
 }
 
+TEST_F(GgufReading, EncodersAreCausalUnlessTheFileSaysNot) {
+  const auto made = [&](const std::vector<GgufTensorBytes>& tensors) {
+    GgufBytes file = with_tensors(named("nomic-bert", "layer_norm_epsilon"), tensors);
+    if (!tensors.empty()) file.set("nomic-bert.attention.causal", flag_value(false));
+    return config(file);
+  };
+  EXPECT_EQ(made({})["is_causal"], true);  // refused later
+  EXPECT_EQ(made({})["type_vocab_size"], 0);
+  const Json two = made({{"token_types.weight", {8, 2}, 0, f32_run(0, 16)}});
+  EXPECT_EQ(two["is_causal"], false);
+  EXPECT_EQ(two["type_vocab_size"], 2);
+  EXPECT_EQ(made({{"token_types.weight", {16}, 0, f32_run(0, 16)}})["type_vocab_size"], 0);  // refused later
+}
+
+TEST_F(GgufReading, SinksAreNumbersOfAnAttention) {
+  const std::vector<std::pair<std::string, std::string>> values = {
+      {"gpt-oss.expert_count", u32_value(1)},
+      {"gpt-oss.expert_used_count", u32_value(1)},
+      {"gpt-oss.expert_feed_forward_length", u32_value(3)},
+      {"gpt-oss.attention.sliding_window", u32_value(128)},
+      {"gpt-oss.rope.scaling.type", text_value("yarn")},
+      {"gpt-oss.rope.scaling.factor", f32_value(32)}};
+  GgufBytes file =
+      with_tensors(with(named("gpt-oss"), values), {{"blk.0.attn_sinks.weight", {2}, 0, f32_run(5, 2)}});
+  for (const char* other : {"norm", "gate", "up", "down"})
+    file.drop("blk.0.ffn_" + std::string(other) + ".weight");
+  EXPECT_EQ(vector(file, "model.layers.0.self_attn.sinks", 2), (Numbers{5, 6}));
+  EXPECT_EQ(config(file)["rope_scaling"]["rope_type"], "yarn");
+  EXPECT_EQ(config(file)["rope_scaling"]["truncate"], false);
+}
+
 TEST_F(GgufReading, PartsOfASplitFileAreOpenedByTheFirst) {
   const auto part = [](std::uint32_t number, std::uint32_t count) {
     GgufBytes file;

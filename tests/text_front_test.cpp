@@ -216,6 +216,31 @@ TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
   EXPECT_EQ(tokenizer.token(5), "<S>x");
 }
 
+// The ids of tokenizers 0.23.3.
+TEST(TextFront, AddedTokensTakeTheSpacesBesideThem) {
+  const auto ids = [](const std::string& text, const std::string& space) {
+    const auto tokenizer = Tokenizer::from_json(word_list(R"(, "added_tokens": [
+        {"content": "<m>", "lstrip": true, "normalized": false}, {"content": "<r>", "rstrip": true, "normalized": false},
+        {"content": "<w>", "single_word": true, "normalized": false}, {"content": " ", "normalized": false)" +
+                                                          space + R"(},
+        {"content": "<m>", "lstrip": true, "normalized": false}])"));
+    std::vector<std::int64_t> all;
+    for (const TextToken& one : tokenizer.encode(text)) all.push_back(one.id);
+    return all;
+  };
+  using Ids = std::vector<std::int64_t>;
+  EXPECT_EQ(ids("  <m>", ""), (Ids{7, 7, 4}));
+  EXPECT_EQ(ids("<r>  ", ""), (Ids{5, 7, 7}));
+  EXPECT_EQ(ids("<r>  <r>", ""), (Ids{5, 7, 7, 5}));
+  EXPECT_EQ(ids("<w>", ""), Ids{6});
+  EXPECT_EQ(ids("<w> a", ""), (Ids{6, 7, 0}));
+  EXPECT_EQ(ids("<w><w>", ""), (Ids{6, 6}));
+  for (const char* word : {"a<w>", "<w>a"}) EXPECT_EQ(ids(word, ""), Ids{2});
+  const std::string takes = R"(, "lstrip": true)";
+  EXPECT_EQ(ids("<r> ", takes), Ids{5});         // nothing is left of the space
+  EXPECT_EQ(ids("<r>  a", takes), (Ids{5, 0}));  // tokenizers panics
+}
+
 TEST(TextFront, TheFirstWordAloneIsMarkedWhereTheSchemeSaysFirst) {
   const auto tokenizer = Tokenizer::from_json(word_list(R"(,
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "support.hpp"
@@ -202,9 +203,14 @@ TEST(TokenModels, AreToldApartWhereTheFileDoesNotSay) {
 }
 
 TEST(TokenModels, SayWhichWordTheyHaveNoTokenFor) {
-  const auto model = model_of(R"({"type": "WordLevel", "unk_token": "?", "vocab": {"a": 0}})");
-  EXPECT_EQ(message_of([&] { (void)cut(*model, "abc"); }),
-            "text has 'abc', which is not a token, and the tokenizer has no unknown token");
+  for (const auto& [type, word] : {std::pair{R"("WordLevel", "unk_token": "?", "vocab": {"a": 0})", "abc"},
+                                   {R"("WordPiece", "unk_token": "?", "vocab": {"a": 0})", "abc"},
+                                   {R"("Unigram", "vocab": [["a", -1]])", "b"}}) {
+    const auto model = model_of(std::string(R"({"type": )") + type + "}");
+    EXPECT_EQ(
+        message_of([&] { (void)cut(*model, "abc"); }),
+        "text has '" + std::string(word) + "', which is not a token, and the tokenizer has no unknown token");
+  }
 }
 
 TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
