@@ -343,7 +343,7 @@ TEST_F(GgufReading, WeightsThatTheModelLacksHaveTheNamesOfTheFile) {
   }
 }
 
-// What llama.cpp assumes of values that files lack (llama-model.cpp).
+// llama.cpp has a default for each value that a file lacks (llama-model.cpp).
 TEST_F(GgufReading, ValuesOfArchitecturesHaveTheDefaultsOfLlamaCpp) {
   const auto made = [&](const std::string& name,
                         const std::vector<std::pair<std::string, std::string>>& values) {

@@ -76,7 +76,8 @@ TEST(TextFront, NormalizersGiveWhatTokenizersGivesAndKeepThePlaces) {
 
 using Ranges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
-// What tokenizers 0.23.3 makes of every code point: these go, become a space, or get spaces around them.
+// tokenizers 0.23.3 drops these code points, makes a space of them, or puts spaces around them. It keeps all
+// others.
 struct Changes {
   const char* part;
   Ranges dropped, blank, apart;
@@ -159,6 +160,27 @@ std::string random_text(std::mt19937& random) {
       text += pieces[random() % pieces.size()];
   }
   return text;
+}
+
+// The words of tokenizers 0.23.3.
+TEST(TextFront, MarksAndSpacesStandBeforeWordsOnce) {
+  using Parts = std::vector<TextPart>;
+  EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "▁"})", AlignedText("▁a b")),
+            (Parts{{"▁a", 0, 4}, {"▁b", 4, 6}}));
+  EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never",
+                         "add_prefix_space": false})",
+                     AlignedText("a b")),
+            (Parts{{"a", 0, 1}, {"▁b", 1, 3}}));
+  EXPECT_EQ(words_of(R"({"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"String": "x"}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false, "trim_offsets": true}]})",
+                     AlignedText("a x b")),
+            (Parts{{"ĠaĠ", 0, 2}, {"Ġx", 2, 3}, {"Ġb", 3, 5}}));
+  EXPECT_EQ(
+      words_of(
+          R"({"type": "Split", "pattern": {"String": "x"}, "behavior": "MergedWithNext", "invert": false})",
+          AlignedText("axxbxc")),
+      (Parts{{"a", 0, 1}, {"x", 1, 2}, {"xb", 2, 4}, {"xc", 4, 6}}));
 }
 
 TEST(TextFront, WordsFoundByHandAreThoseOfTheRegularExpression) {
@@ -264,6 +286,22 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Punctuation", "behavior": "Kept"})")),
             "'t.json' has a pre-tokenizer of type 'Punctuation' whose behavior is not Removed, Isolated, "
             "MergedWithPrevious, MergedWithNext or Contiguous");
+  const auto mark = [](const std::string& members) {
+    return refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Metaspace", )" + members + "}"));
+  };
+  const std::string metaspace = "'t.json' has a pre-tokenizer of type 'Metaspace' ";
+  for (const char* odd : {"", "▁▁"}) {
+    EXPECT_EQ(mark(R"("replacement": ")" + std::string(odd) + "\""),
+              metaspace + "whose replacement is not a single code point");
+    EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "CharDelimiterSplit", "delimiter": ")" +
+                                   std::string(odd) + "\"}")),
+              "'t.json' has a pre-tokenizer of type 'CharDelimiterSplit' whose delimiter is not a single "
+              "code point");
+  }
+  EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "maybe")"),
+            metaspace + "whose prepend_scheme is not always, first or never");
+  EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "first", "add_prefix_space": false)"),
+            metaspace + "whose add_prefix_space is false, but prepend_scheme is first");
   EXPECT_EQ(
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA"})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is not in base 64");

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "heed/model/tokenizer.hpp"
 #include "support.hpp"
 
 namespace {
 
+using heed::Tokenizer;
 using heed::detail::token_model_from;
 using heed::detail::TokenModel;
 using heed::detail::TokenPiece;
@@ -62,6 +64,29 @@ TEST(Bpe, MergesTheEarliestOfThePairsThatAreThere) {
   EXPECT_EQ(cut(*model, "abab"), (Pieces{{3, 0, 2}, {3, 2, 4}}));
   EXPECT_EQ(cut(*model, "aab"), (Pieces{{0, 0, 1}, {3, 1, 3}}));
   EXPECT_EQ(cut(*model, ""), Pieces{});
+}
+
+TEST(Bpe, MergesAPairThatIsListedTwiceAtTheLastOfItsPlaces) {
+  EXPECT_EQ(cut(*model_of(R"({"type": "BPE", "dropout": 0, "merges": ["a b", "b c", "a b"],
+                              "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "": 5}})"),
+                "abc"),
+            (Pieces{{0, 0, 1}, {4, 1, 3}}));
+}
+
+// A text is cut before a ▁ where no token has the two letters there.
+TEST(Bpe, MergesAcrossMarksOfSpaces) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": ["a ▁", "a▁ b", "▁ c"],
+      "vocab": {"▁": 0, "a": 1, "b": 2, "c": 3, "a▁": 4, "a▁b": 5, "▁c": 6}}})");
+  const auto ids = [&](const std::string& text) {
+    std::vector<std::int64_t> all;
+    for (const heed::TextToken& one : tokenizer.encode(text)) all.push_back(one.id);
+    return all;
+  };
+  EXPECT_EQ(ids("a▁b"), (std::vector<std::int64_t>{5}));
+  EXPECT_EQ(ids("b▁c"), (std::vector<std::int64_t>{2, 6}));
+  EXPECT_EQ(ids("c▁a▁b▁c"), (std::vector<std::int64_t>{3, 0, 5, 6}));
+  EXPECT_EQ(ids("a▁▁c"), (std::vector<std::int64_t>{4, 6}));
 }
 
 TEST(Bpe, GivesEachLetterThatItDoesNotKnowATokenOrAllInARowOne) {
@@ -163,6 +188,12 @@ TEST(Unigram, SpellsLettersThatItDoesNotKnowByTheirBytes) {
   const auto model =
       model_of(R"({"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": )" + vocabulary + "]}");
   EXPECT_EQ(cut(*model, "a€a"), (Pieces{{1, 0, 1}, {228, 1, 4}, {132, 1, 4}, {174, 1, 4}, {1, 4, 5}}));
+  // The unknown token's own text is it, unless letters without a token are beside it.
+  EXPECT_EQ(cut(*model, "a<unk>"), (Pieces{{1, 0, 1}, {0, 1, 6}}));
+  Pieces spelled;
+  for (const char byte : std::string_view("<unk>€"))
+    spelled.emplace_back(2 + static_cast<unsigned char>(byte), 0, 8);
+  EXPECT_EQ(cut(*model, "<unk>€"), spelled);
 }
 
 TEST(Unigram, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
@@ -205,6 +236,7 @@ TEST(TokenModels, AreToldApartWhereTheFileDoesNotSay) {
 TEST(TokenModels, SayWhichWordTheyHaveNoTokenFor) {
   for (const auto& [type, word] : {std::pair{R"("WordLevel", "unk_token": "?", "vocab": {"a": 0})", "abc"},
                                    {R"("WordPiece", "unk_token": "?", "vocab": {"a": 0})", "abc"},
+                                   {R"("BPE", "unk_token": "?", "vocab": {"a": 0}, "merges": [])", "b"},
                                    {R"("Unigram", "vocab": [["a", -1]])", "b"}}) {
     const auto model = model_of(std::string(R"({"type": )") + type + "}");
     EXPECT_EQ(

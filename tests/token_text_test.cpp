@@ -9,6 +9,7 @@
 
 #include "heed/model/tokenizer.hpp"
 #include "support.hpp"
+#include "text/shared/unicode.hpp"
 #include "text/token_decoder.hpp"
 
 namespace {
@@ -31,7 +32,8 @@ std::string decoded(const std::string& decoder, Tokens tokens) {
 // Byte-level BPE with the post-processor, and an added token that takes the spaces before it.
 std::string file_with(const std::string& post_processor, bool prefixed) {
   return R"({"added_tokens": [{"id": 5, "content": "<s>", "special": true},
-      {"id": 6, "content": "</s>", "special": true}, {"id": 9, "content": "<m>", "lstrip": true, "special": false}],
+      {"id": 6, "content": "</s>", "special": true}, {"id": 9, "content": "<m>", "lstrip": true, "special": false},
+      {"id": 10, "content": "<r>", "rstrip": true, "special": false}],
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": )" +
          std::string(prefixed ? "true" : "false") + R"(, "trim_offsets": true, "use_regex": true},
     "post_processor": )" +
@@ -78,6 +80,30 @@ TEST(PostProcessors, TakeSpacesOffThePlacesOfTokens) {
                     {3, 9, 11},
                     {9, 11, 17},
                     {3, 17, 19}}));
+}
+
+// Spaces of three bytes beside added tokens; a letter that normalisation makes three spaces of.
+TEST(PostProcessors, TakeNoMoreSpacesThanTheTextHas) {
+  const auto places_of = [](std::string_view text, bool prefixed) {
+    const std::string file =
+        R"({"normalizer": {"type": "Replace", "pattern": {"String": "x"}, "content": "   "}, )" +
+        file_with(R"({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": )" +
+                      std::string(prefixed ? "true}" : "false}"),
+                  prefixed)
+            .substr(1);
+    Places all;
+    for (const TextToken& one : Tokenizer::from_json(file).encode(text))
+      all.emplace_back(static_cast<int>(one.id), static_cast<int>(one.begin), static_cast<int>(one.end));
+    return all;
+  };
+  EXPECT_EQ(places_of("a\u3000<m>\u3000a", false), (Places{{0, 0, 1}, {9, 4, 7}, {0, 10, 11}}));
+  EXPECT_EQ(places_of("a<r>\u3000a", true), (Places{{3, 0, 1}, {10, 1, 4}, {3, 8, 8}}));
+  EXPECT_EQ(places_of("\u3000\u3000<m>", true), (Places{{9, 6, 9}}));
+  EXPECT_EQ(places_of("é a", true), (Places{{1, 0, 0}, {7, 0, 2}, {8, 0, 2}, {3, 3, 4}}));
+  EXPECT_EQ(places_of("x", false), (Places{{4, 1, 1}, {1, 1, 1}}));
+  EXPECT_EQ(places_of("x", true), (Places{{4, 1, 1}, {1, 0, 0}}));
+  EXPECT_EQ(places_of("xa", true), (Places{{4, 1, 1}, {3, 0, 2}}));
+  EXPECT_EQ(places_of("axa", true), (Places{{3, 0, 1}, {4, 2, 2}, {3, 2, 3}}));
 }
 
 TEST(PostProcessors, LeaveTheSpaceThatIsPutBeforeTheText) {
@@ -168,7 +194,7 @@ TEST(Tokenizers, RefuseWhatIsNoTokenOrTooLong) {
             "text has 4294967296 bytes; fewer than 2^32 are expected");
 }
 
-// Short words are remembered with their pieces, long ones and those of many pieces are not.
+// heed remembers the pieces of a short word. It cuts a long word, or one of many pieces, anew each time.
 TEST(Tokenizers, CutAWordTheSameWayEachTime) {
   std::string text;
   std::vector<std::int64_t> expected;
@@ -261,6 +287,23 @@ TEST(Decoders, OfBytesGiveLettersAndMarkWhatIsNone) {
   EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {"Ġthe", "âĤ", "¬", "Ċ", "âĤ", "x €"}), " the€\n\uFFFDx €");
   EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {"ð", "Ł", "Ġ", "í", "ł", "Ģ"}), "\uFFFD \uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {}), "");
+  EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {"\u0300x漢"}), "\u0300x漢");
+  // The first bytes E0 and F4 leave less room to the second.
+  for (const auto& [bytes, text] : {std::pair<Tokens, std::string>{{"E0", "A0", "80"}, "\u0800"},
+                                    {{"E0", "9F", "80"}, "\uFFFD\uFFFD\uFFFD"},
+                                    {{"F4", "8F", "BF", "BF"}, "\U0010FFFF"},
+                                    {{"F4", "90", "80", "80"}, "\uFFFD\uFFFD\uFFFD\uFFFD"},
+                                    {{"F5", "80"}, "\uFFFD\uFFFD"}}) {
+    Tokens spelled;
+    std::string letters;
+    for (const std::string& byte : bytes) {
+      spelled.push_back("<0x" + byte + ">");
+      const auto value = std::stoul(byte, nullptr, 16);  // GPT-2's letters of bytes from A1 on are Latin 1
+      heed::detail::append_utf8(static_cast<std::uint32_t>(value < 0xA1 ? 0xA2 + value : value), letters);
+    }
+    EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", spelled), text);
+    EXPECT_EQ(decoded(R"({"type": "ByteLevel"})", {letters}), text) << letters;
+  }
 }
 
 TEST(Decoders, OfWordPiecePutSpacesBetweenWordsAndNoneBeforePunctuation) {
@@ -291,6 +334,9 @@ TEST(Decoders, InARowDoWhatLlamaNeeds) {
           {"▁▁the", "<0xE2>", "<0x82>", "<0xac>", "<0xE2>", "a", "<0xZZ>", "<0xE2>", "<0x82>"}),
       " the\uFFFD\uFFFD\uFFFD\uFFFDa<0xZZ>\uFFFD\uFFFD");
   EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", {"<0xE2>", "<0x82>", "<0xAC>"}), "€");
+  EXPECT_EQ(decoded(R"({"type": "ByteFallback"})", {"<1x41>", "<0x41)", "<0x4Z>", "<0xG1>", "<0xaf>",
+                                                    "<0x4/>", "<0x:1>", "<0x4z>", "<0x41>"}),
+            "<1x41><0x41)<0x4Z><0xG1>\uFFFD<0x4/><0x:1><0x4z>A");
 }
 
 TEST(Decoders, ReplaceWhatAPatternMatchesInEachToken) {
