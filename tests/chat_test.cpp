@@ -145,6 +145,17 @@ TEST(Chat, TemplatesMakeTheirText) {
       {"{% for x in 'ab' %}{% for y in 'c' %}{{ loop.depth }}{{ loop.depth0 }}{{ loop['length'] }}{{ loop is "
        "mapping }}{{ loop.nope }}{% endfor %}{% endfor %}",
        "101False101False"},
+      {"a\r", "a"},
+      {"a\r\r\n", "a\n"},
+      {"x {% if true %}y{% endif %}\nz {# c #}w", "x yz w"},
+      {"{##}a{#-#} b{#+#} c {# d +#}\ne", "a b c \ne"},
+      {"{{ ' \x1c a\x1f'|trim }}\xff|", "a\xff|"},
+      {"{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ f(1, 2) }}", "12"},
+      {"{% set x = 1, %}{{ x|length }}{{ (2, )|first }}", "12"},
+      {"{% set n = 2 %}{{ 4 is divisibleby n }} {{ 1 is eq 1.0 }} {{ {} is eq {} }}", "True True True"},
+      {"{{ 'a' if true if false else 'b' }}{{ 1 if 0 if 1 }}{{ 7 if 1 else 8 if 0 else 9 }}", "b7"},
+      {"{% for x in [1, 2, 3] if x > 1 if x > 2 %}{{ x }}{% endfor %}", "3"},
+      {"{{ 1 -1 }}{{ - 2 ~ 3 }} {{ 2 - -2 }} {{ not not 1 in [1] }}", "0-23 4 True"},
   };
   for (const Case& one : cases)
     EXPECT_EQ(refusal(one.source), std::string("gives '") + one.expected + "'") << one.source;
@@ -253,6 +264,17 @@ TEST(Chat, TemplatesAreRefusedWithTheirLine) {
       {"{% for x in [1] %}{% set loop.x = 1 %}{% endfor %}",
        "sets a member of the variable 'loop'; a namespace is expected (line 1)"},
       {"{{ dict(a=1, a=2) }}", "gives the argument 'a' twice (line 1)"},
+      {"{{ 1 '' }}", "has '' where '}}' is expected (line 1)"},
+      {"{{ 1, }}", "writes a tuple as Python does, which heed does not know (line 1)"},
+      {"{{ f(a '=') }}", "has '=' where ',' is expected (line 1)"},
+      {"{{ 'a'|trim()('b') }}", "calls a text, 'trim' (line 1)"},
+      {"{{ 1. }}", "has the end of a tag where a name is expected (line 1)"},
+      {"{{ 1) }}", "has ')' that closes nothing (line 1)"},
+      {"{{ $ }}", "has '$' in a tag, which heed does not know (line 1)"},
+      {"{# x", "has a comment without an end (line 1)"},
+      {"{{ '\\xzz' }}", "has an escape in a string that is no character (line 1)"},
+      {"{{ '\\x4z' }}", "has an escape in a string that is no character (line 1)"},
+      {"{{ '\\\u00e9' }}", "has the escape '\\?' in a string, which heed does not know (line 1)"},
       {"{% set ns = namespace() %}{% set ns.me = ns %}", "puts a namespace into a list or a dict (line 1)"},
   };
   for (const Case& one : cases) EXPECT_EQ(refusal(one.source), one.expected) << one.source;

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +29,7 @@ using heed::io::write_npy;
 using heed::io::write_safetensors;
 using heed::io::detail::AtomicFile;
 using heed::test::bytes_of;
+using heed::test::FullDisk;
 using heed::test::message_of;
 using heed::test::read_file;
 using heed::test::TemporaryFolder;
@@ -253,26 +253,6 @@ TEST(AtomicFile, ARenameThatFailsLeavesNoTemporary) {
             "cannot write '" + (folder / "x") + "': Is a directory");
   EXPECT_EQ(folder.names(), Names{"x"});
 }
-
-// A limit on file sizes simulates a full disk: write(2) fails in the middle of the data.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, AFullDiskKeepsTheLastGoodFile) {
   const TemporaryFolder folder;

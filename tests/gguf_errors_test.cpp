@@ -265,6 +265,7 @@ TEST(GgufErrors, Metadata) {
        rope({name, {4097}, 0, f32_run(0, 4097)})},
       {"has a tensor rope_freqs.weight that is not at most 4096 numbers of F32",
        rope({name, {3}, 0, f32_run(1, 2)})},
+      {"no error", rope({name, {2}, 0, of_f32(1) + of_f32(1)})},
       {"has a tensor rope_freqs.weight with 1 number; 2 are expected, one for each rotated pair",
        rope({name, {1}, 0, of_f32(1)})},
       {"has a tensor rope_freqs.weight with 4 numbers; 2 are expected, one for each rotated pair",
@@ -358,6 +359,11 @@ TEST(GgufErrors, Tokenizers) {
       {"has no tokenizer.ggml.tokens", lacking("tokens")},
       {"has no tokenizer.ggml.merges", lacking("merges")},
       {"has no tokenizer.ggml.scores", lacking("scores")},
+      {"no error",
+       [](GgufBytes& file) {
+         add_byte_level(file);
+         file.set("llama.vocab_size", u32_value(3));
+       }},
       {"has llama.vocab_size 3; tokenizer.ggml.tokens has 2",
        [](GgufBytes& file) {
          add_byte_level(file);
@@ -405,7 +411,8 @@ TEST(GgufErrors, WithoutATokenizerThatHeedKnowsTextsAreRefused) {
   expect("has no tokenizer.ggml.model", [](GgufBytes& /*file*/) {});
   expect("has tokenizer.ggml.model 't5', which heed does not know; gpt2, llama or bert is expected",
          set("model", "t5"));
-  expect("has tokenizer.ggml.pre 'tekken', which heed does not know", set("pre", "tekken"));
+  for (const std::string pre : {"tekken", "gpt-2 phi-2"})
+    expect("has tokenizer.ggml.pre '" + pre + "', which heed does not know", set("pre", pre));
   expect("has no tokenizer.ggml.pre, which tells how to split texts", [](GgufBytes& file) {
     add_byte_level(file);
     file.drop("tokenizer.ggml.pre");

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numbers>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -128,6 +130,28 @@ TEST_F(GgufReading, WhatTheMetadataLacksHasADefault) {
             8);  // refused later
 }
 
+// Such counts are refused when the model takes them; nothing divides by them or overflows before.
+TEST_F(GgufReading, CountsOfHeadsMayBeAnything) {
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const std::uint64_t heads :
+       {std::uint64_t{0}, std::uint64_t{1} << 62, most, most + 1, ~std::uint64_t{0}})
+    for (const char* architecture : {"llama", "gemma2", "gemma3", "gptneox"}) {
+      const std::string root = architecture;
+      GgufBytes file = root == "gptneox" ? named(root, "layer_norm_epsilon")
+                       : root == "llama" ? gguf_llama()
+                                         : named(root);
+      file.set(root + ".block_count", u32_value(root == "gemma3" ? 62 : 46));  // the largest models
+      file.set(root + ".attention.head_count", little(11, 4) + little(heads, 8));
+      file.set(root + ".attention.head_count_kv", little(11, 4) + little(heads, 8));
+      file.set(root + ".attention.key_length", u32_value(4));
+      file.set(root + ".attention.value_length", u32_value(4));
+      file.set("gptneox.use_parallel_residual", flag_value(true));
+      const std::string message = refusal(file);
+      EXPECT_EQ(message, root == "gptneox" ? "'m.gguf' has heads that together are not as wide as the stream"
+                                           : "no error");
+    }
+}
+
 TEST_F(GgufReading, ScalingsOfPositions) {
   const auto scaling = [&](const std::vector<std::pair<std::string, std::string>>& values) {
     GgufBytes file = gguf_llama();
@@ -196,7 +220,6 @@ TEST_F(GgufReading, FactorsOfLongRope) {
                                         {"short_factor", {1.0, 1.5}},
                                         {"attention_factor", 1}}));
   EXPECT_EQ(made["original_max_position_embeddings"], 8);
-  EXPECT_EQ(made["partial_rotary_factor"], 0.5);
   EXPECT_EQ(config(named("phi3"))["partial_rotary_factor"], 1);
   made = config(with_tensors(with(file, {{"phi3.rope.scaling.attn_factor", f32_value(1.25f)},
                                          {"phi3.rope.scaling.factor", f32_value(1)}}),
@@ -207,6 +230,43 @@ TEST_F(GgufReading, FactorsOfLongRope) {
   EXPECT_EQ(
       refusal(with_tensors(with(file, {{"phi3.rope.scaling.factor", f32_value(2)}}), {longer, shorter})),
       "'m.gguf' has both rope_factors_long.weight and phi3.rope.scaling.factor; one is expected");
+}
+
+// A folder gives the rotated numbers of a head as int(width * share); in f64, 88 * (30. / 88) is below 30.
+TEST_F(GgufReading, AsManyNumbersOfAHeadRotateAsTheFileSays) {
+  for (const std::uint32_t width : {4u, 88u, 100u, 104u})
+    for (std::uint32_t rotated = 2; rotated <= width; rotated += 2) {
+      const Json made = config(with(named("phi3"), {{"phi3.attention.key_length", u32_value(width)},
+                                                    {"phi3.attention.value_length", u32_value(width)},
+                                                    {"phi3.rope.dimension_count", u32_value(rotated)}}));
+      EXPECT_EQ(static_cast<std::uint32_t>(width * made["partial_rotary_factor"].get<double>()), rotated);
+      EXPECT_LE(made["partial_rotary_factor"], 1);
+    }
+}
+
+// Tensors may lie in the file in another order than they are listed; no two may share a byte.
+TEST_F(GgufReading, TensorsLieInAnyOrder) {
+  GgufBytes file = gguf_llama();
+  const auto at = [&](std::uint64_t embedding, std::uint64_t norm) {
+    file.tensor("token_embd.weight").offset = embedding;  // 96 bytes; the next is the norm's, of 32
+    file.tensor("blk.0.attn_norm.weight").offset = norm;
+    return file;
+  };
+  EXPECT_EQ(vector(at(32, 0), "model.layers.0.input_layernorm.weight", 8), (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(matrix(at(32, 0), "model.embed_tokens.weight", 3, 8).back(), 31);
+  EXPECT_EQ(refusal(at(0, 64)),
+            "'m.gguf' has a tensor 'blk.0.attn_norm.weight' that shares bytes with another");
+  EXPECT_EQ(refusal(at(32, 32)),
+            "'m.gguf' has a tensor 'blk.0.attn_norm.weight' that shares bytes with another");
+}
+
+// Only a bias whose numbers have another order in the file must be of single numbers.
+TEST_F(GgufReading, ABiasOfAQuantisedTypeIsReadWhereItsOrderStays) {
+  std::string bytes = little(0x3C00, 2);  // the scale: 1 in f16
+  for (int i = 0; i < 32; ++i) bytes += static_cast<char>(i);
+  const Numbers read = vector(with_tensors(gguf_llama(), {{"blk.0.attn_v.bias", {32}, 8, bytes}}),
+                              "model.layers.0.self_attn.v_proj.bias", 32);
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(read[i], static_cast<float>(i));
 }
 
 TEST_F(GgufReading, NormsOfGemmaAreStoredWithOneMore) {
@@ -259,10 +319,98 @@ TEST_F(GgufReading, ExpertsAreMatricesOfTheirOwn) {
 TEST_F(GgufReading, NamesOfOthersAreKnownByTheirBeginning) {
   GgufBytes file = with(gguf_llama(), {{"my.note", u32_value(1)}, {"quantize.imatrix", u32_value(1)}});
   EXPECT_EQ(detail::unknown_in_gguf(parts(file).front()), std::vector<std::string>{"my.note"});
-  for (const char* name : {"blk", "blk.0.weight", "blk.0.attn_q.scale", "rope.weight"})
+  for (const char* name : {"blk", "blk.0.weight", "blk.0.attn_q.scale", "rope.weight", "blk.*.attn_q.weight",
+                           "blk.0x.attn_q.weight"})
     EXPECT_EQ(refusal(with_tensors(gguf_llama(), {{name, {1}, 0, of_f32(1)}})),
               "'m.gguf' has a tensor '" + std::string(name) +
                   "' that is not a parameter of the model of its metadata");
+}
+
+// Messages name tensors as the file does.
+TEST_F(GgufReading, WeightsThatTheModelLacksHaveTheNamesOfTheFile) {
+  for (const auto& [architecture, name, in_file] :
+       {std::tuple{"llama", "model.layers.12.self_attn.q_proj.weight", "blk.12.attn_q.weight"},
+        {"llama", "lm_head.weight", "output.weight"},
+        {"gpt-oss", "model.layers.3.self_attn.sinks", "blk.3.attn_sinks.weight"},
+        {"gpt-oss", "model.layers.3.mlp.experts.31.up_proj.bias", "blk.3.ffn_up_exps.bias"},
+        {"gpt-oss", "model.layers.3.mlp.experts.x.up_proj.bias", "model.layers.3.mlp.experts.x.up_proj.bias"},
+        {"gpt-oss", "model.layers.3.mlp.experts.1.down.bias", "model.layers.3.mlp.experts.1.down.bias"},
+        {"gptneox", "gpt_neox.layers.0.attention.dense.bias", "blk.0.attn_output.bias"},
+        {"llama", "model.elsewhere.weight", "model.elsewhere.weight"}}) {
+    GgufBytes file;
+    file.set("general.architecture", text_value(architecture));
+    EXPECT_EQ(detail::gguf_name(detail::architecture_of(parts(file).front()), name), in_file);
+  }
+}
+
+// llama.cpp has a default for each value that a file lacks (llama-model.cpp).
+TEST_F(GgufReading, ValuesOfArchitecturesHaveTheDefaultsOfLlamaCpp) {
+  const auto made = [&](const std::string& name,
+                        const std::vector<std::pair<std::string, std::string>>& values) {
+    GgufBytes file = named(name);
+    for (const auto& [key, value] : values) file.set(name + "." + key, value);
+    return config(file);
+  };
+  Json gemma = made("gemma3", {});
+  EXPECT_TRUE(gemma["sliding_window"].is_null());
+  EXPECT_EQ(gemma["sliding_window_pattern"], 1);
+  EXPECT_EQ(gemma["rope_local_base_freq"], 10000);
+  EXPECT_EQ(gemma["query_pre_attn_scalar"], 4);  // the width of a head
+  EXPECT_FALSE(gemma.contains("final_logit_softcapping"));
+  gemma = made("gemma3", {{"attention.sliding_window", u32_value(512)},
+                          {"final_logit_softcapping", f32_value(30)},
+                          {"attention.key_length", u32_value(2)},
+                          {"attention.value_length", u32_value(2)},
+                          {"block_count", u32_value(62)}});
+  EXPECT_EQ(gemma["sliding_window"], 512);
+  EXPECT_EQ(gemma["sliding_window_pattern"], 6);
+  EXPECT_EQ(gemma["final_logit_softcapping"], 30);
+  EXPECT_EQ(gemma["query_pre_attn_scalar"], 4);  // the largest: the stream's width over the heads
+  Json granite = made("granite", {{"embedding_scale", f32_value(12)}, {"logit_scale", f32_value(0)}});
+  EXPECT_EQ(granite["attention_multiplier"], 0.5);
+  EXPECT_EQ(granite["embedding_multiplier"], 12);
+  EXPECT_EQ(granite["residual_multiplier"], 1);
+  EXPECT_EQ(granite["logits_scaling"], 1);
+  EXPECT_FALSE(made("phi3", {}).contains("sliding_window"));
+  EXPECT_EQ(made("phi3", {{"attention.sliding_window", u32_value(7)}})["sliding_window"], 7);
+  const std::vector<std::pair<std::string, std::string>> experts = {
+      {"expert_count", u32_value(4)},
+      {"expert_used_count", u32_value(2)},
+      {"expert_feed_forward_length", u32_value(3)},
+      {"attention.sliding_window", u32_value(128)}};
+  EXPECT_EQ(made("gpt-oss", experts)["rope_scaling"], Json({{"rope_type", "default"}, {"truncate", false}}));
+  EXPECT_EQ(made("gpt-oss", experts)["num_local_experts"], 4);
+}
+
+TEST_F(GgufReading, EncodersAreCausalUnlessTheFileSaysNot) {
+  const auto made = [&](const std::vector<GgufTensorBytes>& tensors) {
+    GgufBytes file = with_tensors(named("nomic-bert", "layer_norm_epsilon"), tensors);
+    if (!tensors.empty()) file.set("nomic-bert.attention.causal", flag_value(false));
+    return config(file);
+  };
+  EXPECT_EQ(made({})["is_causal"], true);  // refused later
+  EXPECT_EQ(made({})["type_vocab_size"], 0);
+  const Json two = made({{"token_types.weight", {8, 2}, 0, f32_run(0, 16)}});
+  EXPECT_EQ(two["is_causal"], false);
+  EXPECT_EQ(two["type_vocab_size"], 2);
+  EXPECT_EQ(made({{"token_types.weight", {16}, 0, f32_run(0, 16)}})["type_vocab_size"], 0);  // refused later
+}
+
+TEST_F(GgufReading, SinksAreNumbersOfAnAttention) {
+  const std::vector<std::pair<std::string, std::string>> values = {
+      {"gpt-oss.expert_count", u32_value(1)},
+      {"gpt-oss.expert_used_count", u32_value(1)},
+      {"gpt-oss.expert_feed_forward_length", u32_value(3)},
+      {"gpt-oss.attention.sliding_window", u32_value(128)},
+      {"gpt-oss.rope.scaling.type", text_value("yarn")},
+      {"gpt-oss.rope.scaling.factor", f32_value(32)}};
+  GgufBytes file =
+      with_tensors(with(named("gpt-oss"), values), {{"blk.0.attn_sinks.weight", {2}, 0, f32_run(5, 2)}});
+  for (const char* other : {"norm", "gate", "up", "down"})
+    file.drop("blk.0.ffn_" + std::string(other) + ".weight");
+  EXPECT_EQ(vector(file, "model.layers.0.self_attn.sinks", 2), (Numbers{5, 6}));
+  EXPECT_EQ(config(file)["rope_scaling"]["rope_type"], "yarn");
+  EXPECT_EQ(config(file)["rope_scaling"]["truncate"], false);
 }
 
 TEST_F(GgufReading, PartsOfASplitFileAreOpenedByTheFirst) {
@@ -321,11 +469,12 @@ TEST_F(GgufReading, PiecesOfSentencePieceMergeByScore) {
   GgufBytes file =
       with(gguf_llama(),
            {{"tokenizer.ggml.model", text_value("llama")},
-            {"tokenizer.ggml.tokens", texts_value({"<unk>", "a", "b", "ab", "▁", "▁a", "<s>", "bb"})},
-            {"tokenizer.ggml.scores", f32s_value({0, -3, -3, -2, -3, -1, 0, -1})},
-            {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 1, 1, 3, 4})},
+            {"tokenizer.ggml.tokens", texts_value({"<unk>", "a", "b", "ab", "▁", "▁a", "<s>", "bb", "ac"})},
+            {"tokenizer.ggml.scores", f32s_value({0, -3, -3, -2, -3, -1, 0, -1, 0})},
+            {"tokenizer.ggml.token_type", i32s_value({2, 1, 1, 1, 1, 1, 3, 4, 1})},
             {"tokenizer.ggml.add_bos_token", flag_value(false)}});
   EXPECT_EQ(ids(file, "ab"), (Ids{5, 2}));         // "▁a" has the higher score
+  EXPECT_EQ(ids(file, "ac"), (Ids{5, 0}));         // no two tokens make "ac"
   EXPECT_EQ(ids(file, "a<s>bb"), (Ids{5, 6, 7}));  // tokens of other types are found in the text
   file.set("tokenizer.ggml.add_space_prefix", flag_value(false));
   EXPECT_EQ(ids(file, "ab"), Ids{3});
@@ -343,8 +492,14 @@ TEST_F(GgufReading, Phi3sSpecialTokensTakeTheSpacesBehindThem) {
                           {"tokenizer.ggml.add_bos_token", flag_value(false)}});
   file.set("general.name", text_value("Phi-2"));
   EXPECT_EQ(ids(file, "a<|end|> a<s> a"), (Ids{3, 5, 2, 3, 4, 2, 3}));
-  file.set("general.name", text_value("Phi-3 Mini"));
-  EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 3, 4, 2, 3}));
+  for (const char* name : {"Phi-3 Mini", "PHI3"}) {
+    file.set("general.name", text_value(name));
+    EXPECT_EQ(ids(file, "a<|end|>  a<s> a"), (Ids{3, 5, 3, 4, 2, 3}));
+  }
+  for (const char* kept : {"<unk>", "<|endoftext|>"}) {
+    file.set("tokenizer.ggml.tokens", texts_value({"?", "a", "▁", "▁a", kept, "<|end|>"}));
+    EXPECT_EQ(ids(file, "a" + std::string(kept) + " a"), (Ids{3, 4, 2, 3}));
+  }
 }
 
 TEST_F(GgufReading, WordPiecesOfBert) {

@@ -125,7 +125,8 @@ TEST_F(IoShards, WhatReadNpyTurnsRoundIsTurnedRoundHere) {
   for (int i = 0; i < 480; ++i) data += static_cast<char>(i * 37);
   for (const auto& [descr, order, shape, bytes] :
        {std::tuple("<f8", "True", "(4, 5, 3)", 480), std::tuple(">i4", "True", "(5, 4, 6)", 480),
-        std::tuple(">f2", "False", "(6, 5, 8)", 480), std::tuple("|b1", "True", "(20, 24)", 480)}) {
+        std::tuple(">f2", "False", "(6, 5, 8)", 480), std::tuple("|b1", "True", "(20, 24)", 480),
+        std::tuple("<f8", "True", "(60,)", 480)}) {
     file(descr, order, shape, data.substr(0, static_cast<std::size_t>(bytes)));
     const Tensor whole = heed::io::read_npy(folder / "y.npy");
     TensorOnDisk lazy(folder / "y.npy");
@@ -187,6 +188,27 @@ TEST_F(IoShards, ShardsOfAllMakeTheFileOfOne) {
     files.commit();
     EXPECT_EQ(read_file(folder / "many.npy"), read_file(folder / "one.npy"));
   }
+}
+
+TEST_F(IoShards, AShardMayHaveAnyStrides) {
+  const Tensor whole = counted({4, 6}, DType::f32);
+  const TensorView turned(whole.view().data(), DType::f32, {6, 4}, {1, 6});
+  heed::io::write_npy(folder / "one.npy", turned);
+  SharedNpyFiles files;
+  const std::string temporary = files.add(folder / "many.npy", DType::f32, {6, 4});
+  write_npy_shard(temporary, turned);
+  files.commit();
+  EXPECT_EQ(read_file(folder / "many.npy"), read_file(folder / "one.npy"));
+}
+
+TEST_F(IoShards, AFullDiskIsAnError) {
+  SharedNpyFiles files;
+  const std::string path = files.add(folder / "x.npy", DType::f32, {4});
+  const Tensor whole = counted({4}, DType::f32);
+  expect_error("cannot write '" + path + "': File too large", heed::ErrorCode::io, [&] {
+    const heed::test::FullDisk full(136);  // the header and two numbers
+    write_npy_shard(path, whole);
+  });
 }
 
 TEST_F(IoShards, WhatIsNotCommittedLeavesNothing) {

@@ -405,6 +405,15 @@ TEST(MaskExpressionFaults, Words) {
   expect_fault("j < i & true", "'&' at column 7 is not an operator; a conjunction is &&");
   expect_fault("j < i | true", "'|' at column 7 is not an operator; a disjunction is ||");
   expect_fault("j # i", "'#' at column 3 is not part of the language");
+  expect_fault("j ~ .i", "'~' at column 3 is not part of the language");
+  expect_fault("j < .i", "'.' at column 5 is not part of the language");
+  expect_fault("j < .", "'.' at column 5 is not part of the language");
+  EXPECT_EQ(mask_fault("j\t< \x7f"), quoted("mask", "j < ?", "'?' at column 5 is not part of the language"));
+  Arrays many;
+  for (const char* name : {"a", "c", "d", "e", "f", "g", "k", "l", "m"}) many.emplace_back(name, doc);
+  expect_fault(
+      "n", "unknown name 'n' at column 1; b, h, i, j or an array (a, c, d, e, f, g, k, l, ...) is expected",
+      many);
   expect_fault("2j < i", "'2j' at column 1 is not a number; a product needs *");
   expect_fault("1.2.3 < i", "'1.2.3' at column 1 is not a number; a product needs *");
   expect_fault("i < 1e999", "'1e999' at column 5 is out of double's range");
@@ -478,8 +487,11 @@ TEST(MaskExpressionFaults, Arguments) {
   const Tensor large = Tensor::from<std::int64_t>({(std::int64_t{1} << 53) + 1}, {1});
   EXPECT_EQ(mask_fault("true", {{"i", doc}}),
             "array 'i' of a mask expression has a name that means something else in the language");
-  EXPECT_EQ(mask_fault("true", {{"doc", doc}, {"2", doc}}),
-            "the name of array 1 of a mask expression must be letters, digits and _, no digit first");
+  for (const char* name : {"2", "", "a-b", "\xc3\xa9"})
+    EXPECT_EQ(mask_fault("true", {{"doc", doc}, {name, doc}}),
+              "the name of array 1 of a mask expression must be letters, digits and _, no digit first");
+  expect_mask("_Doc2[i]\t==\r\nDOC[j]", [](std::int64_t i, std::int64_t j) { return i == j; }, 2, 2,
+              {{"_Doc2", doc}, {"DOC", doc}});
   EXPECT_EQ(mask_fault("true", {{"doc", doc}, {"doc", doc}}),
             "array 'doc' of a mask expression is given twice");
   EXPECT_EQ(score_fault("s", {{"t", table}}),

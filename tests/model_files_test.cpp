@@ -129,6 +129,15 @@ TEST(ModelFiles, JsonIsRefusedBeforeItTakesMemory) {
   EXPECT_EQ(detail::json_of("[1]").value(), nlohmann::ordered_json({1}));
 }
 
+TEST(ModelFiles, NumbersThatAreNotFiniteAreRefused) {
+  // Text cannot say infinity in JSON, but the metadata of a GGUF file can.
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ModelConfig config({{"x", infinity}, {"xs", {1.0, infinity}}}, "c.json");
+  EXPECT_EQ(message_of([&] { (void)config.real("x"); }), "'c.json' has x that is not a finite number");
+  EXPECT_EQ(message_of([&] { (void)config.positives("xs"); }),
+            "'c.json' has xs with an entry that is not a finite number above 0");
+}
+
 // A safetensors file of one tensor.
 std::string safetensors(const std::string& name, const std::string& dtype, const std::string& shape,
                         const std::string& bytes, const std::string& blanks = "") {
@@ -194,6 +203,12 @@ TEST(ModelFiles, AWeightOfAnotherKindIsRefused) {
   const auto bytes = [](Weights& weights) { (void)weights.bytes("a", {8}); };
   const auto nothing = [](Weights&) {};
   EXPECT_EQ(refusal("F32", "[2]", vector), "no error");
+  for (const auto& [dtype, bits] : {std::pair{"F16", "\0<\0\xC0"}, {"BF16", "\x80?\0\xC0"}}) {  // 1 and -2
+    write_file(folder / "model.safetensors", safetensors("a", dtype, "[2]", std::string(bits, 4)));
+    const Tensor read = Weights::open(folder.path())->vector("a", 2);
+    EXPECT_EQ(read.values<float>()[0], 1) << dtype;
+    EXPECT_EQ(read.values<float>()[1], -2) << dtype;
+  }
   EXPECT_EQ(refusal("U8", "[8]", bytes), "no error");
   EXPECT_EQ(refusal("F32", "[2]", [](Weights& weights) { weights.leave("a"); }), "no error");
   EXPECT_EQ(
@@ -285,6 +300,14 @@ TEST(ModelFiles, RulesOfSentencePieceReplaceTexts) {
   Rules longer(1);
   longer.add("&", "and so on");
   EXPECT_EQ(normalised(longer, "a&\u0301b"), "aand so onb");
+  Rules accent(2);  // of the points of a grapheme that no rule begins with, or that is too long
+  accent.add("\u0301", "!");
+  EXPECT_EQ(normalised(accent, "ae\u0301\u0301\u0301"), "ae!!!");
+  Rules first(1);
+  first.add("e", "x");
+  EXPECT_EQ(normalised(first, "e\u0301\u0301\u0301e"), "x\u0301\u0301\u0301x");
+  first.units()[0] = 0x1FFFFFu << 10;  // a rule that is beyond the end applies to nothing
+  EXPECT_EQ(normalised(first, "e"), "e");
 }
 
 TEST(ModelFiles, DamagedRulesAreRefused) {

@@ -55,6 +55,7 @@ std::vector<SparseMask> masks(Draw& draw) {
   const bool yes_and_no[] = {true, false};
   const Tensor wide = Tensor::from(std::span<const bool>(yes_and_no), {2});
   const std::pair<std::string, TensorView> arrays[] = {{"doc", doc}, {"wide", wide}};
+  const heed::GridAxis grid[] = {{4, 3, 1, true}, {3, 1, 2, false}};
   return {heed::masks::documents(std::vector<std::int64_t>{3, 0, 4}, true),
           heed::masks::bigbird(4, 1, 1, 1, 3, 18, 22),
           SparseMask::row_intervals(random_whole(draw, {2, 3, 5, 2, 2}, 8), 8),
@@ -63,6 +64,7 @@ std::vector<SparseMask> masks(Draw& draw) {
           SparseMask::column_intervals(random_whole(draw, {8, 1}, 5), 5),
           partial_blocks(draw),
           SparseMask::expression("j <= i && doc[i] == doc[j] || wide[h]", 5, 5, arrays),
+          heed::masks::neighbourhood(grid),
           heed::masks::prefix_lm(2, 9, 190) & partial_blocks(draw)};
 }
 
@@ -143,6 +145,48 @@ TEST(SavedMask, RefusesWrongDataInOneSentence) {
             "columns of the saved mask does not match its sizes; tensors of one mask are expected");
   EXPECT_EQ(with(blocks, "bits", whole({1, 2}, {2})),
             "bits of the saved mask does not match its sizes; tensors of one mask are expected");
+  EXPECT_EQ(with(grid, "windows", Tensor({2, 0, 4}, DType::i64)), "the grid has 0 axes; 1 to 3 are expected");
+  EXPECT_EQ(with(blocks, "columns", whole({-1, 1, 0}, {3})),
+            "columns of the saved mask does not match its sizes; tensors of one mask are expected");
+  for (const heed::Dims& shape :
+       {heed::Dims{4}, heed::Dims{0, 1, 4}, heed::Dims{4, 1, 4}, heed::Dims{1, 1, 3}})
+    EXPECT_EQ(with(grid, "windows", Tensor(shape, DType::i64)), "windows of the saved mask has shape " +
+                                                                    heed::to_string(shape) +
+                                                                    "; [1 to 3, 1 to 3, 4] is expected");
+}
+
+// Sizes whose products 64 bits cannot count.
+TEST(SavedMask, RefusesVastSizes) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48, kVast = std::int64_t{1} << 40;
+  Draw draw(kSeed, 2);
+  const SparseMask rows = heed::masks::documents(std::vector<std::int64_t>{2}, true),
+                   blocks = partial_blocks(draw),
+                   lists = SparseMask::key_lists(whole({3, 1, 0, 2}, {2, 2}), 4);
+  const auto sized = [](const SparseMask& mask, const std::vector<std::int64_t>& sizes) {
+    SavedPart part = mask.parts().back()->saved();
+    part.tensors.front().second = whole(sizes, {std::ssize(sizes)});
+    return message_of(part);
+  };
+  const auto of = [](const std::string& tensor) {
+    return tensor + " of the saved mask does not match its sizes; tensors of one mask are expected";
+  };
+  EXPECT_EQ(sized(rows, {1, 2, kMost}), "");
+  EXPECT_EQ(sized(rows, {1, 2, kMost + 1}),
+            "sizes of the saved mask contains 281474976710657; 0 to 2^48 is expected");
+  EXPECT_EQ(sized(blocks, {kVast, kVast, 9, 190, 5, 70}), of("first"));
+  EXPECT_EQ(sized(blocks, {kVast, 1, kVast, 190, 1, 70}), of("first"));
+  EXPECT_EQ(sized(blocks, {1, 1, 2 * kVast, 190, kVast, 1 << 30}), of("bits"));
+  EXPECT_EQ(sized(blocks, {1, 1, 2 * kVast, 3 << 28, kVast, 1 << 28}), of("bits"));
+  EXPECT_EQ(sized(lists, {kVast, kVast, 2, 4, 2, 0}), of("first"));
+  EXPECT_EQ(sized(lists, {kVast, 1, kVast, 4, 2, 0}), of("first"));
+  EXPECT_EQ(sized(lists, {1, 1, 3, 4, 2, 0}), of("first"));
+  EXPECT_EQ(sized(lists, {1, 1, 2, 4, 2, 3}), of("sizes"));
+  SavedPart part = lists.parts().back()->saved();
+  part.tensors.at(0).second = whole({1, 1, 2, kVast, 2, 0}, {6});
+  part.tensors.at(2).second = whole({1, std::int64_t{1} << 31, 0, 2}, {4});  // keys are held as i32
+  EXPECT_EQ(message_of(part), of("keys"));
+  part.tensors.at(1).second = whole({1, 2, 4}, {3});
+  EXPECT_EQ(message_of(part), of("first"));
 }
 
 TEST(SavedMask, RunsOfEachRowAreRestoredOrRefused) {

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/utf8.hpp"
@@ -71,6 +74,72 @@ TEST(TextFront, NormalizersGiveWhatTokenizersGivesAndKeepThePlaces) {
         << one.part;
 }
 
+using Ranges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+// tokenizers 0.23.3 drops these code points, makes a space of them, or puts spaces around them. It keeps all
+// others.
+struct Changes {
+  const char* part;
+  Ranges dropped, blank, apart;
+};
+
+TEST(TextFront, NormalizersChangeTheSameCodePointsAsTokenizers) {
+  const std::vector<Changes> all = {
+      {R"({"type": "Nmt"})",
+       {{0x1, 0x8}, {0xb, 0xb}, {0xe, 0x1f}, {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}},
+       {{0x9, 0xa},
+        {0xc, 0xd},
+        {0x1680, 0x1680},
+        {0x200b, 0x200f},
+        {0x2028, 0x2029},
+        {0x2581, 0x2581},
+        {0xfeff, 0xfeff},
+        {0xfffd, 0xfffd}},
+       {}},
+      {R"({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "lowercase": false})",
+       {{0x0, 0x8},         {0xb, 0xc},         {0xe, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},
+        {0x600, 0x605},     {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x180e, 0x180e},
+        {0x200b, 0x200f},   {0x202a, 0x202e},   {0x2060, 0x2064},   {0x2066, 0x206f},   {0xe000, 0xf8ff},
+        {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0xfffd, 0xfffd},   {0x110bd, 0x110bd}, {0x1bca0, 0x1bca3},
+        {0x1d173, 0x1d17a}, {0xe0001, 0xe0001}, {0xe0020, 0xe007f}, {0xf0000, 0xffffd}, {0x100000, 0x10fffd}},
+       {{0x9, 0xa},
+        {0xd, 0xd},
+        {0xa0, 0xa0},
+        {0x1680, 0x1680},
+        {0x2000, 0x200a},
+        {0x2028, 0x2029},
+        {0x202f, 0x202f},
+        {0x205f, 0x205f},
+        {0x3000, 0x3000}},
+       {}},
+      {R"({"type": "BertNormalizer", "clean_text": false, "handle_chinese_chars": true, "lowercase": false})",
+       {},
+       {},
+       {{0x3400, 0x4dbf},
+        {0x4e00, 0x9fff},
+        {0xf900, 0xfaff},
+        {0x20000, 0x2a6df},
+        {0x2a700, 0x2b81f},
+        {0x2b920, 0x2ceaf},
+        {0x2f800, 0x2fa1f}}}};
+  for (const Changes& one : all) {
+    std::vector<char> signs(0x110000, '=');
+    for (const auto& [ranges, sign] : {std::pair{&one.dropped, '-'}, {&one.blank, ' '}, {&one.apart, '|'}})
+      for (const auto& [first, last] : *ranges)
+        std::fill(signs.begin() + first, signs.begin() + last + 1, sign);
+    std::string text, expected;
+    for (std::uint32_t point = 0; point < 0x110000; point == 0xD7FF ? point = 0xE000 : ++point) {
+      const char sign = signs[point];
+      detail::append_utf8(point, text += 'a');
+      expected += 'a';
+      if (sign == '=') detail::append_utf8(point, expected);
+      if (sign == ' ') expected += ' ';
+      if (sign == '|') detail::append_utf8(point, expected += ' '), expected += ' ';
+    }
+    EXPECT_TRUE(normalized(one.part, text).text() == expected) << one.part;
+  }
+}
+
 TEST(TextFront, PreTokenizersCutWhereTokenizersCuts) {
   for (const FrontCase& one : pre_tokenizer_cases())
     EXPECT_EQ(words_of(one.part, AlignedText(one.text)), one.expected) << one.part;
@@ -91,6 +160,27 @@ std::string random_text(std::mt19937& random) {
       text += pieces[random() % pieces.size()];
   }
   return text;
+}
+
+// The words of tokenizers 0.23.3.
+TEST(TextFront, MarksAndSpacesStandBeforeWordsOnce) {
+  using Parts = std::vector<TextPart>;
+  EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "▁"})", AlignedText("▁a b")),
+            (Parts{{"▁a", 0, 4}, {"▁b", 4, 6}}));
+  EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never",
+                         "add_prefix_space": false})",
+                     AlignedText("a b")),
+            (Parts{{"a", 0, 1}, {"▁b", 1, 3}}));
+  EXPECT_EQ(words_of(R"({"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"String": "x"}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false, "trim_offsets": true}]})",
+                     AlignedText("a x b")),
+            (Parts{{"ĠaĠ", 0, 2}, {"Ġx", 2, 3}, {"Ġb", 3, 5}}));
+  EXPECT_EQ(
+      words_of(
+          R"({"type": "Split", "pattern": {"String": "x"}, "behavior": "MergedWithNext", "invert": false})",
+          AlignedText("axxbxc")),
+      (Parts{{"a", 0, 1}, {"x", 1, 2}, {"xb", 2, 4}, {"xc", 4, 6}}));
 }
 
 TEST(TextFront, WordsFoundByHandAreThoseOfTheRegularExpression) {
@@ -148,6 +238,31 @@ TEST(TextFront, AddedTokensAreFoundBeforeAndAfterNormalisation) {
   EXPECT_EQ(tokenizer.token(5), "<S>x");
 }
 
+// The ids of tokenizers 0.23.3.
+TEST(TextFront, AddedTokensTakeTheSpacesBesideThem) {
+  const auto ids = [](const std::string& text, const std::string& space) {
+    const auto tokenizer = Tokenizer::from_json(word_list(R"(, "added_tokens": [
+        {"content": "<m>", "lstrip": true, "normalized": false}, {"content": "<r>", "rstrip": true, "normalized": false},
+        {"content": "<w>", "single_word": true, "normalized": false}, {"content": " ", "normalized": false)" +
+                                                          space + R"(},
+        {"content": "<m>", "lstrip": true, "normalized": false}])"));
+    std::vector<std::int64_t> all;
+    for (const TextToken& one : tokenizer.encode(text)) all.push_back(one.id);
+    return all;
+  };
+  using Ids = std::vector<std::int64_t>;
+  EXPECT_EQ(ids("  <m>", ""), (Ids{7, 7, 4}));
+  EXPECT_EQ(ids("<r>  ", ""), (Ids{5, 7, 7}));
+  EXPECT_EQ(ids("<r>  <r>", ""), (Ids{5, 7, 7, 5}));
+  EXPECT_EQ(ids("<w>", ""), Ids{6});
+  EXPECT_EQ(ids("<w> a", ""), (Ids{6, 7, 0}));
+  EXPECT_EQ(ids("<w><w>", ""), (Ids{6, 6}));
+  for (const char* word : {"a<w>", "<w>a"}) EXPECT_EQ(ids(word, ""), Ids{2});
+  const std::string takes = R"(, "lstrip": true)";
+  EXPECT_EQ(ids("<r> ", takes), Ids{5});         // nothing is left of the space
+  EXPECT_EQ(ids("<r>  a", takes), (Ids{5, 0}));  // tokenizers panics
+}
+
 TEST(TextFront, TheFirstWordAloneIsMarkedWhereTheSchemeSaysFirst) {
   const auto tokenizer = Tokenizer::from_json(word_list(R"(,
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},
@@ -171,12 +286,39 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Punctuation", "behavior": "Kept"})")),
             "'t.json' has a pre-tokenizer of type 'Punctuation' whose behavior is not Removed, Isolated, "
             "MergedWithPrevious, MergedWithNext or Contiguous");
+  const auto mark = [](const std::string& members) {
+    return refusal_of(word_list(R"(, "pre_tokenizer": {"type": "Metaspace", )" + members + "}"));
+  };
+  const std::string metaspace = "'t.json' has a pre-tokenizer of type 'Metaspace' ";
+  for (const char* odd : {"", "▁▁"}) {
+    EXPECT_EQ(mark(R"("replacement": ")" + std::string(odd) + "\""),
+              metaspace + "whose replacement is not a single code point");
+    EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "CharDelimiterSplit", "delimiter": ")" +
+                                   std::string(odd) + "\"}")),
+              "'t.json' has a pre-tokenizer of type 'CharDelimiterSplit' whose delimiter is not a single "
+              "code point");
+  }
+  EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "maybe")"),
+            metaspace + "whose prepend_scheme is not always, first or never");
+  EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "first", "add_prefix_space": false)"),
+            metaspace + "whose add_prefix_space is false, but prepend_scheme is first");
   EXPECT_EQ(
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA"})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is not in base 64");
   EXPECT_EQ(
       refusal_of(word_list(R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "////fw=="})")),
       "'t.json' has a normalizer of type 'Precompiled' whose precompiled_charsmap is cut off");
+  EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"content": ""}])")), "no error");  // none
+  EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": {})")),
+            "'t.json' has a value whose added_tokens is not a list");
+  EXPECT_EQ(refusal_of(word_list(
+                R"(, "normalizer": {"type": "Strip", "strip_left": true, "strip_right": true},
+                     "added_tokens": [{"content": " "}])")),
+            "'t.json' has an added token ' ' that is, normalised, 0 bytes long; 1 to 1024 is expected");
+  for (const char* id : {"-1", "0.5", "\"4\"", "true", "18446744073709551615", "9223372036854775808"})
+    EXPECT_EQ(
+        refusal_of(word_list(R"(, "added_tokens": [{"content": "<s>", "id": )" + std::string(id) + "}]")),
+        "'t.json' has an added token whose id is not a whole number from 0 to 16777216");
   EXPECT_EQ(refusal_of(word_list(R"(, "added_tokens": [{"id": 9, "content": "<s>"}])")),
             "'t.json' has an added token '<s>' with id 9, but the vocabulary gives 4");
   // tokenizers 0.23.3 takes one of them at random.

@@ -6,12 +6,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "heed/model/tokenizer.hpp"
 #include "support.hpp"
 
 namespace {
 
+using heed::Tokenizer;
 using heed::detail::token_model_from;
 using heed::detail::TokenModel;
 using heed::detail::TokenPiece;
@@ -61,6 +64,29 @@ TEST(Bpe, MergesTheEarliestOfThePairsThatAreThere) {
   EXPECT_EQ(cut(*model, "abab"), (Pieces{{3, 0, 2}, {3, 2, 4}}));
   EXPECT_EQ(cut(*model, "aab"), (Pieces{{0, 0, 1}, {3, 1, 3}}));
   EXPECT_EQ(cut(*model, ""), Pieces{});
+}
+
+TEST(Bpe, MergesAPairThatIsListedTwiceAtTheLastOfItsPlaces) {
+  EXPECT_EQ(cut(*model_of(R"({"type": "BPE", "dropout": 0, "merges": ["a b", "b c", "a b"],
+                              "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "": 5}})"),
+                "abc"),
+            (Pieces{{0, 0, 1}, {4, 1, 3}}));
+}
+
+// A text is cut before a ▁ where no token has the two letters there.
+TEST(Bpe, MergesAcrossMarksOfSpaces) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(R"({"model": {"type": "BPE", "merges": ["a ▁", "a▁ b", "▁ c"],
+      "vocab": {"▁": 0, "a": 1, "b": 2, "c": 3, "a▁": 4, "a▁b": 5, "▁c": 6}}})");
+  const auto ids = [&](const std::string& text) {
+    std::vector<std::int64_t> all;
+    for (const heed::TextToken& one : tokenizer.encode(text)) all.push_back(one.id);
+    return all;
+  };
+  EXPECT_EQ(ids("a▁b"), (std::vector<std::int64_t>{5}));
+  EXPECT_EQ(ids("b▁c"), (std::vector<std::int64_t>{2, 6}));
+  EXPECT_EQ(ids("c▁a▁b▁c"), (std::vector<std::int64_t>{3, 0, 5, 6}));
+  EXPECT_EQ(ids("a▁▁c"), (std::vector<std::int64_t>{4, 6}));
 }
 
 TEST(Bpe, GivesEachLetterThatItDoesNotKnowATokenOrAllInARowOne) {
@@ -162,6 +188,12 @@ TEST(Unigram, SpellsLettersThatItDoesNotKnowByTheirBytes) {
   const auto model =
       model_of(R"({"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": )" + vocabulary + "]}");
   EXPECT_EQ(cut(*model, "a€a"), (Pieces{{1, 0, 1}, {228, 1, 4}, {132, 1, 4}, {174, 1, 4}, {1, 4, 5}}));
+  // The unknown token's own text is it, unless letters without a token are beside it.
+  EXPECT_EQ(cut(*model, "a<unk>"), (Pieces{{1, 0, 1}, {0, 1, 6}}));
+  Pieces spelled;
+  for (const char byte : std::string_view("<unk>€"))
+    spelled.emplace_back(2 + static_cast<unsigned char>(byte), 0, 8);
+  EXPECT_EQ(cut(*model, "<unk>€"), spelled);
 }
 
 TEST(Unigram, LeavesALetterUnknownOneOfWhoseBytesHasNoToken) {
@@ -194,16 +226,23 @@ TEST(TokenModels, AreToldApartWhereTheFileDoesNotSay) {
   EXPECT_EQ(cut(*model_of(R"({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})"), "ab"),
             (Pieces{{2, 0, 2}}));
   EXPECT_EQ(cut(*model_of(R"({"vocab": [["a", -1], ["ab", -1]]})"), "aba"), (Pieces{{1, 0, 2}, {0, 2, 3}}));
-  EXPECT_EQ(
-      cut(*model_of(R"({"unk_token": "?", "max_input_chars_per_word": 9, "vocab": {"a": 0, "##b": 1}})"),
-          "ab"),
-      (Pieces{{0, 0, 1}, {1, 1, 2}}));
+  const std::string words =
+      R"({"unk_token": "a", "max_input_chars_per_word": 9, "vocab": {"a": 0, "##b": 1})";
+  EXPECT_EQ(cut(*model_of(words + R"(, "continuing_subword_prefix": "##"})"), "ab"),
+            (Pieces{{0, 0, 1}, {1, 1, 2}}));
+  EXPECT_EQ(cut(*model_of(words + "}"), "ab"), (Pieces{{0, 0, 2}}));  // whole words
 }
 
 TEST(TokenModels, SayWhichWordTheyHaveNoTokenFor) {
-  const auto model = model_of(R"({"type": "WordLevel", "unk_token": "?", "vocab": {"a": 0}})");
-  EXPECT_EQ(message_of([&] { (void)cut(*model, "abc"); }),
-            "text has 'abc', which is not a token, and the tokenizer has no unknown token");
+  for (const auto& [type, word] : {std::pair{R"("WordLevel", "unk_token": "?", "vocab": {"a": 0})", "abc"},
+                                   {R"("WordPiece", "unk_token": "?", "vocab": {"a": 0})", "abc"},
+                                   {R"("BPE", "unk_token": "?", "vocab": {"a": 0}, "merges": [])", "b"},
+                                   {R"("Unigram", "vocab": [["a", -1]])", "b"}}) {
+    const auto model = model_of(std::string(R"({"type": )") + type + "}");
+    EXPECT_EQ(
+        message_of([&] { (void)cut(*model, "abc"); }),
+        "text has '" + std::string(word) + "', which is not a token, and the tokenizer has no unknown token");
+  }
 }
 
 TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
@@ -243,11 +282,20 @@ TEST(TokenModels, RefuseWhatTheyCannotBeMadeOf) {
           R"({"type": "BPE", "vocab": {}, "merges": [], "byte_fallback": true, "end_of_word_suffix": "."})"),
       "'t.json' has a model of type 'BPE' with byte_fallback and also continuing_subword_prefix or "
       "end_of_word_suffix");
-  EXPECT_EQ(refusal_of(R"({"type": "Unigram", "unk_id": 1, "vocab": [["a", 0]]})"),
-            "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
-  EXPECT_EQ(
-      refusal_of(R"({"type": "Unigram", "vocab": [["a"]]})"),
-      "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
+  for (const char* merges : {"3", "{}", "\"a a\""})
+    EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": )" + std::string(merges) + "}"),
+              "'t.json' has a model of type 'BPE' whose merges is not a list");
+  for (const char* merge : {R"(["a"])", R"(["a", 1])", R"([1, "a"])", "{}"})
+    EXPECT_EQ(refusal_of(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [)" + std::string(merge) + "]}"),
+              "'t.json' has a model of type 'BPE' whose merges has an entry that is neither a string nor two "
+              "strings");
+  for (const char* id : {"1", "-1", "0.5", "\"0\"", "18446744073709551615"})
+    EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": )" + std::string(id) + "}"),
+              "'t.json' has a model of type 'Unigram' whose unk_id is not a whole number from 0 to 0");
+  for (const char* entry : {"3", R"(["a"])", R"([1, 0])", R"(["a", "b"])", R"(["a", 0, 0])"})
+    EXPECT_EQ(
+        refusal_of(R"({"type": "Unigram", "vocab": [)" + std::string(entry) + "]}"),
+        "'t.json' has a model of type 'Unigram' whose vocab has an entry that is not a token and a score");
   EXPECT_EQ(refusal_of(R"({"type": "Unigram", "vocab": {}})"),
             "'t.json' has a model of type 'Unigram' whose vocab is not a list");
   EXPECT_EQ(refusal_of(R"({"type": "WordPiece", "vocab": {}, "max_input_chars_per_word": 10001})"),

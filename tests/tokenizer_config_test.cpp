@@ -79,6 +79,11 @@ json of_class(const std::string& name, json settings = json::object()) {
   return with(std::move(settings), "tokenizer_class", name);
 }
 
+json without_type(json tokenizer) {
+  tokenizer["model"].erase("type");
+  return tokenizer;
+}
+
 TEST_F(TokenizerConfig, SaysHowBertReadsLetters) {
   EXPECT_EQ(ids(kBert, of_class("BertTokenizer"), "bert", "AB ab É"), (Ids{1, 4, 4, 0, 2}));
   EXPECT_EQ(ids(kBert, with(of_class("BertTokenizer"), "do_lower_case", false), "bert", "AB ab É"),
@@ -130,12 +135,20 @@ TEST_F(TokenizerConfig, OfWhatHeedDoesNotKnowMakesNoTokenizer) {
   EXPECT_EQ(lack(kBytes, {{"auto_map", {{"AutoTokenizer", {"a.B", nullptr}}}}}, "gpt2"),
             unknown("with auto_map"));
   EXPECT_EQ(lack(kBytes, {{"auto_map", {"a.B", nullptr}}}, "gpt2"), unknown("with auto_map"));
+  EXPECT_EQ(lack(kBytes, {{"init_inputs", 1}}, "gpt2"), unknown("with init_inputs"));
+  EXPECT_EQ(lack(kBytes, {{"init_inputs", json::array()}}, "gpt2"), "there is one");
   EXPECT_EQ(lack(kBytes, {{"auto_map", {{"AutoModel", "a.B"}}}}, "gpt2"), "there is one");
   EXPECT_EQ(lack(kBytes, {{"added_tokens_decoder", {{"30", {{"content", "brandnew"}}}}}}, "gpt2"),
             "has the added token 'brandnew' with id 30, but the vocabulary gives 9");
-  EXPECT_EQ(
-      lack(kUnigram, of_class("GPT2Tokenizer"), "gpt2"),
-      "has a tokenizer.json of 'Unigram' and a tokenizer_config.json of GPT2Tokenizer, which is for BPE");
+  // Old files lack the model's type.
+  for (const auto& [type, file] : {std::pair{"Unigram", kUnigram},
+                                   {"Unigram", without_type(kUnigram)},
+                                   {"WordPiece", without_type(kBert)},
+                                   {"WordLevel", json::parse(R"({"model": {"vocab": {"a": 0}}})")}})
+    EXPECT_EQ(lack(file, of_class("GPT2Tokenizer"), "gpt2"),
+              "has a tokenizer.json of '" + std::string(type) +
+                  "' and a tokenizer_config.json of GPT2Tokenizer, which is for BPE");
+  EXPECT_EQ(lack(without_type(kBytes), of_class("GPT2Tokenizer", kEnds), "gpt2"), "there is one");
 }
 
 TEST_F(TokenizerConfig, ThatIsNotAsItShouldBeIsRefused) {

@@ -182,6 +182,7 @@ TEST_F(VocabularyFiles, RefusesSettings) {
             begin + "settings whose do_lower_case is neither true nor false");
   EXPECT_EQ(said(R"({"do_basic_tokenize": false})"),
             begin + "settings with do_basic_tokenize false, which heed does not know");
+  EXPECT_EQ(said(R"({"never_split": []})"), "no error");
   EXPECT_EQ(said(R"({"never_split": ["a"]})"), begin + "settings with never_split, which heed does not know");
   EXPECT_EQ(said(R"({"split_special_tokens": true})"),
             begin + "settings with split_special_tokens, which heed does not know");

@@ -24,12 +24,12 @@ std::string bytes_in(const std::string& path, std::uintmax_t most) {
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
     heed::detail::refuse(ErrorCode::io, path, " is not a regular file");
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) heed::detail::refuse(ErrorCode::io, path, " could not be opened: ", std::strerror(errno));
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) heed::detail::refuse(ErrorCode::io, path, " could not be read");
+  const auto size = static_cast<std::uintmax_t>(file.tellg());
   if (size > most << 20) heed::detail::refuse(ErrorCode::io, path, " is larger than ", most, " MiB");
   std::string bytes(size, '\0');
+  file.seekg(0);
   file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (file.gcount() != static_cast<std::streamsize>(size))
     heed::detail::refuse(ErrorCode::io, path, " could not be read");
@@ -38,26 +38,13 @@ std::string bytes_in(const std::string& path, std::uintmax_t most) {
 
 void check_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
   const auto fail = [&](const auto&... what) { heed::detail::refuse(ErrorCode::io, subject, " ", what...); };
-  const std::string taken = ", the limit";
-  switch (fault_in_json(text, limits)) {
-    case JsonFault::none:
-      break;
-    case JsonFault::malformed:
-      fail("is not JSON");
-      break;
-    case JsonFault::deep:
-      fail("nests values more than ", limits.depth, " deep, the limit");
-      break;
-    case JsonFault::wide:
-      fail("has an object of more than ", limits.members, " members", taken);
-      break;
-    case JsonFault::many:
-      fail("has more than ", limits.values, " values", taken);
-      break;
-    case JsonFault::long_word:
-      fail("has a string, a number or a gap of more than ", kLongestJsonWord, " bytes", taken);
-      break;
-  }
+  const JsonFault fault = fault_in_json(text, limits);
+  if (fault == JsonFault::malformed) fail("is not JSON");
+  if (fault == JsonFault::deep) fail("nests values more than ", limits.depth, " deep, the limit");
+  if (fault == JsonFault::wide) fail("has an object of more than ", limits.members, " members, the limit");
+  if (fault == JsonFault::many) fail("has more than ", limits.values, " values, the limit");
+  if (fault == JsonFault::long_word)
+    fail("has a string, a number or a gap of more than ", kLongestJsonWord, " bytes, the limit");
 }
 
 std::string json_in(const std::string& path, std::uintmax_t most, const JsonLimits& limits) {

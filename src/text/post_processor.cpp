@@ -28,7 +28,6 @@ std::size_t after_letters(std::string_view text, std::size_t at, std::size_t cou
 // Moves back from `at` by `count` letters; if the text has fewer before `at`, the position stays.
 std::size_t before_letters(std::string_view text, std::size_t at, std::size_t count) {
   std::size_t place = at;
-  while (place > 0 && place < text.size() && continues_letter(text[place])) --place;
   for (; count > 0; --count) {
     if (place == 0) return at;
     place = begin_of_last(text.substr(0, place));
@@ -66,10 +65,8 @@ class Trim {
 
   void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary) const {
     if (!trims_) return;
-    for (std::size_t n = 0; n < tokens.size(); ++n) {
-      const auto token = vocabulary.token(tokens[n].id);
-      if (token) trim(tokens[n], *token, n == 0, text);
-    }
+    for (std::size_t n = 0; n < tokens.size(); ++n)
+      trim(tokens[n], *vocabulary.token(tokens[n].id), n == 0, text);
   }
 
  private:

@@ -87,8 +87,8 @@ bool is_spaced(std::string_view letter) {
 }
 
 std::string in_brackets(const std::string& name) {
-  const bool has_own = !name.empty() && ((name.front() == '[' && name.back() == ']') ||
-                                         (name.front() == '<' && name.back() == '>'));
+  const bool has_own =
+      (name.front() == '[' && name.back() == ']') || (name.front() == '<' && name.back() == '>');
   return has_own ? name : "⟨" + name + "⟩";
 }
 
@@ -135,7 +135,7 @@ class PieceCache {
   /// The result of model.cut(word), valid until the next call.
   [[nodiscard]] std::span<const TokenPiece> pieces_of(std::string_view word) {
     pieces_.clear();
-    if (word.empty() || word.size() > kLongestWord) {
+    if (word.size() > kLongestWord) {
       model_.cut(word, pieces_);
       return pieces_;
     }
@@ -216,15 +216,6 @@ void check_text(std::string_view text) {
   }
 }
 
-// Widens a token for some bytes of a letter to the whole letter.
-void widen_to_letters(std::string_view text, TextToken& token) {
-  const auto goes_on = [&](std::size_t at) {
-    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
-  };
-  while (goes_on(token.begin)) --token.begin;
-  while (goes_on(token.end)) ++token.end;
-}
-
 // A part that may be missing or null.
 template <typename Part, typename Make>
 std::unique_ptr<const Part> part_of(const JsonPart& file, const char* member, const char* name, Make make) {
@@ -271,7 +262,6 @@ struct HEED_HIDDEN Tokenizer::Impl {
 // Encodes a part of the text between added tokens, which begins at byte `begin`.
 void Tokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
                                    std::vector<TextToken>& tokens) const {
-  if (text.empty()) return;
   AlignedText changed(text, begin);
   if (normalizer) normalizer->apply(changed);
   const auto all = normalized.find(changed.text());
@@ -345,7 +335,6 @@ std::vector<TextToken> Tokenizer::encode(std::string_view text, bool add_special
     at = found.end;
   }
   if (at < text.size()) impl_->encode_given(text.substr(at), at, cache, tokens);
-  for (TextToken& token : tokens) widen_to_letters(text, token);
   if (impl_->post_processor) impl_->post_processor->apply(tokens, text, impl_->vocabulary, add_special);
   return tokens;
 }

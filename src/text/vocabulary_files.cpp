@@ -15,6 +15,7 @@
 #include "io/fault.hpp"
 #include "io/json_file.hpp"
 #include "text/folder_settings.hpp"
+#include "text/models/token_model.hpp"
 #include "text/models/token_table.hpp"
 #include "text/settings_tokens.hpp"
 #include "text/shared/unicode.hpp"
@@ -54,13 +55,6 @@ const char* unknown_setting(const JsonPart& settings) {
   return nullptr;
 }
 
-// Old files lack the type: only BPE has merges, and only Unigram a list of tokens.
-std::string model_type(const JsonPart& model) {
-  if (!model.type().empty()) return model.type();
-  if (model.has("merges")) return "BPE";
-  return model.at("vocab").is_array() ? "Unigram" : "WordPiece";
-}
-
 // The parts that a class keeps: vocabulary, merges and post-processor.
 json kept_by_class(json& values) {
   json made;
@@ -89,8 +83,8 @@ FolderTokenizer tokenizer_with_settings(const std::string& folder, const std::st
   const JsonPart file(values, subject, "a value");
   const JsonPart model(file.at("model"), subject, "a model");
   const TokenizerClass* rules = chosen.rules;
-  if (rules != nullptr && model_type(model) != rules->model)
-    return {std::nullopt, "has a tokenizer.json of " + printable(model_type(model)) +
+  if (rules != nullptr && type_of_model(model) != rules->model)
+    return {std::nullopt, "has a tokenizer.json of " + printable(type_of_model(model)) +
                               " and a tokenizer_config.json of " + std::string(rules->name) +
                               ", which is for " + std::string(rules->model)};
   const json no_special;

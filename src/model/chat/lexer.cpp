@@ -61,10 +61,7 @@ class Lexer {
     std::size_t at = rest_.find('{');
     while (at != rest_.npos && rest_.substr(at + 1).find_first_of("{%#") != 0) at = rest_.find('{', at + 1);
     const std::string_view text = take(at);
-    if (rest_.empty()) {
-      if (!text.empty()) add(TokenKind::text, std::string(text));
-      return;
-    }
+    if (rest_.empty()) return add(TokenKind::text, std::string(text));
     const char kind = take(2)[1];
     const bool strips = take_if("-"), keeps = !strips && take_if("+");
     const std::string_view kept = strips                 ? without_spaces_after(text)

@@ -16,11 +16,7 @@ class StatementParser {
  public:
   explicit StatementParser(std::string_view source) : in_(tokens_of(source)) {}
 
-  Statements run() {
-    Statements all = until_tag({});
-    if (in_.peek().kind != TokenKind::end) in_.refuse_next("its end");
-    return all;
-  }
+  Statements run() { return until_tag({}); }
 
  private:
   // Statements up to a tag with one of these names, which is taken as far as its name; without names: to the
@@ -62,8 +58,9 @@ class StatementParser {
   }
 
   void end_block() { in_.expect(TokenKind::end_block, "'%}'"); }
-  void end(std::string_view name) {
-    if (!in_.take_name(name)) in_.refuse_next("'" + std::string(name) + "'");
+  // until_tag() has stopped before the name of the end.
+  void end() {
+    in_.next();
     end_block();
   }
 
@@ -73,7 +70,7 @@ class StatementParser {
     made.body = until_tag({"elif", "else", "endif"});
     const int next_line = in_.peek().line;
     if (in_.take_name("elif")) {  // its endif is this one's, too
-      if (++depth_ > kDeepestBlock) refuse_at(next_line, "nests blocks more than 50 deep");
+      ++depth_;
       made.otherwise.push_back(branch(next_line));
       --depth_;
       return made;
@@ -82,7 +79,7 @@ class StatementParser {
       end_block();
       made.otherwise = until_tag({"endif"});
     }
-    end("endif");
+    end();
     return made;
   }
 
@@ -113,7 +110,7 @@ class StatementParser {
       end_block();
       made.otherwise = until_tag({"endfor"});
     }
-    end("endfor");
+    end();
     return made;
   }
 
@@ -137,7 +134,7 @@ class StatementParser {
     const int loops = std::exchange(loops_, 0);
     Statements body = until_tag({name});
     loops_ = loops;
-    end(name);
+    end();
     return body;
   }
 

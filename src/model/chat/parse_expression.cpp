@@ -39,8 +39,7 @@ Value number_of(const Token& token) {
 }  // namespace
 
 Token ExpressionParser::next() {
-  Token token = tokens_[at_];
-  if (token.kind != TokenKind::end) ++at_;
+  Token token = tokens_[at_++];
   line_ = token.line;
   return token;
 }

@@ -89,8 +89,9 @@ constexpr GgufTensorName kNomicNames[] = {{"attn_qkv", "attn.Wqkv"},     {"attn_
 
 // Scores are divided by the square root of this; the largest models have a value of their own.
 std::int64_t score_divisor(const Json& config, std::int64_t layers_of_largest) {
-  if (config["num_hidden_layers"] == layers_of_largest)
-    return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
+  const auto heads = config["num_attention_heads"].get<std::int64_t>();  // not checked yet
+  if (config["num_hidden_layers"] == layers_of_largest && heads > 0)
+    return config["hidden_size"].get<std::int64_t>() / heads;
   return config["head_dim"].get<std::int64_t>();
 }
 
@@ -148,7 +149,9 @@ void drop(Json& config, std::initializer_list<const char*> names) {
 // For families whose heads are a share of the stream.
 void drop_head_dim(std::span<const GgufFile> parts, Json& config) {
   const auto heads = config["num_attention_heads"].get<std::int64_t>();
-  if (config["head_dim"].get<std::int64_t>() * heads != config["hidden_size"].get<std::int64_t>())
+  std::int64_t all = 0;
+  if (__builtin_mul_overflow(config["head_dim"].get<std::int64_t>(), heads, &all) ||
+      all != config["hidden_size"].get<std::int64_t>())
     fail(parts.front().subject(), "has heads that together are not as wide as the stream");
   config.erase("head_dim");
 }
@@ -382,8 +385,8 @@ std::string safetensors_name(const GgufArchitecture& architecture, std::string_v
       return one.gguf == stem ? std::string(one.safetensors) + ending : std::string();
     });
   stem.remove_prefix(4);
-  const std::size_t end = stem.find('.');
-  if (end == std::string_view::npos) return {};
+  const std::size_t end = stem.find_first_not_of("0123456789");  // of the number of the block
+  if (end == std::string_view::npos || stem[end] != '.') return {};
   return first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
     if (one.gguf != stem.substr(end + 1)) return {};
     const std::string own = std::string(architecture.blocks) + std::string(stem.substr(0, end)) + "." +
@@ -401,8 +404,9 @@ std::string gguf_name(const GgufArchitecture& architecture, const std::string& n
   const std::size_t end = stem.find('.', block);
   if (found.empty() && end != std::string::npos)
     found = first_of(architecture.names, kInBlocks, [&](const GgufTensorName& one) -> std::string {
-      if (!matches(one.safetensors, std::string_view(stem).substr(end + 1))) return {};
-      return "blk." + stem.substr(block, end - block) + "." + std::string(one.gguf) + ending;
+      const std::string in_block = "blk." + stem.substr(block, end - block) + "." + std::string(one.gguf);
+      if (one.safetensors == std::string_view(name).substr(end + 1)) return in_block + ".weight";
+      return matches(one.safetensors, std::string_view(stem).substr(end + 1)) ? in_block + ending : "";
     });
   return found.empty() ? name : found;
 }

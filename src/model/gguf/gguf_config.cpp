@@ -81,9 +81,10 @@ void read_head_width(const GgufFile& file, const GgufArchitecture& architecture,
   require_width("attention.value_length");
   if (!architecture.partial_rope) return require_width("rope.dimension_count");
   const std::int64_t components = std::max<std::int64_t>(1, width);
-  config["partial_rotary_factor"] =
-      static_cast<double>(file.integer_or(root + "rope.dimension_count", components)) /
-      static_cast<double>(components);
+  const double share = static_cast<double>(file.integer_or(root + "rope.dimension_count", components)) /
+                       static_cast<double>(components);
+  // Rounded up, since the product with the width is rounded down: 88 * (30. / 88) is below 30.
+  config["partial_rotary_factor"] = std::nextafter(share, 1.0);
 }
 
 // Llama 3's divisor of a pair's frequency (RopeRules: low 1, high 4, context 8192).

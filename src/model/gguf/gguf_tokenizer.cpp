@@ -276,11 +276,6 @@ ChatSettings chat_settings(const GgufFile& file, const Texts& tokens) {
   return chat;
 }
 
-const Cut* cut_of(const GgufFile& file) {
-  const GgufValue* pre = file.find("tokenizer.ggml.pre");
-  return pre == nullptr ? nullptr : cut_named(pre->text());
-}
-
 // The reason why heed cannot make a tokenizer of the file; empty if it can.
 std::string lack_of(const GgufFile& file) {
   const GgufValue* model = file.find("tokenizer.ggml.model");
@@ -291,7 +286,7 @@ std::string lack_of(const GgufFile& file) {
            ", which heed does not know; gpt2, llama or bert is expected";
   const GgufValue* pre = file.find("tokenizer.ggml.pre");
   if (pre == nullptr) return "has no tokenizer.ggml.pre, which tells how to split texts";
-  const Cut* cut = cut_of(file);
+  const Cut* cut = cut_named(pre->text());
   if (cut == nullptr)
     return "has tokenizer.ggml.pre " + io::detail::printable(pre->text()) + ", which heed does not know";
   const auto has = [&](const char* name) { return file.find(name) != nullptr; };
@@ -322,7 +317,7 @@ FolderTokenizer gguf_tokenizer(const GgufFile& file, const std::string& path) {
   TextEnd begin{file.flag_or("tokenizer.ggml.add_bos_token", true), "tokenizer.ggml.bos_token_id", 1},
       end{file.flag_or("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id", 2};
   if (model == "gpt2") {
-    const Cut& cut = *cut_of(file);
+    const Cut& cut = *cut_named(file.at("tokenizer.ggml.pre").text());
     add_byte_level(file, cut, made);
     begin = {file.flag_or("tokenizer.ggml.add_bos_token", cut.begins), begin.name};
     end.fallback.reset();

@@ -111,7 +111,6 @@ class GgufTensors {
     const bool query = has(".q_proj."), key = has(".k_proj.");
     const std::int64_t heads = key ? kv_heads_ : heads_;
     const std::int64_t row_bytes = bytes_of(format, tensor.count) / rows;
-    std::shared_ptr<Tensor> copy;
     const bool moves =
         architecture_.interleaved ? query || key : architecture_.parts_in_turn && has(".query_key_value.");
     if (tensor.sizes.size() == 1 && format.values != 1) {
@@ -120,13 +119,14 @@ class GgufTensors {
              ", whose numbers have another order here; F32, F16 or BF16 is expected");
       return data;
     }
-    if (architecture_.interleaved && (query || key) && heads >= 1 && rows % (2 * heads) == 0) {
+    if (!moves || heads < 1 || heads > rows) return data;
+    std::shared_ptr<Tensor> copy;
+    if (architecture_.interleaved && rows % (2 * heads) == 0) {
       const std::int64_t width = rows / heads, half = width / 2;
       copy = reordered(data, rows, row_bytes, [&](std::int64_t row) {
         return row / width * width + row % half * 2 + row % width / half;
       });
-    } else if (architecture_.parts_in_turn && has(".query_key_value.") && heads >= 1 &&
-               rows % (3 * heads) == 0) {
+    } else if (architecture_.parts_in_turn && rows % (3 * heads) == 0) {
       const std::int64_t width = rows / heads / 3;
       copy = reordered(data, rows, row_bytes, [&](std::int64_t row) {
         const std::int64_t head = row / (3 * width), part = row / width % 3;

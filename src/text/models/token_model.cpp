@@ -38,17 +38,14 @@ void TableModel::fail_unknown(std::string_view word) {
          ", which is not a token, and the tokenizer has no unknown token");
 }
 
-namespace {
-
-// Old files lack the type: only BPE has merges, only Unigram a list of tokens.
+// Only BPE has merges, only Unigram a list of tokens, and only WordPiece both of the others.
 std::string type_of_model(const JsonPart& part) {
   if (part.has("type")) return part.type();
   if (part.has("merges")) return "BPE";
   if (part.at("vocab").is_array()) return "Unigram";
-  return part.has("max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+  const bool pieces = part.has("continuing_subword_prefix") && part.has("max_input_chars_per_word");
+  return pieces ? "WordPiece" : "WordLevel";
 }
-
-}  // namespace
 
 std::unique_ptr<const TokenModel> token_model_from(const nlohmann::json& model, const std::string& name) {
   const JsonPart part(model, name, "a model");

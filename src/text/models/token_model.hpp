@@ -36,6 +36,11 @@ class TokenModel {
   [[nodiscard]] virtual std::int64_t count() const = 0;
 };
 
+class JsonPart;
+
+/// The type of a tokenizer.json's model. In old files it follows from the members.
+[[nodiscard]] std::string type_of_model(const JsonPart& part);
+
 /// Reads the member "model" of a tokenizer.json. Throws Error (io) that begins with `name`.
 [[nodiscard]] std::unique_ptr<const TokenModel> token_model_from(const nlohmann::json& model,
                                                                  const std::string& name);

@@ -91,9 +91,9 @@ class Unigram final : public TableModel {
   void add(std::string_view word, TokenPiece piece, std::vector<TokenPiece>& pieces) const {
     const std::string_view letters = word.substr(piece.begin, piece.end - piece.begin);
     if (piece.id == unknown_) {
-      const auto known = table_.id(letters);
-      if (known) piece.id = *known;
-      if (!known && has_bytes(letters)) {
+      if (const auto known = table_.id(letters)) {
+        piece.id = *known;
+      } else if (has_bytes(letters)) {
         for (const char byte : letters)
           pieces.push_back({bytes_[static_cast<unsigned char>(byte)], piece.begin, piece.end});
         return;
