@@ -17,22 +17,14 @@
 namespace heed::cli {
 namespace {
 
+using heed::detail::refuse;
+
 static_assert(std::endian::native == std::endian::little, "tiles are sent as they lie in memory");
 
 constexpr const char* kText = "text/plain; charset=utf-8";
 
 HttpAnswer refusal(int status, const std::string& sentence) {
   return {status, kText, std::make_shared<const std::string>(sentence + "\n")};
-}
-
-// A request that this document cannot answer.
-struct BadPiece {
-  std::string sentence;
-};
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  throw BadPiece{heed::detail::said(parts...)};
 }
 
 // Compares all characters, so that timing reveals nothing about the token.
@@ -84,7 +76,8 @@ struct Piece {
 
 Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
   if (question.parameters.size() != 4)
-    refuse(question.parameters.size(), " parameters are given; head, rows, keys and step are expected");
+    refuse(heed::detail::there_are(question.parameters.size(), "parameter"),
+           "; head, rows, keys and step are expected");
   const std::int64_t head = number(question, "head", 0, report.batch * report.heads - 1);
   const auto [row_begin, row_end] = range(question, "rows", report.queries);
   const auto [key_begin, key_end] = range(question, "keys", report.keys);
@@ -159,12 +152,10 @@ HttpAnswer DocumentServer::answer(const HttpQuestion& question) const {
   if (rest == "/") return {200, "text/html; charset=utf-8", page_};
   try {
     return answer_tile(question);
-  } catch (const BadPiece& bad) {
-    return refusal(400, bad.sentence);
   } catch (const std::bad_alloc&) {
     return refusal(503, "not enough memory for this tile");
   } catch (const Error& error) {
-    return refusal(500, error.what());
+    return refusal(error.code() == ErrorCode::invalid_argument ? 400 : 500, error.what());
   }
 }
 
