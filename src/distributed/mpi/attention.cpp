@@ -111,14 +111,7 @@ Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& la
 
 void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& results) {
   agree(comm, [&] {
-    for (const TensorView* tensor : {&given.query, &given.key, &given.value})
-      if (tensor->rank() < 2 || tensor->rank() > 4)
-        throw Error(
-            ErrorCode::invalid_argument,
-            "a tensor of the call has shape " + to_string(tensor->shape()) + "; 2 to 4 axes are expected");
-    if (given.layout.key.ranks() != comm.size())
-      detail::refuse("layout.key has ", detail::counted(given.layout.key.ranks(), "rank"),
-                     "; the communicator's ", comm.size(), detail::expected(comm.size()));
+    check_shards(comm, given);
     if (given.options.top_k < 0 || given.options.map.rows < 0 || given.options.map.columns < 0)
       throw Error(ErrorCode::invalid_argument, "top_k or map is negative; 0 (off) or more is expected");
     for (std::size_t i = 0; i < kResultCount; ++i)

@@ -48,19 +48,25 @@ void check_sums(const Communicator& comm, const Given& given, const AttentionOut
   }
 }
 
+template <class Number>
+std::int64_t hash_of(std::span<const Number> numbers) {
+  const std::string_view bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+  return static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
+}
+
+// The same for equal numbers of all dtypes and strides; 0 without a tensor.
+std::int64_t hash_of(const std::optional<TensorView>& view) {
+  if (!view) return 0;
+  const Tensor numbers = Tensor::copy_of(*view, DType::f64);
+  return hash_of(numbers.values<double>());
+}
+
 std::int64_t hash_of(const Sharding& sharding) {
-  std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the ends of ranges
-  const auto add = [&](std::int64_t number) {
-    hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211u;
-  };
-  for (int rank = 0; rank < sharding.ranks(); ++rank) {
-    for (const PositionRange& range : sharding.ranges(rank)) {
-      add(range.begin);
-      add(range.end);
-    }
-    add(-1);
-  }
-  return static_cast<std::int64_t>(hash);
+  std::vector<std::int64_t> ends;
+  for (int rank = 0; rank < sharding.ranks(); ++rank)
+    for (const PositionRange& range : sharding.ranges(rank))
+      ends.insert(ends.end(), {rank, range.begin, range.end});
+  return hash_of<std::int64_t>(ends);
 }
 
 std::int64_t bits_of_results(const AttentionOutputs& outputs) {
@@ -76,13 +82,14 @@ std::vector<Common> results_given(const AttentionOutputs& outputs) {
     return view.data() == nullptr ? 0 : view.size(axis);
   };
   return {{"the requested results, as bits,", bits_of_results(outputs)},
+          {"the dtype's number of the output", static_cast<std::int64_t>(outputs.output.dtype())},
           {"the number of top keys", size_of(outputs.top_k_index, -1)},
           {"the map's row count", size_of(outputs.map, -2)},
           {"the map's column count", size_of(outputs.map, -1)}};
 }
 
-// Compares what must be the same on all ranks. Masks, segments and score functions cannot be compared so; the
-// caller must pass the same ones.
+// Compares what must be the same on all ranks. Masks and the arrays and code of score functions are not
+// compared; the caller must pass the same ones.
 void agree_on_call(const Communicator& comm, const Given& given, std::vector<Common> numbers) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
@@ -98,6 +105,11 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"layout.query's hash", hash_of(given.layout.query)},
       {"layout.key's length", given.layout.key.length()},
       {"layout.key's hash", hash_of(given.layout.key)},
+      {"layout.batch", given.layout.batch},
+      {"layout.heads", given.layout.heads},
+      {"layout.batch_begin", given.layout.batch_begin},
+      {"layout.head_begin", given.layout.head_begin},
+      {"options.kernel", static_cast<std::int64_t>(o.kernel)},
       {"options.causal", o.causal},
       {"options.align", static_cast<std::int64_t>(o.align)},
       {"options.query_offset", o.query_offset.value_or(INT64_MIN)},
@@ -108,11 +120,15 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"whether the keys of the sparse mask may be gathered", o.sparse_mask.may_be_gathered()},
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
-      {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
+      {"the hash of score_mod's text",
+       o.score_mod.is_empty() ? 0 : hash_of<char>(o.score_mod.part()->text())},
+      {"the hash of alibi_slopes", hash_of(o.alibi_slopes)},
       {"the number of positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
-      {"whether there are sinks", o.sinks.has_value()},
-      {"whether there are kv_lengths", o.kv_lengths.has_value()},
-      {"whether there are segments", o.query_segments.has_value()},
+      {"the hash of decay", hash_of(o.decay)},
+      {"the hash of sinks", hash_of(o.sinks)},
+      {"the hash of kv_lengths", hash_of(o.kv_lengths)},
+      {"the hash of query_segments", hash_of(o.query_segments)},
+      {"the hash of key_segments", hash_of(o.key_segments)},
       {"the bits of options.scale", bits_of(o.scale.value_or(0))},
       {"the bits of options.softcap", bits_of(o.softcap)},
       {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
@@ -263,7 +279,7 @@ Call checked_call(const Communicator& comm, const Given& given, const AttentionO
 
 void check_targets(const Communicator& comm, const Call& call, bool one_target) {
   if (!one_target) return;
-  const auto hash = static_cast<std::int64_t>(std::hash<std::string_view>{}(call.target.isa));
+  const std::int64_t hash = hash_of<char>(call.target.isa);
   std::int64_t ends[2] = {hash, ~hash};
   comm.take_largest(ends);
   if (ends[0] != ~ends[1])
