@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -89,18 +88,12 @@ Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
 }
 
 std::string bytes_of(const WeightTile& tile) {
-  const TensorView weights = tile.weights.view();
-  const auto count = static_cast<std::size_t>(weights.count());
+  Tensor weights = Tensor::copy_of(tile.weights.view(), DType::f32);
+  const auto numbers = weights.values<float>();
   const auto allowed = tile.allowed.values<bool>();
-  std::string bytes(count * sizeof(float), '\0');
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto value = tile.weights.dtype() == DType::f64
-                           ? static_cast<float>(tile.weights.values<double>()[i])
-                           : tile.weights.values<float>()[i];
-    const float sent = allowed[i] ? value : -std::numeric_limits<float>::infinity();
-    std::memcpy(bytes.data() + i * sizeof(float), &sent, sizeof(float));
-  }
-  return bytes;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (!allowed[i]) numbers[i] = -std::numeric_limits<float>::infinity();
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()};
 }
 
 }  // namespace

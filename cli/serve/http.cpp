@@ -46,12 +46,6 @@ void send(const HttpAnswer& answer, httplib::Response& response) {
                                 });
 }
 
-// Adds a body to errors that the library reports itself.
-void send_refusal(httplib::Response& response) {
-  if (response.body.empty())
-    response.set_content("this is not a request that heed understands\n", "text/plain; charset=utf-8");
-}
-
 // Shuts all connections of the server at this port. The library would wait for each, however slowly it sends.
 void shut_connections(int port) {
   std::error_code none;  // without /dev/fd the server ends once the clients do
@@ -108,8 +102,11 @@ void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
     send(answerer(question), response);
     return httplib::Server::HandlerResponse::Handled;
   });
-  server.set_error_handler(
-      [](const httplib::Request&, httplib::Response& response) { send_refusal(response); });
+  // Adds a body to errors that the library reports itself.
+  server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    if (response.body.empty())
+      response.set_content("this is not a request that heed understands\n", "text/plain; charset=utf-8");
+  });
   std::atomic<bool> ended = false;
   std::thread listening([&] {
     server.listen_after_bind();
