@@ -21,7 +21,7 @@ from . import _heed
 from ._counted import counted
 from ._missing import need
 from ._onnx_gqa import INPUTS, group_query_attention
-from ._places import require
+from ._places import is_masked, require
 
 need("onnx", "heed.onnx")
 
@@ -184,7 +184,7 @@ def _feeds(inputs: Any, names: Sequence[str], optional: Collection[str], what: s
             raise ValueError(f"input '{name}' is given; the {what} has {', '.join(names)}")
         if feeds.setdefault(name, value) is not value:
             raise ValueError(f"input '{name}' is given twice, as two arrays; one array is expected")
-        if np.ma.is_masked(value):
+        if is_masked(value):
             raise ValueError(f"input '{name}' is a masked array with masked elements; a plain array is expected, as "
                              "filled() returns")
     missing = [name for name in names if name not in feeds and name not in optional]
