@@ -68,12 +68,8 @@ void require_at_most(std::int64_t rows, std::int64_t keys, std::int64_t most, co
     refuse("the tile has ", rows, " x ", keys, " ", what, "; ", most, " at most are expected");
 }
 
-struct Piece {
-  TileRange range;
-  std::int64_t step;
-};
-
-Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
+// The range of the tile, and the step of its bins.
+std::pair<TileRange, std::int64_t> piece_of(const HttpQuestion& question, const AttentionReport& report) {
   if (question.parameters.size() != 4)
     refuse(heed::detail::there_are(question.parameters.size(), "parameter"),
            "; head, rows, keys and step are expected");
@@ -125,10 +121,10 @@ bool DocumentServer::is_this_host(const HttpQuestion& question) const {
 }
 
 HttpAnswer DocumentServer::answer_tile(const HttpQuestion& question) const {
-  const Piece piece = piece_of(question, document_.report);
+  const auto [range, step] = piece_of(question, document_.report);
   const std::lock_guard<std::mutex> lock(computing_);
-  const WeightTile tile = piece.step == 1 ? attention_tile(document_, piece.range)
-                                          : attention_tile_in_bins(document_, piece.range, piece.step);
+  const WeightTile tile =
+      step == 1 ? attention_tile(document_, range) : attention_tile_in_bins(document_, range, step);
   return {200, "application/octet-stream", std::make_shared<const std::string>(bytes_of(tile))};
 }
 

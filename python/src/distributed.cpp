@@ -50,6 +50,10 @@ auto read_on_all(const Communicator& comm, Read read) {
   std::string said;
   try {
     given.emplace(read());
+  } catch (const nb::python_error& error) {  // its what() is a traceback
+    own = std::current_exception();
+    said = nb::cast<std::string>(nb::str(error.value()));
+    said = said.empty() ? nb::inst_name(error.value()).c_str() : said.substr(0, said.find('\n'));
   } catch (const std::exception& error) {
     own = std::current_exception();
     said = error.what();

@@ -299,9 +299,28 @@ def ranks_that_disagree_are_told():
                        (lambda: distributed.attention(comm, q, k, v, layout), "layout.batch is 2" if one else "layout.batch is 3")):
         assert heed_says(call).startswith(text)
     assert heed_says(lambda: distributed.attention(comm, q, k, v, Layout(rows, rows, batch=-1))) == "layout.batch is -1; 0 or more is expected"
+    mask = rows.shard(np.tril(np.ones((LENGTH, LENGTH), bool)), 0, comm.rank)
+    for name, given, other, text in (("mask", mask[:1], mask, "a mask or bias has the rows of some ranks and broadcasts on others"),
+                                     ("mask", mask[:, :1], mask, "the dtype and axes of mask"),
+                                     ("mask", np.stack([mask, mask])[:, None], mask, "the dtype and axes of mask"),
+                                     ("bias", mask.astype(float), mask.astype(np.float32), "the dtype and axes of bias")):
+        for scheme in ("ring", "gather", "ulysses", "decode"):
+            call = lambda: distributed.attention(comm, q, k, v, rows, scheme=scheme, **{name: given if one else other})
+            assert heed_says(call).startswith(text), (name, scheme)
     # The numbers count, not their dtype.
     lengths = np.array([3, 5], np.int32 if one else np.int64)
     distributed.attention(comm, q, k, v, rows, kv_lengths=lengths, sinks=heads.astype(np.float64 if one else np.float32))
+
+
+def a_fault_of_an_array_library_is_said_in_one_line():
+    class Refusing:
+        def __dlpack__(self, **options):
+            raise ValueError("this array is gone\nfor good")
+
+    rows = Sharding.contiguous(LENGTH, comm.size)
+    q, k, v, _ = own(rows, *whole_call())
+    said = heed_says(lambda: distributed.attention(comm, Refusing() if comm.rank == comm.size - 1 else q, k, v, rows))
+    assert said == ("this array is gone\nfor good" if comm.rank == comm.size - 1 else f"rank {comm.size - 1}: this array is gone")
 
 
 def a_communicator_of_two_groups_is_refused():

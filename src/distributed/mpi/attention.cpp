@@ -11,10 +11,7 @@
 
 namespace heed::distributed {
 
-void Work::add(const AttentionRun& one) {
-  threads = std::max(threads, one.threads);
-  recomputed_rows += one.recomputed_rows;
-}
+void Work::add(const AttentionRun& one) { add(Work{one.threads, one.recomputed_rows}); }
 
 void Work::add(const Work& other) {
   threads = std::max(threads, other.threads);

@@ -141,11 +141,17 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
 }
 
 // Keeps one element of each axis along which a view repeats, except rows, so that only this travels. (The key
-// splits of gradients depend on whether a bias repeats along keys.)
-TensorView collapsed(TensorView view) {
-  for (const int axis : {0, 1, 3})
-    if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);
-  return view;
+// splits of gradients depend on whether a bias repeats along keys.) All ranks must keep the same axes.
+void collapse(const Communicator& comm, std::string_view name, std::optional<TensorView>& view) {
+  if (!view) return;
+  TensorView kept = lifted(*view, 4);
+  auto bits = static_cast<std::int64_t>(kept.dtype());
+  for (const int axis : {0, 1, 3}) {
+    if (kept.strides()[axis] == 0 && kept.size(axis) > 1) kept = kept.narrow(axis, 0, 1);
+    bits = 2 * bits + (kept.size(axis) > 1 ? 1 : 0);
+  }
+  agree_on(comm, {{name, bits}});
+  view = kept;
 }
 
 AttentionOutputs lifted_outputs(const AttentionOutputs& outputs) {
@@ -163,15 +169,20 @@ AttentionOutputs some_results(const AttentionOutputs& outputs, bool of_rows) {
   return some;
 }
 
-}  // namespace
-
-CallPart Call::whole_part(std::span<const PositionRange> rows) const {
-  return {layout.batch > 0 ? layout.batch : batch(),
-          layout.heads > 0 ? layout.heads : heads(),
+// These rows of the query [B, H, Lq, D], as a part of the whole call.
+CallPart part_within(const Layout& layout, const TensorView& query, std::span<const PositionRange> rows) {
+  return {layout.batch > 0 ? layout.batch : query.size(0),
+          layout.heads > 0 ? layout.heads : query.size(1),
           layout.query.length(),
           layout.batch_begin,
           layout.head_begin,
           rows};
+}
+
+}  // namespace
+
+CallPart Call::whole_part(std::span<const PositionRange> rows) const {
+  return part_within(layout, query, rows);
 }
 
 CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
@@ -227,20 +238,16 @@ TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
 }
 
 CallPart rank_part(const Communicator& comm, const Given& given) {
-  const Layout& layout = given.layout;
-  const TensorView query = lifted(given.query, 4);
-  return {layout.batch > 0 ? layout.batch : query.size(0),
-          layout.heads > 0 ? layout.heads : query.size(1),
-          layout.query.length(),
-          layout.batch_begin,
-          layout.head_begin,
-          layout.query.ranges(comm.rank())};
+  return part_within(given.layout, lifted(given.query, 4), given.layout.query.ranges(comm.rank()));
 }
 
 bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
-  std::int64_t broadcast = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1) ? 1 : 0;
-  comm.take_largest({&broadcast, 1});
-  return broadcast == 0;
+  const bool broadcasts = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1);
+  std::int64_t found[2] = {broadcasts ? 1 : 0, !broadcasts && rows != 1 ? 1 : 0};
+  comm.take_largest(found);
+  if (found[0] == 1 && found[1] == 1)
+    refuse("a mask or bias has the rows of some ranks and broadcasts on others; the same on all is expected");
+  return found[0] == 0;
 }
 
 AttentionOptions Call::options_of(const Unit& unit, std::int64_t row, std::int64_t count) const {
@@ -257,8 +264,8 @@ Call agreed_call(const Communicator& comm, const Given& given, std::vector<Commo
   const std::int64_t rows = call.query.size(2);
   call.mask_has_rows = has_rows_somewhere(comm, given.options.mask, rows);
   call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
-  if (call.options.mask) call.options.mask = collapsed(lifted(*call.options.mask, 4));
-  if (call.options.bias) call.options.bias = collapsed(lifted(*call.options.bias, 4));
+  collapse(comm, "the dtype and axes of mask, as bits,", call.options.mask);
+  collapse(comm, "the dtype and axes of bias, as bits,", call.options.bias);
   return call;
 }
 

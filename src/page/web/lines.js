@@ -50,7 +50,7 @@ function weightsOfWord({ side, place }, list, rows) {
       const held = heldWeight(n, row, place);
       if (held?.weight > 0) add(n, row, held.weight, held.rounded);
     }
-  const most = ([, of]) => Math.max(...of.map((held) => held?.weight || 0));
+  const most = ([, of]) => Math.max(...of.map((held) => held?.weight ?? 0));
   const sorted = [...found].filter(([at]) => !isHidden(side === 'row' ? 'key' : 'row', at)).sort((a, b) => most(b) - most(a) || a[0] - b[0]).slice(0, MOST_LISTED);
   for (const [at, of] of sorted)
     list.forEach((n, i) => { of[i] ??= heldWeight(n, ...(side === 'row' ? [place, at] : [at, place])); });
