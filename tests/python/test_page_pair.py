@@ -220,3 +220,5 @@ def test_heads_whose_row_is_nan_are_ranked_last(heed, browser, tmp_path):
     assert f"most in head {told[0][0]}, {weights[told[0][0], 3, key]:.4f}" in browser.text(".pair-answer")
     browser.open((tmp_path / "page.html").as_uri() + "#view=pair&row=5&key=0")
     assert browser.text(".pair-answer") == "5 → 0: NaN in every head."
+    browser.open((tmp_path / "page.html").as_uri() + "#view=lines&head=1&row=3&pin=row")
+    assert "This row's weights are NaN." in browser.text("main")
