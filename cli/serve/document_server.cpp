@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -17,22 +16,14 @@
 namespace heed::cli {
 namespace {
 
+using heed::detail::refuse;
+
 static_assert(std::endian::native == std::endian::little, "tiles are sent as they lie in memory");
 
 constexpr const char* kText = "text/plain; charset=utf-8";
 
 HttpAnswer refusal(int status, const std::string& sentence) {
   return {status, kText, std::make_shared<const std::string>(sentence + "\n")};
-}
-
-// A request that this document cannot answer.
-struct BadPiece {
-  std::string sentence;
-};
-
-template <class... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  throw BadPiece{heed::detail::said(parts...)};
 }
 
 // Compares all characters, so that timing reveals nothing about the token.
@@ -77,14 +68,11 @@ void require_at_most(std::int64_t rows, std::int64_t keys, std::int64_t most, co
     refuse("the tile has ", rows, " x ", keys, " ", what, "; ", most, " at most are expected");
 }
 
-struct Piece {
-  TileRange range;
-  std::int64_t step;
-};
-
-Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
+// The range of the tile, and the step of its bins.
+std::pair<TileRange, std::int64_t> piece_of(const HttpQuestion& question, const AttentionReport& report) {
   if (question.parameters.size() != 4)
-    refuse(question.parameters.size(), " parameters are given; head, rows, keys and step are expected");
+    refuse(heed::detail::there_are(question.parameters.size(), "parameter"),
+           "; head, rows, keys and step are expected");
   const std::int64_t head = number(question, "head", 0, report.batch * report.heads - 1);
   const auto [row_begin, row_end] = range(question, "rows", report.queries);
   const auto [key_begin, key_end] = range(question, "keys", report.keys);
@@ -96,18 +84,12 @@ Piece piece_of(const HttpQuestion& question, const AttentionReport& report) {
 }
 
 std::string bytes_of(const WeightTile& tile) {
-  const TensorView weights = tile.weights.view();
-  const auto count = static_cast<std::size_t>(weights.count());
+  Tensor weights = Tensor::copy_of(tile.weights.view(), DType::f32);
+  const auto numbers = weights.values<float>();
   const auto allowed = tile.allowed.values<bool>();
-  std::string bytes(count * sizeof(float), '\0');
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto value = tile.weights.dtype() == DType::f64
-                           ? static_cast<float>(tile.weights.values<double>()[i])
-                           : tile.weights.values<float>()[i];
-    const float sent = allowed[i] ? value : -std::numeric_limits<float>::infinity();
-    std::memcpy(bytes.data() + i * sizeof(float), &sent, sizeof(float));
-  }
-  return bytes;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (!allowed[i]) numbers[i] = -std::numeric_limits<float>::infinity();
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()};
 }
 
 }  // namespace
@@ -139,10 +121,10 @@ bool DocumentServer::is_this_host(const HttpQuestion& question) const {
 }
 
 HttpAnswer DocumentServer::answer_tile(const HttpQuestion& question) const {
-  const Piece piece = piece_of(question, document_.report);
+  const auto [range, step] = piece_of(question, document_.report);
   const std::lock_guard<std::mutex> lock(computing_);
-  const WeightTile tile = piece.step == 1 ? attention_tile(document_, piece.range)
-                                          : attention_tile_in_bins(document_, piece.range, piece.step);
+  const WeightTile tile =
+      step == 1 ? attention_tile(document_, range) : attention_tile_in_bins(document_, range, step);
   return {200, "application/octet-stream", std::make_shared<const std::string>(bytes_of(tile))};
 }
 
@@ -159,12 +141,10 @@ HttpAnswer DocumentServer::answer(const HttpQuestion& question) const {
   if (rest == "/") return {200, "text/html; charset=utf-8", page_};
   try {
     return answer_tile(question);
-  } catch (const BadPiece& bad) {
-    return refusal(400, bad.sentence);
   } catch (const std::bad_alloc&) {
     return refusal(503, "not enough memory for this tile");
   } catch (const Error& error) {
-    return refusal(500, error.what());
+    return refusal(error.code() == ErrorCode::invalid_argument ? 400 : 500, error.what());
   }
 }
 

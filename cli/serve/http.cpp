@@ -4,11 +4,13 @@
 #include "heed/error.hpp"
 
 #if HEED_HTTP
+#include <arpa/inet.h>
 #include <httplib.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 #endif
 
@@ -21,6 +23,7 @@ constexpr const char* kHere = "127.0.0.1";
 constexpr std::size_t kMaxBody = 1024;  // bytes; requests need no body
 constexpr int kPatience = 5;            // seconds to wait for the rest of a request
 constexpr int kIdle = 2;                // seconds to wait for a request on an open connection
+constexpr int kGrace = 1;               // seconds to finish answers after the end was asked for
 constexpr int kConnections = 64;  // served at once: a browser leaves several idle, and each takes a thread
 
 HttpQuestion question_of(const httplib::Request& request) {
@@ -43,10 +46,17 @@ void send(const HttpAnswer& answer, httplib::Response& response) {
                                 });
 }
 
-// Adds a body to errors that the library reports itself.
-void send_refusal(httplib::Response& response) {
-  if (response.body.empty())
-    response.set_content("this is not a request that heed understands\n", "text/plain; charset=utf-8");
+// Shuts all connections of the server at this port. The library would wait for each, however slowly it sends.
+void shut_connections(int port) {
+  std::error_code none;  // without /dev/fd the server ends once the clients do
+  for (const auto& file : std::filesystem::directory_iterator("/dev/fd", none)) {
+    const int socket = std::stoi(file.path().filename());
+    sockaddr_in here{};
+    socklen_t size = sizeof here;
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) == 0 && here.sin_family == AF_INET &&
+        ntohs(here.sin_port) == port)
+      (void)shutdown(socket, SHUT_RDWR);
+  }
 }
 
 }  // namespace
@@ -92,20 +102,21 @@ void HttpServer::run(HttpAnswerer answerer, const std::function<bool()>& stop) {
     send(answerer(question), response);
     return httplib::Server::HandlerResponse::Handled;
   });
-  server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-    response.status = 500;
-    send_refusal(response);
+  // Adds a body to errors that the library reports itself.
+  server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
+    if (response.body.empty())
+      response.set_content("this is not a request that heed understands\n", "text/plain; charset=utf-8");
   });
-  server.set_error_handler(
-      [](const httplib::Request&, httplib::Response& response) { send_refusal(response); });
   std::atomic<bool> ended = false;
   std::thread listening([&] {
     server.listen_after_bind();
     ended = true;
   });
   while (!stop() && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(kGrace);
   while (!ended) {  // stop() has no effect before the server listens, so repeat it
     server.stop();
+    if (std::chrono::steady_clock::now() > patience) shut_connections(port());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   listening.join();

@@ -11,7 +11,7 @@ import numpy as np
 from . import _heed
 from ._counted import counted
 from ._look import Floats, Report
-from ._places import checked_text, token_ids_of, whole
+from ._places import checked_text, is_masked, token_ids_of, whole
 from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def detached(x: Any) -> Any:
     """A tensor without its gradient, with negation applied to its memory."""
     if getattr(x, "is_nested", False):
         raise ValueError("a nested tensor is given; a plain tensor, or a list of them for layers, is expected")
+    if is_masked(x):  # joining layers would drop the mask
+        raise ValueError("a masked array with masked elements is given; a plain array is expected, as filled() returns")
     x = x.detach() if getattr(x, "requires_grad", False) else x
     return x.resolve_neg() if hasattr(x, "resolve_neg") else x
 

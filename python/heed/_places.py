@@ -45,6 +45,11 @@ def require_method(name: str, value: Any, method: str, expected: str) -> None:
         raise TypeError(f"{name} is of type {type(value).__name__}; {expected} is expected")
 
 
+def is_masked(value: Any) -> bool:
+    """Whether it is a numpy.ma array with masked elements."""
+    return isinstance(value, np.ma.MaskedArray) and bool(np.any(value.mask))
+
+
 def path_of(name: str, value: Any) -> pathlib.Path:
     """A path, from a str, bytes or a path-like object."""
     require(name, value, (str, bytes, os.PathLike), "a path")

@@ -69,6 +69,8 @@ def _handle(comm: Any) -> int:
 
     if not isinstance(comm, MPI.Comm):
         raise TypeError(f"comm is of type {type(comm).__name__}; a communicator of mpi4py is expected")
+    if isinstance(comm, MPI.Intercomm):
+        raise TypeError("comm is an intercommunicator, of two groups of ranks; a communicator of one group is expected")
     _check_library()
     _heed_mpi.use_target(_heed.target())
     handle: int = comm.py2f()

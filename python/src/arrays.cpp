@@ -23,8 +23,14 @@ std::string root_module(nb::handle type) {
   return name.substr(0, name.find('.'));
 }
 
-bool is_torch_tensor(nb::handle type) {
-  return root_module(type) == "torch" && nb::cast<std::string>(type.attr("__name__")) == "Tensor";
+bool is_type(nb::handle type, std::string_view module, std::string_view name) {
+  return root_module(type) == module && nb::cast<std::string>(type.attr("__name__")) == name;
+}
+
+bool descends_from(nb::handle type, std::string_view module, std::string_view name) {
+  for (const nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__")))
+    if (is_type(base, module, name)) return true;
+  return false;
 }
 
 TypeInfo examine(nb::handle object) {
@@ -35,11 +41,11 @@ TypeInfo examine(nb::handle object) {
   info.has_dlpack = nb::hasattr(type, "__dlpack__");
   const std::string root = root_module(type);
   if (root == "jax" || root == "jaxlib") info.kind = Kind::jax;
+  info.has_mask = info.has_buffer && descends_from(type, "numpy", "MaskedArray");
   if (info.has_dlpack && !info.has_buffer) {
     info.exchange = exchange_of(type);
-    info.is_usual_torch = is_torch_tensor(type);
-    for (const nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__")))
-      info.is_torch = info.is_torch || is_torch_tensor(base);
+    info.is_usual_torch = is_type(type, "torch", "Tensor");
+    info.is_torch = descends_from(type, "torch", "Tensor");
     if (info.exchange != nullptr || info.is_torch) info.kind = Kind::torch;
   }
   return info;
@@ -84,6 +90,21 @@ std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
   return std::nullopt;
 }
 
+// The buffer protocol shows the numbers below the mask of a numpy.ma.MaskedArray, too.
+void refuse_masked(std::string_view name, nb::handle object) {
+  if (nb::cast<bool>(nb::module_::import_("numpy.ma").attr("is_masked")(object)))
+    fail(name, " is a masked array with masked elements; a plain array is expected, as filled() returns");
+}
+
+void refuse_masked_parts(std::string_view name, nb::handle lists) {
+  for (const nb::handle part : lists) {
+    if (nb::isinstance<nb::list>(part) || nb::isinstance<nb::tuple>(part))
+      refuse_masked_parts(name, part);
+    else if (PyObject_CheckBuffer(part.ptr()) != 0 && array_type(part).has_mask)
+      refuse_masked(name, part);
+  }
+}
+
 // Throws with the first line of the array library's current Python exception.
 [[noreturn]] void refuse_unreadable(std::string_view name, std::string_view how) {
   const nb::python_error error;
@@ -91,8 +112,9 @@ std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
   fail(name, " cannot be ", how, " in place: ", why.substr(0, why.find('\n')));
 }
 
-[[noreturn]] void refuse_dtype(std::string_view name, nb::handle object) {
-  const nb::object dtype = nb::getattr(object, "dtype", nb::str("unknown"));
+// `format` is the buffer's, for objects without a dtype, such as a memoryview.
+[[noreturn]] void refuse_dtype(std::string_view name, nb::handle object, const char* format = "unknown") {
+  const nb::object dtype = nb::getattr(object, "dtype", nb::str(format));
   fail(name, " has dtype ", nb::cast<std::string>(nb::str(dtype)),
        "; float64, float32, float16, bfloat16, int64, int32, uint8 or bool in this machine's byte order is "
        "expected");
@@ -100,6 +122,21 @@ std::optional<DType> dtype_of_code(const dlpack::DataType& type) {
 
 void check_rank(std::string_view name, int rank) {
   if (rank > kMaxRank) fail(name, " has ", rank, " axes; at most ", kMaxRank, " are expected");
+}
+
+bool is_readable_dtype(nb::handle object) {
+  constexpr std::string_view kNames[] = {"float64", "float32", "float16", "bfloat16",
+                                         "int64",   "int32",   "uint8",   "bool"};
+  const nb::error_scope pending;  // keeps the current exception
+  const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+  return dtype.is_none() || std::ranges::count(kNames, nb::cast<std::string>(nb::str(dtype))) != 0;
+}
+
+// Throws for an object without a buffer: because of its dtype, or for the reason of the current exception.
+[[noreturn]] void refuse_buffer(std::string_view name, nb::handle object, bool writable) {
+  if (is_readable_dtype(object)) refuse_unreadable(name, writable ? "written" : "read");
+  PyErr_Clear();
+  refuse_dtype(name, object);
 }
 
 // NumPy has no bfloat16. The buffer protocol refuses ml_dtypes' bfloat16, so it is read as uint16 bits.
@@ -136,6 +173,7 @@ nb::object array_of_lists(std::string_view name, nb::handle lists) {
 }  // namespace
 
 nb::object numpy_of_lists(std::string_view name, nb::handle lists) {
+  if (nb::isinstance<nb::list>(lists) || nb::isinstance<nb::tuple>(lists)) refuse_masked_parts(name, lists);
   try {
     return nb::module_::import_("numpy").attr("asarray")(lists);
   } catch (const nb::python_error&) {
@@ -189,6 +227,7 @@ bool is_array(nb::handle object) {
 Borrowed::Borrowed(std::string_view name, nb::handle object, Purpose purpose) {
   const TypeInfo& info = array_type(object);
   const bool writable = purpose == Purpose::write;
+  if (info.has_mask) refuse_masked(name, object);
   if (info.has_buffer) {
     read_buffer(name, object, writable);
     return;
@@ -247,16 +286,17 @@ void Borrowed::read_buffer(std::string_view name, nb::handle object, bool writab
   std::optional<DType> dtype;
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
     const nb::object bits = bits_of_bfloat16(object);
-    if (!bits.is_valid()) refuse_unreadable(name, writable ? "written" : "read");
+    if (!bits.is_valid()) refuse_buffer(name, object, writable);
     PyErr_Clear();
-    if (PyObject_GetBuffer(bits.ptr(), &buffer_, flags) != 0) throw nb::python_error();
+    if (PyObject_GetBuffer(bits.ptr(), &buffer_, flags) != 0) refuse_buffer(name, object, writable);
     dtype = DType::bf16;
   }
   holds_buffer_ = true;
   try {
-    if (!dtype) dtype = dtype_of_format(buffer_.format == nullptr ? "" : buffer_.format);
+    const char* const format = buffer_.format == nullptr ? "" : buffer_.format;
+    if (!dtype) dtype = dtype_of_format(format);
     const auto width = buffer_.itemsize;
-    if (!dtype || static_cast<std::size_t>(width) != size_of(*dtype)) refuse_dtype(name, object);
+    if (!dtype || static_cast<std::size_t>(width) != size_of(*dtype)) refuse_dtype(name, object, format);
     check_rank(name, buffer_.ndim);
     Dims shape;
     Dims strides;
@@ -318,7 +358,7 @@ void Borrowed::read_capsule(std::string_view name, bool writable) {
     PyErr_Clear();
     const auto* versioned =
         static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    if (versioned == nullptr) throw nb::python_error();
+    if (versioned == nullptr) refuse_unreadable(name, "read");
     if (writable && (versioned->flags & dlpack::kReadOnly) != 0)
       fail(name, " is read-only; a writable array is expected");
     read_dlpack(name, versioned->tensor);

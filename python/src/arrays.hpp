@@ -23,6 +23,7 @@ struct TypeInfo {
   Kind kind = Kind::numpy;
   bool has_buffer = false;
   bool has_dlpack = false;
+  bool has_mask = false;        ///< numpy.ma.MaskedArray or a subclass
   bool is_torch = false;        ///< torch.Tensor or a subclass
   bool is_usual_torch = false;  ///< torch.Tensor itself
   const dlpack::Exchange* exchange = nullptr;

@@ -50,6 +50,10 @@ auto read_on_all(const Communicator& comm, Read read) {
   std::string said;
   try {
     given.emplace(read());
+  } catch (const nb::python_error& error) {  // its what() is a traceback
+    own = std::current_exception();
+    said = nb::cast<std::string>(nb::str(error.value()));
+    said = said.empty() ? nb::inst_name(error.value()).c_str() : said.substr(0, said.find('\n'));
   } catch (const std::exception& error) {
     own = std::current_exception();
     said = error.what();
@@ -77,7 +81,9 @@ Layout layout_of(nb::handle given) {
     return {one, one};
   }
   const auto number = [&](const char* name) {
-    return integer(std::string("layout.") + name, given.attr(name));
+    const std::int64_t count = integer(std::string("layout.") + name, given.attr(name));
+    if (count < 0) fail("layout.", name, " is ", count, "; 0 or more is expected");
+    return count;
   };
   return {sharding("layout.query", given.attr("query")),
           sharding("layout.key", given.attr("key")),
@@ -143,6 +149,7 @@ RanksResult attention_of_python(int number, nb::handle q, nb::handle k, nb::hand
   distributed::Result found;
   {
     const nb::gil_scoped_release released;
+    distributed::agree_on(comm, {{"whether there is an out", call.arguments.out.has_value()}});
     if (call.arguments.out) {
       const distributed::Run run =
           distributed::attention_into(comm, call.query.view(), call.key.view(), call.value.view(),

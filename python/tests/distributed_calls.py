@@ -270,6 +270,73 @@ def shardings_say_which_positions_a_rank_has():
     assert says(lambda: zigzag.shard(3, 0, 0)).startswith("array is ")
 
 
+def ranks_that_disagree_are_told():
+    if comm.size == 1:
+        return
+    rows = Sharding.zigzag(LENGTH, comm.size)
+    q, k, v, grad_output = own(rows, *whole_call())
+    one = comm.rank == 0
+    heads = np.arange(4, dtype=np.float32)
+    differing = {
+        "kv_lengths": [3, 4 if one else 5], "alibi": heads + one, "sinks": heads + one, "kernel": "reference" if one else "fused",
+        "decay": np.arange(LENGTH) * (1.0 + one), "score_mod": heed.ScoreMod.expression("s * 2" if one else "s * 3"),
+        "out": np.zeros_like(grad_output) if one else None}
+    said = {"kv_lengths": "the hash of kv_lengths", "alibi": "the hash of alibi", "sinks": "the hash of sinks",
+            "kernel": "options.kernel", "decay": "the hash of decay", "score_mod": "the hash of score_mod's text",
+            "out": "whether there is an out"}
+    result = distributed.attention(comm, q, k, v, rows, need="lse")
+    for name, value in differing.items():
+        calls = [lambda scheme: distributed.attention(comm, q, k, v, rows, scheme=scheme, **{name: value})]
+        if name not in ("out", "score_mod"):
+            calls.append(lambda scheme: distributed.attention_backward(
+                comm, q, k, v, result.output, result.lse, grad_output, rows, scheme=scheme, **{name: value}))
+        for call, schemes in zip(calls, (("ring", "gather", "ulysses", "decode"), ("gather", "ulysses"))):
+            for scheme in schemes:
+                assert heed_says(lambda: call(scheme)).startswith(said[name]), (name, scheme)
+    segments = own(rows, *(array[:1] for array in whole_call()[:3]))
+    layout = Layout(rows, rows, batch=2 if one else 3)
+    for call, text in ((lambda: distributed.attention(comm, *segments, rows, cu_seqlens=[0, 5 if one else 6, LENGTH]), "the hash of cu_seqlens"),
+                       (lambda: distributed.attention(comm, q, k, v, layout), "layout.batch is 2" if one else "layout.batch is 3")):
+        assert heed_says(call).startswith(text)
+    assert heed_says(lambda: distributed.attention(comm, q, k, v, Layout(rows, rows, batch=-1))) == "layout.batch is -1; 0 or more is expected"
+    mask = rows.shard(np.tril(np.ones((LENGTH, LENGTH), bool)), 0, comm.rank)
+    for name, given, other, text in (("mask", mask[:1], mask, "a mask or bias has the rows of some ranks and broadcasts on others"),
+                                     ("mask", mask[:, :1], mask, "the dtype and axes of mask"),
+                                     ("mask", np.stack([mask, mask])[:, None], mask, "the dtype and axes of mask"),
+                                     ("bias", mask.astype(float), mask.astype(np.float32), "the dtype and axes of bias")):
+        for scheme in ("ring", "gather", "ulysses", "decode"):
+            call = lambda: distributed.attention(comm, q, k, v, rows, scheme=scheme, **{name: given if one else other})
+            assert heed_says(call).startswith(text), (name, scheme)
+    # The numbers count, not their dtype.
+    lengths = np.array([3, 5], np.int32 if one else np.int64)
+    distributed.attention(comm, q, k, v, rows, kv_lengths=lengths, sinks=heads.astype(np.float64 if one else np.float32))
+
+
+def a_fault_of_an_array_library_is_said_in_one_line():
+    class Refusing:
+        def __dlpack__(self, **options):
+            raise ValueError("this array is gone\nfor good")
+
+    rows = Sharding.contiguous(LENGTH, comm.size)
+    q, k, v, _ = own(rows, *whole_call())
+    said = heed_says(lambda: distributed.attention(comm, Refusing() if comm.rank == comm.size - 1 else q, k, v, rows))
+    assert said == ("this array is gone\nfor good" if comm.rank == comm.size - 1 else f"rank {comm.size - 1}: this array is gone")
+
+
+def a_communicator_of_two_groups_is_refused():
+    if comm.size == 1:
+        return
+    group = comm.Split(comm.rank == 0, comm.rank)
+    between = group.Create_intercomm(0, comm, 1 if comm.rank == 0 else 0)
+    rows = Sharding.contiguous(LENGTH, comm.size)
+    try:
+        distributed.attention(between, *own(rows, *whole_call()[:3]), rows)
+    except TypeError as error:
+        assert str(error).startswith("comm is an intercommunicator, of two groups of ranks")
+    else:
+        raise AssertionError("nothing was refused")
+
+
 def results_describe_themselves():
     rows = Sharding.contiguous(LENGTH, comm.size)
     result = distributed.attention(comm, *own(rows, *whole_call()[:3]), rows, scheme="gather")

@@ -3,6 +3,7 @@
 import threading
 
 import attention_oracle
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -216,6 +217,16 @@ def test_results_outlive_the_call_and_can_be_written(rng):
     assert (weights >= 1).all()
 
 
+class NoCapsule:
+    """An array of no library."""
+
+    def __dlpack__(self, **options):
+        return 5
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
 MISTAKES = {
     "q is a set; an array": (TypeError, lambda q, k, v: heed.attention({1.0}, k, v)),
     "unexpected keyword argument 'masks'": (TypeError, lambda q, k, v: heed.attention(q, k, v, masks=None)),
@@ -249,9 +260,24 @@ MISTAKES = {
     "mask has dtype f64; bool": (ValueError, lambda q, k, v: heed.attention(q, k, v, mask=np.ones((9, 13)))),
     "q has dtype >f4": (ValueError, lambda q, k, v: heed.attention(q.astype(">f4"), k, v)),
     "q has dtype complex64": (ValueError, lambda q, k, v: heed.attention(q.astype(np.complex64), k, v)),
+    "q has dtype float8_e4m3fn; float64": (ValueError, lambda q, k, v: heed.attention(q.astype(ml_dtypes.float8_e4m3fn), k, v)),
+    "q has dtype datetime64[s]": (ValueError, lambda q, k, v: heed.attention(q.astype(np.int64).astype("M8[s]"), k, v)),
+    "q has dtype >f; float64": (ValueError, lambda q, k, v: heed.attention(memoryview(q.astype(">f4")), k, v)),
+    "q cannot be read in place: PyCapsule": (ValueError, lambda q, k, v: heed.attention(NoCapsule(), k, v)),
+    "q is a masked array with masked elements; a plain array is expected": (
+        ValueError, lambda q, k, v: heed.attention(np.ma.masked_less(q, 0), k, v)),
+    "mask is a masked array with masked elements": (
+        ValueError, lambda q, k, v: heed.attention(q, k, v, mask=np.ma.masked_array(np.ones((9, 13), bool), mask=np.eye(9, 13)))),
+    "k is a masked array with masked elements": (
+        ValueError, lambda q, k, v: heed.attention(q.tolist(), [np.ma.masked_less(entry, 0) for entry in k], v)),
+    "sinks is a masked array with masked elements": (
+        ValueError, lambda q, k, v: heed.attention(q, k, v, sinks=np.ma.masked_array(np.ones(4), mask=[1, 0, 0, 0]))),
     "q has 6 axes": (ValueError, lambda q, k, v: heed.attention(q[None, None], k, v)),
     "out cannot be written in place": (
         ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.broadcast_to(np.float32(0), (2, 4, 9, 12)))),
+    "out cannot be written in place: buffer source array is read-only": (
+        ValueError, lambda q, k, v: heed.attention(*(x.astype(ml_dtypes.bfloat16) for x in (q, k, v)), out=np.broadcast_to(
+            ml_dtypes.bfloat16(0), (2, 4, 9, 12)))),
     "q has a stride of 18 bytes": (
         ValueError,
         lambda q, k, v: heed.attention(np.zeros(9, [("a", "f4"), ("b", "i2")])["a"].reshape(3, 3), k, v)),
@@ -265,6 +291,11 @@ def test_what_is_wrong_is_said_in_one_sentence(rng, message):
         call(*inputs(rng))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_masked_array_without_masked_elements_is_an_array(rng):
+    q, k, v = inputs(rng)
+    assert (heed.attention(np.ma.masked_array(q), k, v) == heed.attention(q, k, v)).all()
 
 
 def test_none_is_the_default_of_every_option(rng):

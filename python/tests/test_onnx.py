@@ -80,10 +80,55 @@ def test_it_knows_its_device():
 
 def test_what_is_wrong_is_said(qkv):
     prepared = heed.onnx.prepare(model())
-    with pytest.raises(ValueError, match="4 inputs are given; the model has 3: q, k, v"):
-        prepared.run([*qkv, qkv[0]])
     with pytest.raises(ValueError, match=r"Q has shape \[2, 5, 8\] for None heads"):
         prepared.run([x[0] for x in qkv])
+    q, k, v = qkv
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"])
+    for run, owner in ((prepared.run, "model"), (lambda inputs: heed.onnx.run_node(node, inputs), "node")):
+        for inputs, text in (([q, k, v, q], f"4 inputs are given; the {owner} has 3: q, k, v"),
+                             ([q, k], f"input 'v' is missing; the {owner} has q, k, v"),
+                             (np.ones((3, 1, 5, 8), np.float32), "input 'k' is missing"),
+                             ({"q": q, "k": k, "w": v}, f"input 'w' is given; the {owner} has q, k, v"),
+                             ([np.ma.masked_less(q, 0), k, v], "input 'q' is a masked array with masked elements")):
+            with pytest.raises(ValueError, match=text):
+                run(inputs)
+        with pytest.raises(TypeError, match="inputs is of type int; a mapping, a list or an array is expected"):
+            run(5)
+    with pytest.raises(ValueError, match="input 'x' is given twice, as two arrays; one array is expected"):
+        heed.onnx.run_node(helper.make_node("Attention", ["x", "x", "v"], ["y"]), [q, k, v])
+    with pytest.raises(ValueError, match="device is 'CUDA'; 'CPU' is expected"):
+        heed.onnx.run_node(node, qkv, "CUDA")
+
+
+@pytest.mark.parametrize("attributes, inputs, text", [
+    ({"softmax_precision": 7}, {}, "softmax_precision is 7; one of 1, 10, 11, 16 is expected"),
+    ({"qk_matmul_output_mode": 4}, {}, "qk_matmul_output_mode is 4; one of 0, 1, 2, 3 is expected"),
+    ({"is_causal": 2}, {}, "is_causal is 2; one of 0, 1 is expected"),
+    ({"q_num_heads": 7, "kv_num_heads": 2}, {}, r"Q has shape \[1, 2, 5, 8\] for 7 heads"),
+    ({"q_num_heads": -2, "kv_num_heads": -2}, {name: (1, 5, 16) for name in ("Q", "K", "V")},
+     r"Q has shape \[1, 5, 16\] for -2 heads"),
+    ({"q_num_heads": 2, "kv_num_heads": 2}, {"K": (1, 5, 16), "V": (1, 5, 16)},
+     "Q, K and V have 4, 3 and 3 axes; the same number is expected"),
+    ({}, {"attn_mask": ()}, r"attn_mask has shape \[\]; 1 to 4 axes"),
+    ({}, {"past_key": (1, 5, 16), "past_value": (1, 5, 16)},
+     r"past_key is float32 \[1, 5, 16\]; float32 \[1, 2, rows, 8\] is expected"),
+    ({}, {"past_key": (1, 2, 3, 8), "past_value": (2, 2, 3, 8)}, r"past_value is float32 \[2, 2, 3, 8\]; float32 \[1, 2, rows, 8\]"),
+    ({}, {"past_key": (1, 2, 3, 8, np.float16), "past_value": (1, 2, 3, 8)}, "past_key is float16"),
+])
+def test_what_the_operator_does_not_know_is_refused(attributes, inputs, text):
+    shapes = dict.fromkeys(("Q", "K", "V"), (1, 2, 5, 8)) | inputs
+    feeds = {name: np.ones([n for n in shape if isinstance(n, int)], shape[-1] if np.float16 in shape else np.float32)
+             for name, shape in shapes.items()}
+    node = helper.make_node("Attention", [name if name in feeds else "" for name in (
+        "Q", "K", "V", "attn_mask", "past_key", "past_value")], ["y"], **attributes)
+    with pytest.raises(ValueError, match=f"Attention: {text}"):
+        heed.onnx.run_node(node, feeds)
+
+
+def test_an_initializer_is_the_default_of_an_input(qkv):
+    with_default = model()
+    with_default.graph.initializer.append(onnx.numpy_helper.from_array(qkv[2], "v"))
+    assert np.array_equal(heed.onnx.run_model(with_default, qkv[:2])[0], heed.attention(*qkv))
 
 
 def test_without_onnx_one_sentence_says_so():

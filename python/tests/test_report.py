@@ -290,6 +290,8 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
      "weights sums to 2 in row [0, 0, 0]; at most 1, as after a softmax and before dropout, is expected"),
     (lambda x: heed.look(weights=[np.eye(2)[None], np.eye(3)[None]]), ValueError,
      "weights has shape [1, 3, 3] in layer 1; [1, 2, 2], as in layer 0 but for the heads, is expected, with at least three axes"),
+    (lambda x: heed.look([np.ma.masked_greater(x, 0)] * 2, [x] * 2, [x] * 2), ValueError,
+     "a masked array with masked elements is given; a plain array is expected, as filled() returns"),
     (lambda x: heed.look(weights="x"), TypeError,
      "weights is of type str; an array [B, H, Lq, Lk], or a list of them, is expected"),
     (lambda x: heed.look("to be"), TypeError,

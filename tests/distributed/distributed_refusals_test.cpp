@@ -68,6 +68,13 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   const Tensor decay({9 + rank()});
   call.options.decay = decay;
   EXPECT_NE(call.message().find("the number of positions of options.decay, or 0, is "), std::string::npos);
+  call = {};
+  const std::array<std::int64_t, 1> lengths{rank()};
+  call.options.kv_lengths = heed::TensorView(lengths.data(), DType::i64, {1});
+  EXPECT_NE(call.message().find("the hash of kv_lengths is "), std::string::npos);
+  call = {};
+  call.layout.batch = rank();
+  EXPECT_NE(call.message().find("layout.batch is "), std::string::npos);
 }
 
 TEST(DistributedCalls, AreRefusedWhereRanksAskForOtherSizes) {

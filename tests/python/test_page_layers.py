@@ -235,3 +235,11 @@ def test_heads_of_one_call_are_a_plain_grid(layers, browser, heed, tmp_path):
     assert heads(browser) == list(range(15))
     assert browser.run("return document.querySelectorAll('.layer-axis').length") == 0
     assert browser.run("return document.querySelector('.head-card .head-label').textContent") == "0"
+
+
+def test_heads_of_a_batch_stand_by_entry(heed, browser, tmp_path):
+    for name in "qkv":
+        np.save(tmp_path / f"{name}.npy", np.ones((2, 3, 5, 4), np.float32))
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=layers")
+    assert browser.run("return [...document.querySelectorAll('.map-tools button')].map((one) => one.textContent)")[0] == "by entry"

@@ -200,3 +200,25 @@ def test_long_words_hide_no_weight(pair, browser, word, width):
         assert mark[0] <= text[0] and text[1] <= mark[1]
         for left, right, top, bottom in numbers:
             assert right < text[0] or text[1] < left or bottom <= text[2] or text[3] <= top
+
+
+def test_heads_whose_row_is_nan_are_ranked_last(heed, browser, tmp_path):
+    tensors = np.random.default_rng(8).standard_normal((3, 5, 6, 8), dtype=np.float32)
+    scores = np.einsum("hid,hjd->hij", *tensors[:2].astype(float)) / np.sqrt(8)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    key = int((weights[2, 3] - weights[0, 3]).argmax())  # the head of NaN stands between a smaller and a larger weight
+    assert weights[2, 3, key] > weights[0, 3, key]
+    tensors[0][1, 3] = tensors[0][:, 5] = np.nan
+    for name, tensor in zip("qkv", tensors):
+        np.save(tmp_path / f"{name}.npy", tensor)
+    heed("look", "--query", "q.npy", "--key", "k.npy", "--value", "v.npy", "--html", "page.html")
+    browser.open((tmp_path / "page.html").as_uri() + f"#view=pair&row=3&key={key}")
+    told = ranking(browser, "to")
+    assert told.pop() == [1, "NaN"]
+    kept = [0, 2, 3, 4]
+    assert [head for head, _ in told] == [kept[place] for place in np.argsort(-weights[kept, 3, key])]
+    assert f"most in head {told[0][0]}, {weights[told[0][0], 3, key]:.4f}" in browser.text(".pair-answer")
+    browser.open((tmp_path / "page.html").as_uri() + "#view=pair&row=5&key=0")
+    assert browser.text(".pair-answer") == "5 → 0: NaN in every head."
+    browser.open((tmp_path / "page.html").as_uri() + "#view=lines&head=1&row=3&pin=row")
+    assert "This row's weights are NaN." in browser.text("main")

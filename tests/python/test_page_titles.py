@@ -51,8 +51,11 @@ def test_a_phone_shows_a_sentence_whole(heed, browser, tmp_path):
 
 
 def test_a_call_without_tokens_is_called_by_its_size_and_a_document_by_its_name(heed, browser, tmp_path):
+    browser.open(looked(heed, tmp_path, 1))
+    assert browser.text("h1") == "Attention of 1 row over 1 key"
     browser.open(looked(heed, tmp_path, 12))
     assert browser.text("h1") == "Attention of 12 rows over 12 keys"
+    assert "thoughts" not in browser.text(".bottom")  # only a page of steps has a story
     heed("look", "doc.safetensors", "--html", "page.html")
     browser.open((tmp_path / "page.html").as_uri())
     assert browser.text("h1") == "doc.safetensors"

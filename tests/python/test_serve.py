@@ -1,5 +1,6 @@
 """`heed look --serve` over real HTTP: its answers, and everything that it refuses."""
 
+import contextlib
 import json
 import os
 import random
@@ -94,7 +95,8 @@ def test_bins_are_the_sums_of_their_weights(served, folder):
 
 
 @pytest.mark.parametrize("query, names", [
-    ("", "4 parameters|head, rows, keys and step"), ("?head=0&rows=0:1&keys=0:1", "head, rows, keys and step"),
+    ("", "4 parameters|head, rows, keys and step"), ("?head=0&rows=0:1&keys=0:1", "there are 3 parameters; head, rows, keys and step are expected"),
+    ("?head=0", "there is 1 parameter; "),
     ("?head=4&rows=0:1&keys=0:1&step=1", "head is '4'; 0 to 3"), ("?head=-1&rows=0:1&keys=0:1&step=1", "head is '-1'"),
     ("?head=0&head=1&rows=0:1&keys=0:1", "head is given more than once"),
     ("?head=0&rows=0:301&keys=0:1&step=1", "rows is '0:301'; FROM:TO within 0:300"),
@@ -248,6 +250,33 @@ def test_it_listens_here_alone_and_ends_cleanly(folder):
             assert served.end() == ("", 0)
         assert served.told.endswith("The server has stopped.\n")
         assert served.told.count(served.token) == 1
+
+
+def test_clients_that_send_and_read_forever_hold_up_no_end(folder):
+    with Served(folder, "doc.safetensors") as served:
+        slow = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(4)]
+        for link in slow[:2]:
+            link.sendall(b"GET / HTTP/1.1\r\nX: ")
+        for link in slow[2:]:  # asks for more than the system buffers, and reads none of it
+            link.sendall(f"GET /{served.token}/ HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode() * 400)
+        ended = threading.Event()
+
+        def drip():
+            while not ended.wait(0.5):
+                for link in slow[:2]:
+                    with contextlib.suppress(OSError):
+                        link.sendall(b"y")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            assert served.end() == ("", 0)
+        finally:
+            ended.set()
+            dripping.join()
+            for link in slow:
+                link.close()
+        assert served.told.endswith("The server has stopped.\n")
 
 
 def test_a_port_may_be_chosen_and_may_be_taken(folder):

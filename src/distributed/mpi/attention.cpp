@@ -1,5 +1,6 @@
 // options -> checks -> scheme -> results.
 
+#include "attention/execute/run.hpp"
 #include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/call.hpp"
@@ -7,14 +8,10 @@
 #include "distributed/mpi/own_calls.hpp"
 #include "distributed/mpi/schemes.hpp"
 #include "heed/attention/targets.hpp"
-#include "heed/error.hpp"
 
 namespace heed::distributed {
 
-void Work::add(const AttentionRun& one) {
-  threads = std::max(threads, one.threads);
-  recomputed_rows += one.recomputed_rows;
-}
+void Work::add(const AttentionRun& one) { add(Work{one.threads, one.recomputed_rows}); }
 
 void Work::add(const Work& other) {
   threads = std::max(threads, other.threads);
@@ -78,20 +75,17 @@ Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& la
   const AttentionOptions& options = given.options;
   Dims shape{};
   for (int axis = 0; axis + 2 < query.rank(); ++axis) shape.push_back(query.size(axis));
+  if (has_rows(entry.shape)) shape.push_back(query.size(-2));
   switch (entry.shape) {
     case ResultShape::output:
-      shape.push_back(query.size(-2));
       shape.push_back(given.value.size(-1));
       break;
     case ResultShape::pair:
-      shape.push_back(query.size(-2));
       shape.push_back(layout.key.length());
       break;
     case ResultShape::row:
-      shape.push_back(query.size(-2));
       break;
     case ResultShape::top_k:
-      shape.push_back(query.size(-2));
       shape.push_back(options.top_k);
       break;
     case ResultShape::key:
@@ -111,16 +105,9 @@ Tensor memory_for(const ResultEntry& entry, const Given& given, const Layout& la
 
 void allocate(const Communicator& comm, const Given& given, ResultSet<Tensor>& results) {
   agree(comm, [&] {
-    for (const TensorView* tensor : {&given.query, &given.key, &given.value})
-      if (tensor->rank() < 2 || tensor->rank() > 4)
-        throw Error(
-            ErrorCode::invalid_argument,
-            "a tensor of the call has shape " + to_string(tensor->shape()) + "; 2 to 4 axes are expected");
-    if (given.layout.key.ranks() != comm.size())
-      detail::refuse("layout.key has ", detail::counted(given.layout.key.ranks(), "rank"),
-                     "; the communicator's ", comm.size(), detail::expected(comm.size()));
+    check_shards(comm, given);
     if (given.options.top_k < 0 || given.options.map.rows < 0 || given.options.map.columns < 0)
-      throw Error(ErrorCode::invalid_argument, "top_k or map is negative; 0 (off) or more is expected");
+      detail::refuse("top_k or map is negative; 0 (off) or more is expected");
     for (std::size_t i = 0; i < kResultCount; ++i)
       if (is_asked_for(result_entry(i), given.options))
         result(results, i) = memory_for(result_entry(i), given, given.layout, comm.rank());
@@ -155,10 +142,7 @@ Result attention(const Communicator& comm, const TensorView& query, const Tensor
     if (is_asked_for(result_entry(i), options))
       result(outputs, i) = result<Tensor>(result_set, i).mutable_view();
   const Run run = attention_over(comm, given, outputs, choice);
-  result_set.kernel = run.kernel;
-  result_set.isa = run.isa;
-  result_set.threads = run.threads;
-  result_set.recomputed_rows = run.recomputed_rows;
+  detail::tell(run, result_set);
   result_set.scheme = run.scheme;
   result_set.bytes_sent = run.bytes_sent;
   return result_set;

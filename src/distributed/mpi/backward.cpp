@@ -1,5 +1,6 @@
 // options -> checks -> scheme -> gradients.
 
+#include "attention/execute/run.hpp"
 #include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/backward_call.hpp"
@@ -90,10 +91,7 @@ Gradients attention_backward(const Communicator& comm, const AttentionBackwardIn
   Gradients gradients;
   const AttentionGradientViews views = allocate(comm, given, request, gradients);
   const Run run = backward_over(comm, given, views, choice);
-  gradients.kernel = run.kernel;
-  gradients.isa = run.isa;
-  gradients.threads = run.threads;
-  gradients.recomputed_rows = run.recomputed_rows;
+  detail::tell(run, gradients);
   gradients.scheme = run.scheme;
   gradients.bytes_sent = run.bytes_sent;
   return gradients;

@@ -48,19 +48,25 @@ void check_sums(const Communicator& comm, const Given& given, const AttentionOut
   }
 }
 
+template <class Number>
+std::int64_t hash_of(std::span<const Number> numbers) {
+  const std::string_view bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+  return static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
+}
+
+// The same for equal numbers of all dtypes and strides; 0 without a tensor.
+std::int64_t hash_of(const std::optional<TensorView>& view) {
+  if (!view) return 0;
+  const Tensor numbers = Tensor::copy_of(*view, DType::f64);
+  return hash_of(numbers.values<double>());
+}
+
 std::int64_t hash_of(const Sharding& sharding) {
-  std::uint64_t hash = 1469598103934665603u;  // FNV-1a over the ends of ranges
-  const auto add = [&](std::int64_t number) {
-    hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211u;
-  };
-  for (int rank = 0; rank < sharding.ranks(); ++rank) {
-    for (const PositionRange& range : sharding.ranges(rank)) {
-      add(range.begin);
-      add(range.end);
-    }
-    add(-1);
-  }
-  return static_cast<std::int64_t>(hash);
+  std::vector<std::int64_t> ends;
+  for (int rank = 0; rank < sharding.ranks(); ++rank)
+    for (const PositionRange& range : sharding.ranges(rank))
+      ends.insert(ends.end(), {rank, range.begin, range.end});
+  return hash_of<std::int64_t>(ends);
 }
 
 std::int64_t bits_of_results(const AttentionOutputs& outputs) {
@@ -76,13 +82,14 @@ std::vector<Common> results_given(const AttentionOutputs& outputs) {
     return view.data() == nullptr ? 0 : view.size(axis);
   };
   return {{"the requested results, as bits,", bits_of_results(outputs)},
+          {"the dtype's number of the output", static_cast<std::int64_t>(outputs.output.dtype())},
           {"the number of top keys", size_of(outputs.top_k_index, -1)},
           {"the map's row count", size_of(outputs.map, -2)},
           {"the map's column count", size_of(outputs.map, -1)}};
 }
 
-// Compares what must be the same on all ranks. Masks, segments and score functions cannot be compared so; the
-// caller must pass the same ones.
+// Compares what must be the same on all ranks. Masks and the arrays and code of score functions are not
+// compared; the caller must pass the same ones.
 void agree_on_call(const Communicator& comm, const Given& given, std::vector<Common> numbers) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
@@ -98,6 +105,11 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"layout.query's hash", hash_of(given.layout.query)},
       {"layout.key's length", given.layout.key.length()},
       {"layout.key's hash", hash_of(given.layout.key)},
+      {"layout.batch", given.layout.batch},
+      {"layout.heads", given.layout.heads},
+      {"layout.batch_begin", given.layout.batch_begin},
+      {"layout.head_begin", given.layout.head_begin},
+      {"options.kernel", static_cast<std::int64_t>(o.kernel)},
       {"options.causal", o.causal},
       {"options.align", static_cast<std::int64_t>(o.align)},
       {"options.query_offset", o.query_offset.value_or(INT64_MIN)},
@@ -108,11 +120,15 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"whether the keys of the sparse mask may be gathered", o.sparse_mask.may_be_gathered()},
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
-      {"whether there are alibi_slopes", o.alibi_slopes.has_value()},
+      {"the hash of score_mod's text",
+       o.score_mod.is_empty() ? 0 : hash_of<char>(o.score_mod.part()->text())},
+      {"the hash of alibi_slopes", hash_of(o.alibi_slopes)},
       {"the number of positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
-      {"whether there are sinks", o.sinks.has_value()},
-      {"whether there are kv_lengths", o.kv_lengths.has_value()},
-      {"whether there are segments", o.query_segments.has_value()},
+      {"the hash of decay", hash_of(o.decay)},
+      {"the hash of sinks", hash_of(o.sinks)},
+      {"the hash of kv_lengths", hash_of(o.kv_lengths)},
+      {"the hash of query_segments", hash_of(o.query_segments)},
+      {"the hash of key_segments", hash_of(o.key_segments)},
       {"the bits of options.scale", bits_of(o.scale.value_or(0))},
       {"the bits of options.softcap", bits_of(o.softcap)},
       {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
@@ -125,11 +141,17 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
 }
 
 // Keeps one element of each axis along which a view repeats, except rows, so that only this travels. (The key
-// splits of gradients depend on whether a bias repeats along keys.)
-TensorView collapsed(TensorView view) {
-  for (const int axis : {0, 1, 3})
-    if (view.strides()[axis] == 0 && view.size(axis) > 1) view = view.narrow(axis, 0, 1);
-  return view;
+// splits of gradients depend on whether a bias repeats along keys.) All ranks must keep the same axes.
+void collapse(const Communicator& comm, std::string_view name, std::optional<TensorView>& view) {
+  if (!view) return;
+  TensorView kept = lifted(*view, 4);
+  auto bits = static_cast<std::int64_t>(kept.dtype());
+  for (const int axis : {0, 1, 3}) {
+    if (kept.strides()[axis] == 0 && kept.size(axis) > 1) kept = kept.narrow(axis, 0, 1);
+    bits = 2 * bits + (kept.size(axis) > 1 ? 1 : 0);
+  }
+  agree_on(comm, {{name, bits}});
+  view = kept;
 }
 
 AttentionOutputs lifted_outputs(const AttentionOutputs& outputs) {
@@ -147,15 +169,20 @@ AttentionOutputs some_results(const AttentionOutputs& outputs, bool of_rows) {
   return some;
 }
 
-}  // namespace
-
-CallPart Call::whole_part(std::span<const PositionRange> rows) const {
-  return {layout.batch > 0 ? layout.batch : batch(),
-          layout.heads > 0 ? layout.heads : heads(),
+// These rows of the query [B, H, Lq, D], as a part of the whole call.
+CallPart part_within(const Layout& layout, const TensorView& query, std::span<const PositionRange> rows) {
+  return {layout.batch > 0 ? layout.batch : query.size(0),
+          layout.heads > 0 ? layout.heads : query.size(1),
           layout.query.length(),
           layout.batch_begin,
           layout.head_begin,
           rows};
+}
+
+}  // namespace
+
+CallPart Call::whole_part(std::span<const PositionRange> rows) const {
+  return part_within(layout, query, rows);
 }
 
 CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
@@ -211,20 +238,16 @@ TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
 }
 
 CallPart rank_part(const Communicator& comm, const Given& given) {
-  const Layout& layout = given.layout;
-  const TensorView query = lifted(given.query, 4);
-  return {layout.batch > 0 ? layout.batch : query.size(0),
-          layout.heads > 0 ? layout.heads : query.size(1),
-          layout.query.length(),
-          layout.batch_begin,
-          layout.head_begin,
-          layout.query.ranges(comm.rank())};
+  return part_within(given.layout, lifted(given.query, 4), given.layout.query.ranges(comm.rank()));
 }
 
 bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
-  std::int64_t broadcast = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1) ? 1 : 0;
-  comm.take_largest({&broadcast, 1});
-  return broadcast == 0;
+  const bool broadcasts = !view || view->rank() < 2 || (view->size(-2) == 1 && rows != 1);
+  std::int64_t found[2] = {broadcasts ? 1 : 0, !broadcasts && rows != 1 ? 1 : 0};
+  comm.take_largest(found);
+  if (found[0] == 1 && found[1] == 1)
+    refuse("a mask or bias has the rows of some ranks and broadcasts on others; the same on all is expected");
+  return found[0] == 0;
 }
 
 AttentionOptions Call::options_of(const Unit& unit, std::int64_t row, std::int64_t count) const {
@@ -241,8 +264,8 @@ Call agreed_call(const Communicator& comm, const Given& given, std::vector<Commo
   const std::int64_t rows = call.query.size(2);
   call.mask_has_rows = has_rows_somewhere(comm, given.options.mask, rows);
   call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
-  if (call.options.mask) call.options.mask = collapsed(lifted(*call.options.mask, 4));
-  if (call.options.bias) call.options.bias = collapsed(lifted(*call.options.bias, 4));
+  collapse(comm, "the dtype and axes of mask, as bits,", call.options.mask);
+  collapse(comm, "the dtype and axes of bias, as bits,", call.options.bias);
   return call;
 }
 
@@ -263,7 +286,7 @@ Call checked_call(const Communicator& comm, const Given& given, const AttentionO
 
 void check_targets(const Communicator& comm, const Call& call, bool one_target) {
   if (!one_target) return;
-  const auto hash = static_cast<std::int64_t>(std::hash<std::string_view>{}(call.target.isa));
+  const std::int64_t hash = hash_of<char>(call.target.isa);
   std::int64_t ends[2] = {hash, ~hash};
   comm.take_largest(ends);
   if (ends[0] != ~ends[1])

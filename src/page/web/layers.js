@@ -2,7 +2,7 @@
 const FIGURE_TITLES = { max_weight: 'largest weight', distance: 'mean distance', first: 'weight on the first key',
   self: 'weight on itself', previous: 'weight on the key before', next: 'weight on the key after' };
 const NO_FIGURES = new Set(['batch', 'head', 'rows', 'nan_rows', 'choices']);  // positions and counts, not means
-const ORDERS = { layers: 'by layer', down: 'largest first', up: 'smallest first' };
+const RANKINGS = { down: 'largest first', up: 'smallest first' };
 
 // One format for a figure of all heads: as many decimals as its largest value leaves room for.
 function figureText(figure, head) {
@@ -148,8 +148,9 @@ const layersView = {
       onpointerleave: () => point(null) }, this.byLayer ? this.matrix() : rankedHeads().map((n) => this.card(n)));
     this.grid.classList.toggle('by-layer', this.byLayer);
     this.side = element('aside', { class: 'showing', 'aria-label': 'The head' });
-    const order = choice('Order', Object.entries(ORDERS).map(([name, text]) => [name, name === 'layers' && this.rows.length < 2 ? 'by head' : text]),
-      () => state.order in ORDERS ? state.order : 'layers', (name) => choose({ order: name }));
+    const unranked = this.rows.length < 2 ? 'by head' : report?.layers.length ? 'by layer' : 'by entry';
+    const order = choice('Order', [['layers', unranked], ...Object.entries(RANKINGS)],
+      () => state.order in RANKINGS ? state.order : 'layers', (name) => choose({ order: name }));
     host.append(element('div', { class: 'with-panel layers-view' }, element('div', { class: 'flow' },
       element('div', { class: 'map-tools' }, figurePicker(), order), nameChips(),
       Object.hasOwn(HEAD_GLOSSARY, termOf(state.only)) && element('p', { class: 'definition' }, HEAD_GLOSSARY[termOf(state.only)]), this.grid,

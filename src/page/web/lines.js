@@ -64,7 +64,8 @@ function weightsTable(lit, list, rows) {
     of.map((held) => element('td', { 'data-weight': at }, held === null ? '–' : isMasked(held.weight) ? 'masked'
       : written(held.weight, held.rounded))),
     list.length === 1 && element('td', {}, bar(of[0].weight))));
-  if (!lines.length) return element('p', { class: 'soft' }, 'No weight above 0.');
+  const isOfNaN = lit.side === 'row' && list.some((n) => isRowNaN(n, lit.place));
+  if (!lines.length) return element('p', { class: 'soft' }, isOfNaN ? 'This row\'s weights are NaN.' : 'No weight above 0.');
   return element('table', { class: 'shares' + (list.length > 1 ? ' shares-many' : '') },
     list.length > 1 && element('thead', {}, element('tr', {}, element('th', {}), words.length > 0 && element('td', {}),
       list.map((n, index) => element('th', { scope: 'col' }, swatch(index), ' ', headLabel(n))))),

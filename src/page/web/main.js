@@ -23,6 +23,7 @@ function buildHead() {
   const about = document.getElementById('about');
   about.textContent = (page.steps.length ? page.about : page.about.replace(TECHNICAL, '')).replaceAll('d_k', 'dₖ').replaceAll('d_v', 'dᵥ');
   about.title = page.about;
+  document.getElementById('thought-keys').hidden = !page.steps.length;
   showProof(document.querySelector('.headline'));
   const shown = Object.entries(views());
   controls.view = choice('View', shown.map(([name, view]) => [name, view.name]), () => state.view,

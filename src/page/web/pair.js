@@ -11,8 +11,8 @@ function maySee(n, row, key) {
 }
 
 // The heads by the weight of a row on a key, as {n, weight, rounded}. If the page lacks the weight, it is at most
-// `below`, the least weight that the page holds for the row; such heads come before heads that give 0. Heads whose
-// masks forbid the key are left out.
+// `below`, the least weight that the page holds for the row; such heads come before heads that give 0, and these before
+// heads whose row is NaN. Heads whose masks forbid the key are left out.
 function rankedPair(row, key) {
   const known = [];
   const unknown = [];
@@ -24,8 +24,8 @@ function rankedPair(row, key) {
     if (below === 0) known.push({ n, weight: 0, rounded });
     else if (held === null) unknown.push({ n, weight: null, below });
   }
-  known.sort((a, b) => b.weight - a.weight || a.n - b.n);
-  return [...known.filter(({ weight }) => weight > 0), ...unknown, ...known.filter(({ weight }) => !(weight > 0))];
+  const above = known.filter(({ weight }) => weight > 0).sort((a, b) => b.weight - a.weight || a.n - b.n);
+  return [...above, ...unknown, ...known.filter(({ weight }) => weight <= 0), ...known.filter(({ weight }) => isNaN(weight))];
 }
 
 const SAME_WORDS = !page.cross && page.query_count === page.key_count;
@@ -138,7 +138,8 @@ const pairView = {
   say({ row, key, ranked }) {
     const [best] = ranked;
     this.answer.replaceChildren(...(!best ? [...pairWords(row, key), ': masked in every head.']
-      : best.weight === 0 ? [...pairWords(row, key), ': 0 in every head.']
+      : isNaN(best.weight) ? [...pairWords(row, key), ': NaN in every head.']
+      : best.weight === 0 ? [...pairWords(row, key), `: 0 ${isNaN(ranked.at(-1).weight) ? 'or NaN ' : ''}in every head.`]
       : best.weight === null ? [...pairWords(row, key), ': the page does not hold this weight of any head; it holds the ',
         `${report.top_k} keys that each word attends to most.`]
         : [...pairWords(row, key), ': most in ', element('b', {}, headName(best.n)), `, ${written(best.weight, best.rounded)}`]));

@@ -20,8 +20,6 @@ function verdictOf(proof) {
 const holdsMatrix = () => Boolean(steps.weights) || report.tiles.some((tile) => tile.row_begin === 0 && tile.key_begin === 0 &&
   tile.row_end === page.query_count && tile.key_end === page.key_count);
 
-const counted = (count, one) => `${spelled(count)} ${one}${count === 1 ? '' : 's'}`;
-
 function proofDetails(proof) {
   const compared = [counted(proof.rows, 'row'), proof.keys && counted(proof.keys, 'key'),
     proof.bins && counted(proof.bins, 'bin') + ' of the map'].filter(Boolean).join(', ');

@@ -17,5 +17,6 @@ function sentenceOf(tokens) {
     : (i ? ' ' : '') + tokenText(token))).join('');
 }
 const sentences = () => [page.query_tokens, ...(page.cross ? [page.key_tokens] : [])].map(sentenceOf).map(isolated).join(' → ');
+const counted = (count, one) => `${count.toLocaleString('en')} ${one}${count === 1 ? '' : 's'}`;
 const heading = page.title || sentences() ||
-  `Attention of ${page.query_count.toLocaleString('en')} rows over ${page.key_count.toLocaleString('en')} keys`;
+  `Attention of ${counted(page.query_count, 'row')} over ${counted(page.key_count, 'key')}`;
