@@ -784,6 +784,11 @@ static void differential_gradients_are_slopes(void) {
   EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, NULL),
                  "inputs.output has shape [1, 1, 3, 2]; [1, 2, 3, 2] is expected");
   inputs.output = &c.halves_output;
+  by_lambda[0] = -7;
+  dv.data = by_query;
+  EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
+                 "gradients.value overlaps gradients.query in memory; separate memory is expected");
+  EXPECT(by_lambda[0] == -7);
   gradients.key = &dq;
   by_lambda[0] = -7;
   EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
@@ -817,6 +822,14 @@ static void what_is_wrong_with_a_differential_call_is_said(void) {
       "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, &c.lse),
                  "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
+  c.weights.data = c.output_data; /* Each is copied to its place when all are known. */
+  EXPECT_FAILURE(subtract_halves(&c),
+                 "outputs.weights overlaps outputs.output in memory; separate memory is expected");
+  c.weights.data = c.weights_data;
+  c.halves_output.data = c.weights_data;
+  EXPECT_FAILURE(subtract_halves(&c),
+                 "halves overlaps outputs.weights in memory; separate memory is expected");
+  c.halves_output.data = c.halves_data;
   EXPECT(c.output_data[0] == -7);
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, NULL, NULL, &c.outputs, NULL),
                  "lambda is NULL");

@@ -11,6 +11,7 @@
 #include "attention/api/c_support.hpp"
 #include "attention/api/halves.hpp"
 #include "attention/check/results.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
@@ -147,10 +148,11 @@ heed_status heed_differential_attention_backward(const heed_attention_backward_i
     }
     heed::MutableTensorView by_lambda;
     set(by_lambda, "grad_lambda", grad_lambda);
-    expect_memory("gradients.query", to.query, from.query);
-    expect_memory("gradients.key", to.key, from.key);
-    expect_memory("gradients.value", to.value, from.value);
-    expect_memory("grad_lambda", by_lambda, factors);
+    std::vector<heed::detail::MemoryUse> all;
+    expect_memory("gradients.query", to.query, from.query.shape(), from.query.dtype(), all);
+    expect_memory("gradients.key", to.key, from.key.shape(), from.key.dtype(), all);
+    expect_memory("gradients.value", to.value, from.value.shape(), from.value.dtype(), all);
+    expect_memory("grad_lambda", by_lambda, factors.shape(), factors.dtype(), all);
     const heed::DifferentialGradients found = heed::differential_attention_backward(
         from.query, from.key, from.value, factors, result, from.grad_output, call.options);
     deliver(found.query, to.query);
@@ -165,7 +167,7 @@ heed_status heed_gated(const heed_tensor* rows, const heed_tensor* gate, std::in
   return guarded([&] {
     const TensorView from = view_of("rows", rows), by = view_of("gate", gate);
     const heed::MutableTensorView to = view_of("result", result);
-    expect_memory("result", to, from);
+    (void)heed::detail::target_of("result", to, from.shape(), from.dtype(), 0);
     deliver(heed::gated(from, by, threads), to);
   });
 }
@@ -177,7 +179,7 @@ heed_status heed_gate_gradient(const heed_tensor* gate, const heed_tensor* outpu
     const TensorView by = view_of("gate", gate), rows = view_of("output", output),
                      gradient = view_of("grad_output", grad_output);
     const heed::MutableTensorView to = view_of("grad_gate", grad_gate);
-    expect_memory("grad_gate", to, by);
+    (void)heed::detail::target_of("grad_gate", to, by.shape(), by.dtype(), 0);
     deliver(heed::gate_gradient(by, rows, gradient, threads), to);
   });
 }
