@@ -44,14 +44,7 @@ heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const char
 
 using heed::Tensor;
 using heed::TensorView;
-using heed::detail::c_api::deliver;
-using heed::detail::c_api::grid_of;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::numbers_of;
-using heed::detail::c_api::on_grid;
-using heed::detail::c_api::options_or_defaults;
-using heed::detail::c_api::product_of;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 
 heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                                std::size_t count, std::int64_t first, const heed_attention_options* options,

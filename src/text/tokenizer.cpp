@@ -185,19 +185,7 @@ class PieceCache {
 
 namespace heed {
 
-using detail::AddedTokenFinder;
-using detail::AlignedText;
-using detail::FoundToken;
-using detail::JsonPart;
-using detail::Normalizer;
-using detail::PieceCache;
-using detail::PostProcessor;
-using detail::PreTokenizer;
-using detail::Span;
-using detail::TokenDecoder;
-using detail::TokenPiece;
-using detail::TokenVocabulary;
-using detail::Words;
+using namespace detail;
 using nlohmann::json;
 
 namespace {
