@@ -60,7 +60,7 @@ std::span<const std::int64_t> listed(const char* name, const std::int64_t* seque
                                      std::size_t count) {
   if (sequences != nullptr && count == 0)
     refuse(count_name, " is 0 while ", name, " is given; 1 or more is expected");
-  return numbers_of(name, sequences, count);
+  return list_of(name, sequences, count);
 }
 
 heed::CacheQuery cache_query(const heed_cache_query* which) {
@@ -219,7 +219,7 @@ heed_status heed_kv_cache_clear(heed_kv_cache* cache, std::int64_t sequence) {
 
 heed_status heed_kv_cache_evict(heed_kv_cache* cache, std::int64_t sequence, const std::int64_t* positions,
                                 std::size_t count) {
-  return with_cache(cache, [&](KvCache& c) { c.evict(sequence, numbers_of("positions", positions, count)); });
+  return with_cache(cache, [&](KvCache& c) { c.evict(sequence, list_of("positions", positions, count)); });
 }
 
 heed_status heed_kv_cache_reserve(heed_kv_cache* cache, std::int64_t rows) {
