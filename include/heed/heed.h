@@ -123,13 +123,13 @@ typedef struct heed_score_mod heed_score_mod;
 /// the defaults for missing members. One from a newer heed.h (larger) is refused if it requests something
 /// that this library does not know. A NULL tensor is not given. Flags are 0 or 1.
 typedef struct heed_attention_options {
-  size_t struct_size;        ///< sizeof(heed_attention_options)
-  int32_t causal;            ///< allow j <= p_i only
-  int32_t align;             ///< a heed_align; default HEED_TOP_LEFT
-  int32_t has_scale;         ///< 0: 1 / sqrt(D)
-  int32_t has_query_offset;  ///< 0: by `align`
-  double scale;              ///< finite; read only if has_scale is 1
-  int64_t query_offset;      ///< read only if has_query_offset is 1
+  size_t struct_size;                 ///< sizeof(heed_attention_options)
+  int32_t causal;                     ///< allow j <= p_i only
+  int32_t align;                      ///< a heed_align; default HEED_TOP_LEFT
+  int32_t has_scale;                  ///< 0: 1 / sqrt(D)
+  int32_t has_query_offset;           ///< 0: by `align`
+  double scale;                       ///< finite; read only if has_scale is 1
+  int64_t query_offset;               ///< read only if has_query_offset is 1
   int64_t window_left;                ///< -1: open
   int64_t window_right;               ///< -1: open
   double softcap;                     ///< 0: off
@@ -329,6 +329,15 @@ static inline heed_status heed_cache_query_init(heed_cache_query* which) {
 HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tensor* key,
                                       const heed_tensor* value, const heed_attention_options* options,
                                       const heed_attention_outputs* outputs);
+
+/// Plans heed_attention with these arguments, and computes nothing: heed::plan_attention() as JSON
+/// (heed::to_json(), heed/attention/plan.hpp). `outputs` says which results are wanted; their memory is not
+/// used. *length receives the length of the JSON. `text` receives its first size - 1 bytes and a final 0; it
+/// may be NULL if `size` is 0.
+HEED_C_API heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key,
+                                           const heed_tensor* value, const heed_attention_options* options,
+                                           const heed_attention_outputs* outputs, char* text, size_t size,
+                                           size_t* length);
 
 /// Computes gradients of a loss by the inputs of heed_attention from gradients by its results. `options` must
 /// equal the forward call's; NULL: the defaults.

@@ -16,6 +16,7 @@
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/gate.hpp"
+#include "heed/attention/plan.hpp"
 #include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
@@ -82,6 +83,20 @@ heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, con
     const TensorView v = view_of("value", value);
     const ForwardCall call = forward_call(options, outputs);
     call.report.tell(heed::attention_into(q, k, v, call.options, call.outputs));
+  });
+}
+
+heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key, const heed_tensor* value,
+                                const heed_attention_options* options, const heed_attention_outputs* outputs,
+                                char* text, std::size_t size, std::size_t* length) {
+  return guarded([&] {
+    if (size > 0) require("text", text);
+    require("length", length);
+    const TensorView q = view_of("query", query), k = view_of("key", key), v = view_of("value", value);
+    const std::string plan =
+        to_json(heed::plan_attention(q, k, v, requests_of(forward_call(options, outputs))));
+    *length = plan.size();
+    if (size > 0) text[plan.copy(text, size - 1)] = '\0';
   });
 }
 
