@@ -198,8 +198,7 @@ std::string SharedNpyFiles::add(const std::string& path, DType dtype, const Dims
 
 void SharedNpyFiles::commit() {
   detail::commit_together(impl_->files);
-  impl_->files.clear();
-  impl_->targets.clear();
+  *impl_ = {};
 }
 
 namespace {

@@ -18,8 +18,8 @@ namespace heed::detail::c_api {
 /// Copies results to the caller's memory, and the outputs of both halves to `halves`, unless it is NULL.
 void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves);
 
-/// Throws unless `to` is not given, or is memory for a tensor of that shape and dtype, apart from `others`,
-/// to which it is added.
+/// Checks the caller's memory for a tensor of that shape and dtype, if it is given. Throws if it overlaps
+/// `others`, and adds it to them.
 void expect_memory(const char* name, const MutableTensorView& to, const Dims& shape, DType dtype,
                    std::vector<MemoryUse>& others);
 /// Copies a tensor to the memory that is given for it.

@@ -207,7 +207,7 @@ std::vector<std::int32_t> column_rows(const char* name, const TensorView& interv
   return rows;
 }
 
-// `name` is that of the argument.
+// Messages call the argument `name`.
 SparseMask column_mask(const char* name, const TensorView& intervals, std::int64_t query_length) {
   if (query_length < 0 || query_length > INT32_MAX)
     refuse("query_length is ", query_length, "; 0 to 2^31 - 1 is expected");
