@@ -147,15 +147,18 @@ AttentionOutputs some_results(const AttentionOutputs& outputs, bool of_rows) {
   return some;
 }
 
+// The part of a communicator whose queries have this batch size and number of heads.
+CallPart part_in(const Layout& layout, std::int64_t batch, std::int64_t heads,
+                 std::span<const PositionRange> rows) {
+  if (layout.batch != 0) batch = layout.batch;
+  if (layout.heads != 0) heads = layout.heads;
+  return {batch, heads, layout.query.length(), layout.batch_begin, layout.head_begin, rows};
+}
+
 }  // namespace
 
 CallPart Call::whole_part(std::span<const PositionRange> rows) const {
-  return {layout.batch > 0 ? layout.batch : batch(),
-          layout.heads > 0 ? layout.heads : heads(),
-          layout.query.length(),
-          layout.batch_begin,
-          layout.head_begin,
-          rows};
+  return part_in(layout, batch(), heads(), rows);
 }
 
 CallPart Call::part_of(const Unit& unit, std::span<const PositionRange> rows) const {
@@ -195,6 +198,9 @@ void check_shards(const Communicator& comm, const Given& given) {
              counted(sharding.rows(comm.rank()), "row"), " as layout.", of, " gives rank ", comm.rank(),
              expected(sharding.rows(comm.rank())));
   };
+  if (given.layout.batch < 0 || given.layout.heads < 0)
+    refuse("layout.batch is ", given.layout.batch, " and layout.heads ", given.layout.heads,
+           "; 0 (those of query) or more is expected for both");
   check_one("query", given.layout.query, "query", given.query);
   check_one("key", given.layout.key, "key", given.key);
   check_one("key", given.layout.key, "value", given.value);
@@ -211,14 +217,8 @@ TensorView of_all_ranks(const TensorView& view, std::int64_t length) {
 }
 
 CallPart rank_part(const Communicator& comm, const Given& given) {
-  const Layout& layout = given.layout;
   const TensorView query = lifted(given.query, 4);
-  return {layout.batch > 0 ? layout.batch : query.size(0),
-          layout.heads > 0 ? layout.heads : query.size(1),
-          layout.query.length(),
-          layout.batch_begin,
-          layout.head_begin,
-          layout.query.ranges(comm.rank())};
+  return part_in(given.layout, query.size(0), query.size(1), given.layout.query.ranges(comm.rank()));
 }
 
 bool has_rows_somewhere(const Communicator& comm, const std::optional<TensorView>& view, std::int64_t rows) {
