@@ -20,6 +20,7 @@
 #include "heed/attention/differential.hpp"
 #include "heed/attention/gate.hpp"
 #include "heed/attention/plan.hpp"
+#include "heed/io/plan.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
 #include "json.hpp"
@@ -85,8 +86,8 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
 void print_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
   const AttentionPlan forward = forward_plan(inputs);
   if (arguments.json) {
-    Json object = Json::parse(to_json(forward));
-    if (inputs.by_output) object["backward"] = Json::parse(to_json(backward_plan(arguments, inputs)));
+    Json object = Json::parse(io::to_json(forward));
+    if (inputs.by_output) object["backward"] = Json::parse(io::to_json(backward_plan(arguments, inputs)));
     std::cout << object.dump() << '\n';
     return;
   }

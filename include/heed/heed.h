@@ -331,9 +331,9 @@ HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tenso
                                       const heed_attention_outputs* outputs);
 
 /// Plans heed_attention with these arguments, and computes nothing: heed::plan_attention() as JSON
-/// (heed::to_json(), heed/attention/plan.hpp). `outputs` says which results are wanted; their memory is not
-/// used. *length receives the length of the JSON. `text` receives its first size - 1 bytes and a final 0; it
-/// may be NULL if `size` is 0.
+/// (heed/io/plan.hpp). `outputs` says which results are wanted; their memory is not used. *length receives
+/// the length of the JSON. `text` receives its first size - 1 bytes and a final 0; it may be NULL if `size`
+/// is 0.
 HEED_C_API heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key,
                                            const heed_tensor* value, const heed_attention_options* options,
                                            const heed_attention_outputs* outputs, char* text, size_t size,

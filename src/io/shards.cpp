@@ -23,10 +23,7 @@
 namespace heed::io {
 namespace {
 
-using detail::fail;
-using detail::fail_system;
-using detail::NpyHeader;
-using detail::RandomAccessFile;
+using namespace detail;
 
 using heed::detail::refuse;
 

@@ -16,10 +16,10 @@
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
 #include "heed/attention/gate.hpp"
-#include "heed/attention/plan.hpp"
 #include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
+#include "heed/io/plan.hpp"
 #include "heed/version.hpp"
 
 namespace {
@@ -94,7 +94,7 @@ heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key
     require("length", length);
     const TensorView q = view_of("query", query), k = view_of("key", key), v = view_of("value", value);
     const std::string plan =
-        to_json(heed::plan_attention(q, k, v, requests_of(forward_call(options, outputs))));
+        heed::io::to_json(heed::plan_attention(q, k, v, requests_of(forward_call(options, outputs))));
     *length = plan.size();
     if (size > 0) text[plan.copy(text, size - 1)] = '\0';
   });
