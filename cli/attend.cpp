@@ -20,6 +20,7 @@
 #include "heed/attention/differential.hpp"
 #include "heed/attention/gate.hpp"
 #include "heed/attention/plan.hpp"
+#include "heed/io/plan.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
 #include "json.hpp"
@@ -60,25 +61,6 @@ AttentionPlan backward_plan(const AttendArguments& arguments, const AttendInputs
       inputs.options, request);
 }
 
-Json object_of(const AttentionPlan& plan) {
-  Json passes = Json::array();
-  for (const PlannedPass& pass : plan.passes)
-    passes.push_back({{"name", pass.name},
-                      {"unit", pass.unit},
-                      {"path", pass.path},
-                      {"schedule", pass.schedule},
-                      {"tasks", pass.tasks},
-                      {"rows", pass.rows},
-                      {"keys", pass.keys},
-                      {"threads", pass.threads},
-                      {"bytes", pass.bytes},
-                      {"because", pass.because}});
-  return {{"kernel", name_of(plan.kernel)},  {"isa", plan.isa},
-          {"because", plan.because},         {"passes", passes},
-          {"flops", 2 * plan.multiply_adds}, {"result_bytes", plan.result_bytes},
-          {"falls_back", plan.falls_back}};
-}
-
 void print_line(const std::string& name, const std::string& text) {
   constexpr int kIndent = 12;
   std::cout << wrap(left_aligned(name, kIndent) + text, 100, kIndent) << '\n';
@@ -104,8 +86,8 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
 void print_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
   const AttentionPlan forward = forward_plan(inputs);
   if (arguments.json) {
-    Json object = object_of(forward);
-    if (inputs.by_output) object["backward"] = object_of(backward_plan(arguments, inputs));
+    Json object = Json::parse(io::to_json(forward));
+    if (inputs.by_output) object["backward"] = Json::parse(io::to_json(backward_plan(arguments, inputs)));
     std::cout << object.dump() << '\n';
     return;
   }

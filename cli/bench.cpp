@@ -52,8 +52,8 @@ struct BenchArguments {
   bool json = false;
 };
 
-// In the order of Limit.
 constexpr std::array kShortNames = {"fma", "bf16", "tiles", "tiles", "read", "write"};
+static_assert(kShortNames.size() == 1 + static_cast<std::size_t>(Limit::memory_write));
 
 const char* short_name(Limit limit) { return kShortNames[static_cast<std::size_t>(limit)]; }
 

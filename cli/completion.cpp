@@ -81,6 +81,7 @@ constexpr std::string_view kBashEnd = R"(  esac
 complete -o default -F _heed heed
 )";
 constexpr std::string_view kBashTaken[] = {"", "text", "file", "folder"};
+static_assert(std::size(kBashTaken) == 1 + static_cast<std::size_t>(Taken::folder));
 
 std::string bash_option(const CLI::Option& option) {
   std::string pattern;

@@ -75,8 +75,6 @@ Asked ask(const heed::Model& model, ModelTokens tokens, const WhyArguments& argu
   WhyQuestion question{few_places("ROW", arguments.row, tokens), few_places("KEY", arguments.key, tokens)};
   if (!arguments.than.empty()) question.than = few_places("--than", arguments.than, tokens);
   question.head = head;
-  question.key_name = "KEY";
-  question.than_name = "--than";
   const auto count = std::ssize(tokens.ids);
   WhyAnswer answer = why(model, TensorView(tokens.ids.data(), {count}), question);
   if (answer.than && answer.than->key == answer.split.key)

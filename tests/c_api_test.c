@@ -133,6 +133,44 @@ static void every_output_can_be_asked_for(void) {
   EXPECT(strcmp(run.isa, "f64 reference") == 0);
 }
 
+static void a_plan_is_text_of_any_length(void) {
+  char text[4096], whole[4096];
+  double weights_data[kQueries * kKeys];
+  const int64_t matrix[] = {kQueries, kKeys};
+  heed_tensor weights;
+  size_t length = 0, again = 0;
+  char bytes[64];
+  call c;
+  make_call(&c);
+  c.options.causal = 1;
+  EXPECT(heed_tensor_init(&weights, weights_data, HEED_F64, 2, matrix) == HEED_OK);
+  c.outputs.weights = &weights;
+  c.output_data[0] = weights_data[0] = -7;
+  EXPECT(heed_plan_attention(&c.query, &c.key, &c.value, &c.options, &c.outputs, NULL, 0, &length) ==
+         HEED_OK);
+  EXPECT(length > 0 && length < sizeof whole);
+  EXPECT(heed_plan_attention(&c.query, &c.key, &c.value, &c.options, &c.outputs, whole, sizeof whole,
+                             &again) == HEED_OK);
+  EXPECT(again == length && strlen(whole) == length && whole[0] == '{' && whole[length - 1] == '}');
+  EXPECT(strstr(whole, "\"kernel\":\"reference\"") != NULL);
+  /* 1 + 2 + 3 keys that causality lets three queries see, by kDim numbers of key and of value */
+  sprintf(bytes, "\"flops\":%d.0,\"result_bytes\":%d,", 2 * 6 * 2 * kDim,
+          (int)sizeof(double) * kQueries * (kDim + kKeys));
+  EXPECT(strstr(whole, bytes) != NULL);
+  EXPECT(heed_plan_attention(&c.query, &c.key, &c.value, &c.options, &c.outputs, text, 9, &again) == HEED_OK);
+  EXPECT(again == length && strlen(text) == 8 && strncmp(text, whole, 8) == 0);
+  EXPECT(c.output_data[0] == -7 && weights_data[0] == -7);
+  EXPECT_FAILURE(heed_plan_attention(&c.query, &c.key, &c.value, NULL, &c.outputs, NULL, 1, &length),
+                 "text is NULL");
+  EXPECT_FAILURE(heed_plan_attention(&c.query, &c.key, &c.value, NULL, &c.outputs, text, 9, NULL),
+                 "length is NULL");
+  EXPECT_FAILURE(heed_plan_attention(&c.query, &c.key, &c.value, NULL, NULL, text, 9, &length),
+                 "outputs is NULL");
+  c.options.softcap = -1;
+  EXPECT_FAILURE(heed_plan_attention(&c.query, &c.key, &c.value, &c.options, &c.outputs, text, 9, &length),
+                 "softcap is -1; a finite number of 0 (off) or more is expected");
+}
+
 static void every_option_is_passed_on(void) {
   const int64_t shape_keys[] = {kKeys}, shape_one[] = {1}, shape_two[] = {2};
   const int64_t grid[] = {kQueries, kKeys};
@@ -784,6 +822,11 @@ static void differential_gradients_are_slopes(void) {
   EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, NULL),
                  "inputs.output has shape [1, 1, 3, 2]; [1, 2, 3, 2] is expected");
   inputs.output = &c.halves_output;
+  by_lambda[0] = -7;
+  dv.data = by_query;
+  EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
+                 "gradients.value overlaps gradients.query in memory; separate memory is expected");
+  EXPECT(by_lambda[0] == -7);
   gradients.key = &dq;
   by_lambda[0] = -7;
   EXPECT_FAILURE(heed_differential_attention_backward(&inputs, &c.lambda, NULL, &gradients, &dl),
@@ -817,6 +860,14 @@ static void what_is_wrong_with_a_differential_call_is_said(void) {
       "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, &c.lambda, NULL, &c.outputs, &c.lse),
                  "halves has shape [1, 2, 3]; [1, 2, 3, 2] is expected");
+  c.weights.data = c.output_data; /* Each is copied to its place when all are known. */
+  EXPECT_FAILURE(subtract_halves(&c),
+                 "outputs.weights overlaps outputs.output in memory; separate memory is expected");
+  c.weights.data = c.weights_data;
+  c.halves_output.data = c.weights_data;
+  EXPECT_FAILURE(subtract_halves(&c),
+                 "halves overlaps outputs.weights in memory; separate memory is expected");
+  c.halves_output.data = c.halves_data;
   EXPECT(c.output_data[0] == -7);
   EXPECT_FAILURE(heed_differential_attention(&c.query, &c.key, &c.value, NULL, NULL, &c.outputs, NULL),
                  "lambda is NULL");
@@ -915,6 +966,7 @@ int main(void) {
   what_is_wrong_with_a_backward_call_is_said();
   attention_is_the_formula();
   every_output_can_be_asked_for();
+  a_plan_is_text_of_any_length();
   every_option_is_passed_on();
   an_output_of_narrow_inputs_may_be_f32();
   structs_of_other_sizes_are_understood();

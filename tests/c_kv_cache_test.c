@@ -576,6 +576,9 @@ static void what_is_wrong_is_said(void) {
   options.order = 0;
   options.rotate = 2;
   EXPECT_FAILURE(heed_kv_cache_create(&options, &none), "options.rotate is 2; 0 or 1 is expected");
+  options.rotate = 0;
+  options.reserved = 1;
+  EXPECT_FAILURE(heed_kv_cache_create(&options, &none), "options.reserved is 1; 0 is expected");
   EXPECT_FAILURE(
       heed_kv_cache_over_block_table(&p.key.tensor, &p.value.tensor, &p.table, &p.lengths, 3, 0, &none),
       "order is 3; 0 to 1 is expected");
@@ -591,6 +594,11 @@ static void what_is_wrong_is_said(void) {
   EXPECT_FAILURE(heed_kv_cache_append(cache, &key.tensor, &value.tensor, NULL, held, 1),
                  "sequences is given without offsets; both or none are expected");
   EXPECT_FAILURE(heed_kv_cache_append(cache, &key.tensor, &value.tensor, NULL, NULL, 1), "sequences is NULL");
+  /* A list without a count would stand for all sequences. */
+  EXPECT_FAILURE(heed_kv_cache_append(cache, &key.tensor, &value.tensor, NULL, held, 0),
+                 "count is 0 while sequences is given; 1 or more is expected");
+  EXPECT_FAILURE(heed_kv_cache_add_received(cache, &key.tensor, 1, held, 0),
+                 "count is 0 while sequences is given; 1 or more is expected");
   EXPECT_FAILURE(heed_kv_cache_truncate(cache, 0, 4),
                  "length is 4; 0 to 3, the length of sequence 0, is expected");
   EXPECT_FAILURE(heed_kv_cache_fork(cache, 0, NULL), "number is NULL");
@@ -612,6 +620,10 @@ static void what_is_wrong_is_said(void) {
   which.sequence_count = 1;
   EXPECT_FAILURE(heed_kv_cache_attention(&r.query.tensor, cache, NULL, &which, &r.outputs),
                  "which.sequences is NULL");
+  which.sequences = held;
+  which.sequence_count = 0;
+  EXPECT_FAILURE(heed_kv_cache_attention(&r.query.tensor, cache, NULL, &which, &r.outputs),
+                 "which.sequence_count is 0 while which.sequences is given; 1 or more is expected");
   EXPECT_FAILURE(heed_kv_cache_attention(NULL, cache, NULL, NULL, &r.outputs), "query is NULL");
   EXPECT_FAILURE(heed_kv_cache_attention(&r.query.tensor, NULL, NULL, NULL, &r.outputs), "cache is NULL");
   EXPECT_FAILURE(heed_kv_cache_attention(&r.query.tensor, cache, NULL, NULL, NULL), "outputs is NULL");

@@ -276,6 +276,22 @@ TEST_F(IoShards, AFileOfMoreBytesThanItsSizeCanCountIsRefused) {
                [&] { (void)files.add(path, DType::u8, {INT64_MAX}); });
 }
 
+// The second of two files in one place would take the place of the first.
+TEST_F(IoShards, APlaceHasOneFileUntilItIsCommitted) {
+  SharedNpyFiles files;
+  (void)files.add(folder / "x.npy", DType::f32, {2});
+  const std::string again = folder / "./x.npy";
+  expect_error("path is '" + again + "' once more; a file of its own for each tensor is expected",
+               heed::ErrorCode::invalid_argument, [&] { (void)files.add(again, DType::f32, {3}); });
+  expect_error("shape [-2] has a negative size", heed::ErrorCode::invalid_argument,
+               [&] { (void)files.add(folder / "y.npy", DType::f32, {-2}); });
+  files.commit();
+  EXPECT_EQ(heed::io::read_npy(folder / "x.npy").shape(), Dims{2});
+  (void)files.add(again, DType::f32, {3});
+  files.commit();
+  EXPECT_EQ(heed::io::read_npy(again).shape(), Dims{3});
+}
+
 TEST_F(IoShards, ShardsThatDoNotFitTheirFileAreRefused) {
   SharedNpyFiles files;
   const std::string path = files.add(folder / "x.npy", DType::f32, {5, 2});

@@ -252,7 +252,7 @@ void expect_bad_batches_are_refused(Refusing cache) {
   expect("offsets has shape [1, 3]; one axis is expected", integers({0, 1, 3}, {1, 3}));
   expect("sequence is 2; 0 to 1 is expected", integers({0, 1, 3}), {0, 2});
   expect("sequence is -1; 0 to 1 is expected", integers({0, 1, 3}), {0, -1});
-  expect("sequences has 1 twice; distinct pages are expected", integers({0, 1, 3}), {1, 1});
+  expect("sequences has 1 twice; distinct sequences are expected", integers({0, 1, 3}), {1, 1});
   cache.expect("key has shape [2, 2, 1, 4]; [1, 2, rows, 4] is expected", [&](KvCache& c) {
     c.append(keys_of(2, 1), values_of(2, 1), integers({0, 1, 1}));
   });
@@ -471,15 +471,19 @@ TEST(KvCacheErrors, WhatRowsReceivedHasItsShape) {
   const auto* bytes = static_cast<const std::byte*>(right.view().data());
   expect("received is not aligned; its f32 data is expected at a multiple of 4 bytes",
          TensorView(bytes + 1, DType::f32, {2, 4, 4}));
-  const std::string expected = "; [2, heads, 5], as a call returns it, is expected";
+  const std::string expected =
+      "; [2, heads, 5] with a multiple of 2 heads, as a call returns it, is expected";
   expect("received has shape [4, 5]" + expected, Tensor({4, 5}));
   expect("received has shape [1, 4, 5]" + expected, Tensor({1, 4, 5}));
   expect("received has shape [2, 3, 5]" + expected, Tensor({2, 3, 5}));  // 3 is no multiple of 2 heads
   expect("received has shape [2, 0, 5]" + expected, Tensor({2, 0, 5}));
   expect("received has shape [2, 4, 4]" + expected, Tensor({2, 4, 4}));
-  expect("received has shape [2, 4, 5]; [1, heads, 3], as a call returns it, is expected", right, 1, {1});
+  expect(
+      "received has shape [2, 4, 5]; [1, heads, 3] with a multiple of 2 heads, as a call returns it, is "
+      "expected",
+      right, 1, {1});
   expect("sequence is 2; 0 to 1 is expected", right, 1, {0, 2});
-  expect("sequences has 0 twice; distinct pages are expected", right, 1, {0, 0});
+  expect("sequences has 0 twice; distinct sequences are expected", right, 1, {0, 0});
 }
 
 // ---- Memory of the caller ---------------------------------------------------------------------------------

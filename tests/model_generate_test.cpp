@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -339,8 +340,11 @@ TEST(Generation, RefusesInOneSentence) {
   EXPECT_EQ(refusal({}, ""),
             "the prompt has no words; at least one is expected because this model continues repetitions");
   EXPECT_EQ(refusal({.tokens = 0}), "tokens is 0; 1 or more is expected");
-  EXPECT_EQ(refusal({.temperature = -1}), "temperature is -1; a number of at least 0 is expected");
-  EXPECT_EQ(refusal({.temperature = std::nan("")}), "temperature is nan; a number of at least 0 is expected");
+  EXPECT_EQ(refusal({.temperature = std::numeric_limits<double>::infinity()}),
+            "temperature is inf; a finite number of at least 0 is expected");
+  EXPECT_EQ(refusal({.temperature = -1}), "temperature is -1; a finite number of at least 0 is expected");
+  EXPECT_EQ(refusal({.temperature = std::nan("")}),
+            "temperature is nan; a finite number of at least 0 is expected");
   EXPECT_EQ(refusal({.top_k = -1}), "top_k is -1; 0 (all) or more is expected");
   EXPECT_EQ(refusal({.top_p = 0}), "top_p is 0; a number above 0, at most 1, is expected");
   EXPECT_EQ(refusal({.watch = -1}), "watch is -1; 0 (nothing) or more is expected");

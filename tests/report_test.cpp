@@ -511,6 +511,18 @@ TEST(Report, RefusesRowsThatAreNotThere) {
   EXPECT_EQ(message({-1}), "rows holds -1; ascending rows of 0 to 4 are expected there");
 }
 
+TEST(Report, RefusesWhatItCannotTakeTogetherOrCount) {
+  const Tensor x({5, 4});
+  const auto message = [&](const ReportOptions& wanted) {
+    return message_of([&] { (void)heed::make_report(x, x, x, {}, wanted); });
+  };
+  EXPECT_EQ(message({.most_received = -1}), "most_received is -1; 0 or more keys are expected");
+  ReportOptions both;
+  both.rows = {1};
+  both.attend = [&](const heed::AttentionOptions& options) { return heed::attention(x, x, x, options); };
+  EXPECT_EQ(message(both), "attend is given together with rows; at most one of them is expected");
+}
+
 TEST(Report, RefusesWhatDoesNotFit) {
   const Tensor x = normal_tensor({2, 4, 3}, 1);
   const auto report = [&](const ReportOptions& wanted) {

@@ -80,10 +80,21 @@ TEST(SparseMask, WithoutEntriesTakesNoTimeForEachRowOrBatchEntry) {
   EXPECT_EQ(message_of([] {
               (void)SparseMask::row_intervals(Tensor({kMany, 0, 2}, DType::i32), 3);
             }),
-            "row intervals have shape [1099511627776, 0, 2]; at most 2^27 rows without entries are expected");
+            "intervals has shape [1099511627776, 0, 2]; at most 2^27 rows without entries are expected");
   EXPECT_EQ(SparseMask::key_lists(Tensor({kMany, 1, 0, 4}, DType::i32), 3).batch(), kMany);
   EXPECT_EQ(SparseMask::row_intervals(Tensor({kMany, 1, 0, 4, 2}, DType::i32), 3).batch(), kMany);
   EXPECT_EQ(SparseMask::column_intervals(Tensor({kMany, 1, 0, 2}, DType::i32), 3).batch(), kMany);
+  const SparseMask rows = SparseMask::row_intervals(Tensor({kMany, 1, 0, 4, 2}, DType::i32), 3);
+  EXPECT_EQ(rows.dense().shape(), (heed::Dims{kMany, 1, 0, 3}));
+}
+
+// Each row has a list, also a row without slices.
+TEST(SparseMaskErrors, NameTheLengthThatSlicesCannotHave) {
+  const std::vector<MaskSlice> one{{0, 1, 0, 1}};
+  EXPECT_EQ(message_of([&] { (void)SparseMask::slices(one, (std::int64_t{1} << 27) + 1, 1); }),
+            "query_length is 134217729; 0 to 2^27 is expected for slices");
+  EXPECT_EQ(message_of([&] { (void)SparseMask::slices(one, -1, 1); }),
+            "query_length is -1; 0 to 2^27 is expected for slices");
 }
 
 TEST(SparseMaskErrors, OfKeyListsNameTheEntry) {
@@ -230,25 +241,25 @@ TEST(SparseMask, KeepsMemoryThatGrowsWithTheLength) {
 TEST(SparseMaskErrors, NameWhatIsWrong) {
   const Tensor floats({2, 1, 2}), empty({0, 2, 1, 2}, DType::i64);
   EXPECT_EQ(message_of([&] { (void)SparseMask::row_intervals(floats, 4); }),
-            "row intervals has dtype f32; i64 or i32 is expected");
+            "intervals has dtype f32; i64 or i32 is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::row_intervals(numbers({1, 5}, {1, 1, 2}), 4);
             }),
-            "row intervals has 5 at position 1; 0 to 4 is expected");
+            "intervals has 5 at position 1; 0 to 4 is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::row_intervals(numbers({1, 5}, {1, 2, 1}), 4);
             }),
-            "row intervals have shape [1, 2, 1]; two numbers per interval, a begin and an end, are expected");
+            "intervals has shape [1, 2, 1]; two numbers per interval, a begin and an end, are expected");
   EXPECT_EQ(message_of([&] { (void)SparseMask::row_intervals(empty, 4); }),
-            "row intervals has shape [0, 2, 1, 2]; at least one batch entry and head is expected");
+            "intervals has shape [0, 2, 1, 2]; at least one batch entry and head is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::column_intervals(numbers({1, 2, 3}, {1, 3}), 4);
             }),
-            "column intervals have shape [1, 3]; 1, 2 or 4 numbers per key are expected");
+            "intervals has shape [1, 3]; 1, 2 or 4 numbers per key are expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::column_intervals(numbers({-1}, {1, 1}), 4);
             }),
-            "column intervals has -1 at position 0; 0 to 4 is expected");
+            "intervals has -1 at position 0; 0 to 4 is expected");
   EXPECT_EQ(message_of([&] {
               (void)SparseMask::column_intervals(numbers({0}, {1, 1}), std::int64_t{1} << 31);
             }),
@@ -278,6 +289,9 @@ TEST(SparseMaskErrors, NameWhatIsWrong) {
               (void)SparseMask::from_flash_mask(numbers({0, 0, 0, 0}, {1, 4}), true, 2);
             }),
             "startend_row_indices has shape [1, 4]; 1 or 2 numbers per key are expected with causal");
+  for (const Tensor& rows : {numbers({0, 3}, {1, 2}), numbers({0, 3, 0, 0}, {1, 4})})
+    EXPECT_EQ(message_of([&] { (void)SparseMask::from_flash_mask(rows, false, 2); }),
+              "startend_row_indices has 3 at position 1; 0 to 2 is expected");
   EXPECT_EQ(message_of([&] {
               (void)heed::masks::documents(std::vector<std::int64_t>{2, -1}, false);
             }),

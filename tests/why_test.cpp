@@ -134,13 +134,13 @@ TEST(Why, SaysWhatIsWrong) {
        "--than is given together with --against; one comparison is expected"},
       {{"be", "cat", "--model", "induction", kText}, "KEY is 'cat', which is not a word of the text"},
       {{"be:1", "not", "--model", "induction", kText},
-       "heed: KEY has 3, which row 1 may not see; a visible key is expected"},
+       "heed: keys has 3, which row 1 may not see; a visible key is expected"},
       {{"be:1", "to", "--than", "not", "--model", "induction", kText},
-       "heed: --than has 3, which row 1 may not see; a visible key is expected"},
+       "heed: than has 3, which row 1 may not see; a visible key is expected"},
       {{"be:2", "or:1", "--than", "or:1", "--model", "induction", kText},
        "--than is 'or:1', the same token as KEY; another word is expected"},
       {{"be", "to:1", "--than", "not", "--head", "0.3", "--model", "induction", "to be not a b be"},
-       "heed: --than has 2, which row 1 may not see; a visible key is expected"},
+       "heed: than has 2, which row 1 may not see; a visible key is expected"},
       {{"a", "a", "--model", "induction", many}, "ROW is 'a', which is 33 tokens; at most 32 are expected"},
   };
   for (const auto& [words, message] : cases) {

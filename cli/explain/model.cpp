@@ -15,10 +15,10 @@ constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kKeyDim = 24;
 constexpr std::int64_t kValueDim = 28;
 
-// In the order of Init.
 constexpr std::array kDistributions = {"U[0, 1)", "N(0, 1)", "U(-a, a) as PyTorch does", "N(0, 1/D)"};
-// In the order of WeightLayout.
+static_assert(kDistributions.size() == 1 + static_cast<std::size_t>(Init::lecun));
 constexpr std::array kLayouts = {"per-head", "in-proj", "fused-qkv"};
+static_assert(kLayouts.size() == 1 + static_cast<std::size_t>(WeightLayout::fused_qkv));
 
 // The weights exist twice while they are drawn. Doubles, because products of the sizes may overflow.
 void check_sizes(const nn::MultiHeadOptions& sizes, std::int64_t words) {

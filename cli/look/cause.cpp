@@ -55,8 +55,8 @@ CauseQuestion patch_in(const std::string& text) {
   return question;
 }
 
-// In the order of CauseKind.
 constexpr std::array kNames = {"ablate", "patch", "attribute", "lens", "rollout"};
+static_assert(kNames.size() == 1 + static_cast<std::size_t>(CauseKind::rollout));
 
 const char* name_of(CauseKind kind) { return kNames[static_cast<std::size_t>(kind)]; }
 

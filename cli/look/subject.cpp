@@ -159,11 +159,11 @@ void Subject::complete(ReportOptions wanted) {
     ProgressBar bar;
     wanted.top_k = shared.keys();
     wanted.received = shared.received && (wanted.received || saved);
-    wanted.attend = source.attend;
     if (saved) {
       wanted.map = saved_map(document);
       wanted.rows.clear();
     }
+    if (wanted.rows.empty()) wanted.attend = source.attend;  // rows alone are computed here
     wanted.progress = [&](std::string_view what, double share) { bar.show(what, share); };
     fill_report(document, std::move(wanted));
   }

@@ -123,13 +123,13 @@ typedef struct heed_score_mod heed_score_mod;
 /// the defaults for missing members. One from a newer heed.h (larger) is refused if it requests something
 /// that this library does not know. A NULL tensor is not given. Flags are 0 or 1.
 typedef struct heed_attention_options {
-  size_t struct_size;        ///< sizeof(heed_attention_options)
-  int32_t causal;            ///< allow j <= p_i only
-  int32_t align;             ///< a heed_align; default HEED_TOP_LEFT
-  int32_t has_scale;         ///< 0: 1 / sqrt(D)
-  int32_t has_query_offset;  ///< 0: by `align`
-  double scale;              ///< finite
-  int64_t query_offset;
+  size_t struct_size;                 ///< sizeof(heed_attention_options)
+  int32_t causal;                     ///< allow j <= p_i only
+  int32_t align;                      ///< a heed_align; default HEED_TOP_LEFT
+  int32_t has_scale;                  ///< 0: 1 / sqrt(D)
+  int32_t has_query_offset;           ///< 0: by `align`
+  double scale;                       ///< finite; read only if has_scale is 1
+  int64_t query_offset;               ///< read only if has_query_offset is 1
   int64_t window_left;                ///< -1: open
   int64_t window_right;               ///< -1: open
   double softcap;                     ///< 0: off
@@ -279,7 +279,7 @@ typedef struct heed_kv_cache_stats {
 typedef struct heed_cache_query {
   size_t struct_size;               ///< sizeof(heed_cache_query)
   const int64_t* sequences;         ///< one per batch entry or query segment b; NULL: sequence b
-  int64_t sequence_count;           ///< length of `sequences`
+  int64_t sequence_count;           ///< length of `sequences`; 0 for NULL only
   const heed_tensor* tree_parents;  ///< HEED_I64 or HEED_I32, [Lq] or [B, Lq]; NULL: no tree
   const heed_tensor* tree_mask;     ///< HEED_BOOL, [Lq, Lq] or [B, Lq, Lq]; NULL: no tree
 } heed_cache_query;
@@ -329,6 +329,15 @@ static inline heed_status heed_cache_query_init(heed_cache_query* which) {
 HEED_C_API heed_status heed_attention(const heed_tensor* query, const heed_tensor* key,
                                       const heed_tensor* value, const heed_attention_options* options,
                                       const heed_attention_outputs* outputs);
+
+/// Plans heed_attention with these arguments, and computes nothing: heed::plan_attention() as JSON
+/// (heed/io/plan.hpp). `outputs` says which results are wanted; their memory is not used. *length receives
+/// the length of the JSON. `text` receives its first size - 1 bytes and a final 0; it may be NULL if `size`
+/// is 0.
+HEED_C_API heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key,
+                                           const heed_tensor* value, const heed_attention_options* options,
+                                           const heed_attention_outputs* outputs, char* text, size_t size,
+                                           size_t* length);
 
 /// Computes gradients of a loss by the inputs of heed_attention from gradients by its results. `options` must
 /// equal the forward call's; NULL: the defaults.
@@ -467,7 +476,8 @@ HEED_C_API heed_status heed_kv_cache_create(const heed_kv_cache_options* options
 /// Create caches over caller memory, which must outlive them. Tables are copied, rows are not. `writable`: 1
 /// if rows may be appended to that memory, 0 if it is only read.
 ///
-/// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths HEED_I64 or HEED_I32 [B].
+/// key [B, Hkv, capacity, D], value [B, Hkv, capacity, Dv], lengths HEED_I64 or HEED_I32 [B]. A value that
+/// begins where key begins and has its strides makes a cache whose values are channels of its keys.
 HEED_C_API heed_status heed_kv_cache_over(const heed_tensor* key, const heed_tensor* value,
                                           const heed_tensor* lengths, int32_t writable,
                                           heed_kv_cache** cache);

@@ -592,9 +592,9 @@ class Generator:
 class _Layer:
     def parameters(self) -> dict[str, Floats]:
         """The parameters by name, in the layer's own memory."""
-    def save(self, path: str) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the parameters to a safetensors file."""
-    def load(self, path: str) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Reads a file into the existing parameters. It also accepts files of torch.nn.MultiheadAttention."""
 
 class Embedding(_Layer):

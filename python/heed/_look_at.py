@@ -11,7 +11,7 @@ import numpy as np
 from . import _heed
 from ._counted import counted
 from ._look import Floats, Report
-from ._places import checked_text, is_masked, token_ids_of, whole
+from ._places import checked_text, is_masked, path_text, token_ids_of, whole
 from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def open(path: str | os.PathLike[str]) -> Report | Run:
 
     A file contains neither values nor output, and the map only as it was saved.
     """
-    path = os.fsdecode(path)
+    path = path_text("path", path)
     if is_run(path):
         return open_run(path)
     return Report(_heed.open_report(path))

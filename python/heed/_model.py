@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _heed
 from ._missing import NOT_BUILT
+from ._places import path_text
 from ._pretrained import Model
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ class TrainedModel(Model):
         text: the initial text; by default words that the model can read. The model may have at most 500,000 parameters
         and a context of at most 256 tokens.
         """
-        self._trained.page(os.fsdecode(path), name, text)
+        self._trained.page(path_text("path", path), name, text)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves the model into an existing folder. transformers can also open it, as GPT2LMHeadModel."""
-        self._trained.save(os.fsdecode(folder))
+        self._trained.save(path_text("folder", folder))
 
 
 def _is_of_heed(folder: str) -> bool:
@@ -79,7 +80,7 @@ def load_model(folder: str | os.PathLike[str], *, fast: bool = False) -> Trained
     """
     if not hasattr(_heed, "load_model"):
         raise ImportError(NOT_BUILT.format("load_model"))
-    path = _heed.model_folder(os.fsdecode(folder))
+    path = _heed.model_folder(path_text("folder", folder))
     data = _heed.load_pretrained(path, fast)
     for note in data.notes:
         warnings.warn(note, stacklevel=2)
@@ -107,7 +108,7 @@ def train(
     """
     if not hasattr(_heed, "train"):
         raise ImportError(NOT_BUILT.format("train"))
-    path = os.fsdecode(folder)
-    _heed.train(path, None if text is None else os.fsdecode(text), resume, checkpoint_every, stop_at, threads, progress,
-                settings)
+    path = path_text("folder", folder)
+    _heed.train(path, None if text is None else path_text("text", text), resume, checkpoint_every, stop_at, threads,
+                progress, settings)
     return TrainedModel(_heed.load_pretrained(path, False), _heed.load_model(path), path)

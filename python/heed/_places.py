@@ -50,10 +50,14 @@ def is_masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.any(value.mask))
 
 
-def path_of(name: str, value: Any) -> pathlib.Path:
-    """A path, from a str, bytes or a path-like object."""
+def path_text(name: str, value: Any) -> str:
+    """The text of a path, as it was given: a str, bytes or a path-like object."""
     require(name, value, (str, bytes, os.PathLike), "a path")
-    return pathlib.Path(os.fsdecode(value))
+    return os.fsdecode(value)
+
+
+def path_of(name: str, value: Any) -> pathlib.Path:
+    return pathlib.Path(path_text(name, value))
 
 
 def truth(name: str, value: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from . import _heed
 from ._missing import NOT_BUILT
+from ._places import path_text
 
 
 class Encoded(NamedTuple):
@@ -39,7 +40,7 @@ class Tokenizer:
     def from_file(path: str | os.PathLike[str]) -> Tokenizer:
         """Reads a tokenizer.json. Raises OSError if it is not one, or if it has parts that heed does not know."""
         _check_build()
-        path = os.fsdecode(path)
+        path = path_text("path", path)
         data = _heed.read_tokenizer(path)
         return Tokenizer(data, (Tokenizer.from_json, (pathlib.Path(path).read_text(encoding="utf-8"), path)))
 

@@ -2,9 +2,11 @@
 // alive.
 #include "heed/nn/layers.hpp"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -57,13 +59,13 @@ nb::dict parameters(nb::handle self) {
 }
 
 template <class Module>
-void save(Held<Module>& layer, const std::string& path) {
+void save(Held<Module>& layer, const std::filesystem::path& path) {
   const std::vector<nn::NamedParameter> parameters = layer.module.parameters();
   layer.read([&](const Module&) { nn::save_parameters(path, parameters); });
 }
 
 template <class Module>
-void load(Held<Module>& layer, const std::string& path) {
+void load(Held<Module>& layer, const std::filesystem::path& path) {
   layer.write([&](Module& module) { nn::load_parameters(path, module.parameters()); });
 }
 

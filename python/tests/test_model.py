@@ -74,7 +74,7 @@ def test_a_layer_is_looked_at_as_a_call(model):
     (lambda m: m.look(""), "the text has no tokens; at least one is expected"),
     (lambda m: m.generate("a", 0), "tokens is 0; 1 or more is expected"),
     (lambda m: m.generate("a", top_p=0), "top_p is 0; a number above 0, at most 1, is expected"),
-    (lambda m: m.generate("a", temperature=-1), "temperature is -1; a number of at least 0 is expected"),
+    (lambda m: m.generate("a", temperature=-1), "temperature is -1; a finite number of at least 0 is expected"),
 ])
 def test_it_refuses_in_one_sentence(model, call, message):
     with pytest.raises(ValueError) as refused:

@@ -1,6 +1,8 @@
 """heed.nn: layers compared with NumPy, their parameters and files."""
 
 import gc
+import os
+import pathlib
 import threading
 
 import numpy as np
@@ -81,8 +83,9 @@ def test_one_head_has_three_matrices():
         layer(np.ones((6, 4), np.float32), out=np.ones((6, 5), np.float32))
 
 
-def test_parameters_are_saved_and_loaded(tmp_path):
-    path = str(tmp_path / "layer.safetensors")
+@pytest.mark.parametrize("kind", [str, pathlib.Path, os.fsencode])
+def test_parameters_are_saved_and_loaded(tmp_path, kind):
+    path = kind(tmp_path / "layer.safetensors")
     layer, other = nn.MultiHeadAttention(8, 2, generator=1), nn.MultiHeadAttention(8, 2, generator=2)
     layer.save(path)
     other.load(path)

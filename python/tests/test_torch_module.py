@@ -63,6 +63,29 @@ def test_the_module_has_no_names_but_those_that_it_exports():
     assert {name for name in vars(heed.torch) if not name.startswith("_")} == set(heed.torch.__all__)
 
 
+# (sizes, options, message), where PyTorch refuses in words of its own, or later.
+WRONG_MODULES = [
+    ((8, 3), {}, "embed_dim is 8; a multiple of num_heads, 3, is expected"),
+    ((0, 1), {}, "embed_dim is 0; 1 or more is expected"), ((8, -2), {}, "num_heads is -2; 1 or more is expected"),
+    ((8.0, 2), {}, "embed_dim is 8.0; a whole number is expected"), ((8, "2"), {}, "num_heads is '2'; a whole number is expected"),
+    ((8, 2), {"kdim": -1}, "kdim is -1; 1 or more is expected"), ((8, 2), {"vdim": 0}, "vdim is 0; 1 or more is expected"),
+    ((8, 2), {"dropout": 1.5}, "dropout is 1.5; 0 to 1 is expected"),
+    ((8, 2), {"dropout": float("nan")}, "dropout is nan; 0 to 1 is expected"),
+    ((8, 2), {"dropout": "x"}, "dropout is 'x'; a number is expected"),
+    ((8, 2), {"bias": "no"}, "bias is 'no'; True or False is expected"),
+    ((8, 2), {"batch_first": "no"}, "batch_first is 'no'; True or False is expected"),
+    ((8, 2), {"dtype": torch.int64}, "dtype is torch.int64; a floating torch.dtype is expected"),
+    ((8, 2), {"dtype": "f32"}, "dtype is 'f32'; a floating torch.dtype is expected"),
+]
+
+
+@pytest.mark.parametrize("sizes,options,message", WRONG_MODULES)
+def test_a_wrong_module_is_refused_in_one_sentence(sizes, options, message):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        MultiheadAttention(*sizes, **options)
+    assert str(raised.value) == "MultiheadAttention: " + message
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("need_weights,average", [(True, True), (True, False), (False, True)])
 def test_it_gives_what_pytorchs_gives(settings, need_weights, average):

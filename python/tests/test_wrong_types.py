@@ -31,7 +31,7 @@ def forward():
 
 
 FOREIGN = ("incompatible function", "std::", "not iterable", "indices must be", "subscriptable", "unhashable", "inhomogeneous",
-           "ambiguous", "not supported between", "argument should be a str")  # not heed's words
+           "ambiguous", "not supported between", "argument should be a str", "os.PathLike object")  # not heed's words
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ namespace heed::detail::c_api {
 namespace {
 
 TokenGrid grid_of(const std::int64_t* sizes, std::size_t count, std::int64_t first) {
-  const auto axes = numbers_of("sizes", sizes, count);
+  const auto axes = list_of("sizes", sizes, count);
   return {{axes.begin(), axes.end()}, first};
 }
 
@@ -44,20 +44,13 @@ heed_status on_grid(const heed_tensor* query, const heed_tensor* key, const char
 
 using heed::Tensor;
 using heed::TensorView;
-using heed::detail::c_api::deliver;
-using heed::detail::c_api::grid_of;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::numbers_of;
-using heed::detail::c_api::on_grid;
-using heed::detail::c_api::options_or_defaults;
-using heed::detail::c_api::product_of;
-using heed::detail::c_api::view_of;
+using namespace heed::detail::c_api;
 
 heed_status heed_grid_distance(const heed_tensor* query, const heed_tensor* key, const std::int64_t* sizes,
                                std::size_t count, std::int64_t first, const heed_attention_options* options,
                                const heed_tensor* distance) {
   return on_grid(query, key, "distance", distance, [&](const TensorView& q, const TensorView& k, auto check) {
-    check(product_of(numbers_of("sizes", sizes, count)), static_cast<std::int64_t>(count));
+    check(product_of(list_of("sizes", sizes, count)), static_cast<std::int64_t>(count));
     return heed::grid_distance(q, k, grid_of(sizes, count, first), options_or_defaults(options));
   });
 }
@@ -66,7 +59,7 @@ heed_status heed_grid_map(const heed_tensor* query, const heed_tensor* key, cons
                           std::size_t count, std::int64_t first, const std::int64_t* cells,
                           const heed_attention_options* options, const heed_tensor* map) {
   return on_grid(query, key, "map", map, [&](const TensorView& q, const TensorView& k, auto check) {
-    const auto numbers = numbers_of("cells", cells, count);
+    const auto numbers = list_of("cells", cells, count);
     check(product_of(numbers), product_of(numbers));
     return heed::grid_map(q, k, grid_of(sizes, count, first), numbers, options_or_defaults(options));
   });
@@ -76,8 +69,7 @@ heed_status heed_moved_norms(const heed_tensor* value, const heed_tensor* projec
                              std::int32_t threads, const heed_tensor* norms) {
   return guarded([&] {
     const TensorView v = view_of("value", value), matrix = view_of("projection", projection);
-    std::optional<TensorView> by;
-    if (gate != nullptr) by = view_of("gate", gate);
+    const auto by = optional_view("gate", gate);
     const heed::MutableTensorView to = view_of("norms", norms);
     if (v.rank() == 4 && matrix.rank() == 3)  // else moved_norms() refuses them
       (void)heed::detail::target_of(

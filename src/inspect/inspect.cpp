@@ -110,6 +110,10 @@ class ReportBuilder {
     if (wanted_.map.rows < 0 || wanted_.map.columns < 0)
       refuse("map is ", wanted_.map.rows, " x ", wanted_.map.columns,
              "; sizes of 0 (off) or more are expected");
+    if (wanted_.most_received < 0)
+      refuse("most_received is ", wanted_.most_received, "; 0 or more keys are expected");
+    if (wanted_.attend && !wanted_.rows.empty())
+      refuse("attend is given together with rows; at most one of them is expected");
     for (const TileRange& range : wanted_.tiles) check_tile(problem_, range);
     std::int64_t least = 0;
     for (const std::int64_t row : wanted_.rows) {
@@ -121,7 +125,7 @@ class ReportBuilder {
   }
 
   void compute() {
-    if (wanted_.rows.empty() && wanted_.attend) {
+    if (wanted_.attend) {
       result_ = wanted_.attend(options_);
       bind_outputs(views_of(result_), options_, 4, problem_);
       take_results(result_.kernel, result_.isa);

@@ -54,7 +54,8 @@ std::uint64_t npy_byte_count(const NpyHeader& header, const std::string& subject
     if (!__builtin_mul_overflow(element_count(header.shape), static_cast<std::int64_t>(size_of(header.dtype)),
                                 &bytes))
       return static_cast<std::uint64_t>(bytes);
-  } catch (const Error&) {  // the same overflow, found one product earlier
+  } catch (const Error& error) {  // the same overflow, found one product earlier
+    if (error.code() != ErrorCode::out_of_memory) throw;
   }
   fail(subject, "has the shape ", header.shape, " of ", header.dtype, ", more bytes than 64 bits can count");
 }

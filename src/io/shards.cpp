@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -21,10 +23,7 @@
 namespace heed::io {
 namespace {
 
-using detail::fail;
-using detail::fail_system;
-using detail::NpyHeader;
-using detail::RandomAccessFile;
+using namespace detail;
 
 using heed::detail::refuse;
 
@@ -169,6 +168,7 @@ std::optional<TensorView> TensorOnDisk::mapped() {
 
 struct SharedNpyFiles::Impl {
   std::vector<std::unique_ptr<detail::AtomicFile>> files;
+  std::set<std::filesystem::path> targets;
 };
 
 SharedNpyFiles::SharedNpyFiles() : impl_(std::make_unique<Impl>()) {}
@@ -187,13 +187,15 @@ std::string SharedNpyFiles::add(const std::string& path, DType dtype, const Dims
     fail(detail::subject_of(path), "is not a regular file, which writing by several processes needs");
   file->write(std::as_bytes(std::span(start)));
   file->extend(detail::npy_byte_count(header, detail::subject_of(path)));
+  if (!impl_->targets.insert(std::filesystem::weakly_canonical(path)).second)
+    refuse("path is ", detail::subject_of(path), " once more; a file of its own for each tensor is expected");
   impl_->files.push_back(std::move(file));
   return temporary;
 }
 
 void SharedNpyFiles::commit() {
   detail::commit_together(impl_->files);
-  impl_->files.clear();
+  *impl_ = {};
 }
 
 namespace {

@@ -103,7 +103,7 @@ void check_generate_options(const Model& model, const GenerateOptions& options) 
   const ModelInfo& info = model.info();
   if (options.tokens < 1) refuse("tokens is ", options.tokens, "; 1 or more is expected");
   if (!(options.temperature >= 0 && std::isfinite(options.temperature)))
-    refuse("temperature is ", options.temperature, "; a number of at least 0 is expected");
+    refuse("temperature is ", options.temperature, "; a finite number of at least 0 is expected");
   if (options.top_k < 0) refuse("top_k is ", options.top_k, "; 0 (all) or more is expected");
   if (!(options.top_p > 0 && options.top_p <= 1))
     refuse("top_p is ", options.top_p, "; a number above 0, at most 1, is expected");

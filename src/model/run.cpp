@@ -12,11 +12,7 @@
 namespace heed {
 namespace {
 
-using detail::counted;
-using detail::Family;
-using detail::ModelParts;
-using detail::Projected;
-using detail::refuse;
+using namespace detail;
 
 std::vector<std::int64_t> checked_ids(const TensorView& tokens, const ModelInfo& info, std::int64_t begin) {
   if (tokens.rank() != 1 || (tokens.dtype() != DType::i64 && tokens.dtype() != DType::i32))

@@ -185,19 +185,7 @@ class PieceCache {
 
 namespace heed {
 
-using detail::AddedTokenFinder;
-using detail::AlignedText;
-using detail::FoundToken;
-using detail::JsonPart;
-using detail::Normalizer;
-using detail::PieceCache;
-using detail::PostProcessor;
-using detail::PreTokenizer;
-using detail::Span;
-using detail::TokenDecoder;
-using detail::TokenPiece;
-using detail::TokenVocabulary;
-using detail::Words;
+using namespace detail;
 using nlohmann::json;
 
 namespace {
@@ -208,10 +196,10 @@ constexpr detail::JsonLimits kTokenizerLimits = {.depth = 32, .members = 2'000'0
 
 void check_text(std::string_view text) {
   if (text.size() > std::numeric_limits<std::uint32_t>::max())
-    detail::refuse("text has ", text.size(), " bytes; fewer than 2^32 are expected");
+    refuse("text has ", text.size(), " bytes; fewer than 2^32 are expected");
   for (std::size_t at = 0; at < text.size();) {
-    const auto point = detail::decode_utf8(text.substr(at));
-    if (!point.valid) detail::refuse("text is not UTF-8 at byte ", at);
+    const auto point = decode_utf8(text.substr(at));
+    if (!point.valid) refuse("text is not UTF-8 at byte ", at);
     at += point.length;
   }
 }
@@ -232,14 +220,12 @@ std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
 
 struct HEED_HIDDEN Tokenizer::Impl {
   explicit Impl(const JsonPart& file)
-      : normalizer(part_of<Normalizer>(file, "normalizer", "a normalizer", detail::normalizer_from)),
-        pre_tokenizer(
-            part_of<PreTokenizer>(file, "pre_tokenizer", "a pre-tokenizer", detail::pre_tokenizer_from)),
+      : normalizer(part_of<Normalizer>(file, "normalizer", "a normalizer", normalizer_from)),
+        pre_tokenizer(part_of<PreTokenizer>(file, "pre_tokenizer", "a pre-tokenizer", pre_tokenizer_from)),
         post_processor(
-            part_of<PostProcessor>(file, "post_processor", "a post-processor", detail::post_processor_from)),
-        decoder(part_of<TokenDecoder>(file, "decoder", "a decoder", detail::token_decoder_from)),
-        vocabulary(detail::token_model_from(file.at("model"), file.file()), added_tokens_of(file),
-                   normalizer.get()),
+            part_of<PostProcessor>(file, "post_processor", "a post-processor", post_processor_from)),
+        decoder(part_of<TokenDecoder>(file, "decoder", "a decoder", token_decoder_from)),
+        vocabulary(token_model_from(file.at("model"), file.file()), added_tokens_of(file), normalizer.get()),
         given(vocabulary, false),
         normalized(vocabulary, true) {}
 
@@ -314,13 +300,12 @@ Tokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, const std::string& name) {
-  using detail::TokenizerJson;
   const std::string subject = io::detail::subject_of(name);
   return TokenizerJson::tokenizer(TokenizerJson::values(text, subject), subject);
 }
 
 Tokenizer Tokenizer::from_file(const std::string& path) {
-  return from_json(detail::TokenizerJson::bytes(path), path);
+  return from_json(TokenizerJson::bytes(path), path);
 }
 
 std::vector<TextToken> Tokenizer::encode(std::string_view text, bool add_special) const {
@@ -343,7 +328,7 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids, bool skip_speci
   std::vector<std::string> tokens;
   for (const std::int64_t id : ids) {
     const auto token = impl_->vocabulary.decoded(id);
-    if (!token) detail::refuse("ids has ", id, ", which is not a token");
+    if (!token) refuse("ids has ", id, ", which is not a token");
     // Hugging Face's tokenizers keep a special token that the normaliser changes.
     const auto named = skip_special ? this->id(*token) : std::nullopt;
     if (!named || !is_special(*named)) tokens.emplace_back(*token);
@@ -366,8 +351,8 @@ std::optional<std::string> Tokenizer::token(std::int64_t id) const {
 
 std::vector<std::string> Tokenizer::shown(std::span<const std::int64_t> ids) const {
   for (const std::int64_t id : ids)
-    if (!impl_->vocabulary.token(id)) detail::refuse("ids has ", id, ", which is not a token");
-  return detail::shown_tokens(*this, ids);
+    if (!impl_->vocabulary.token(id)) refuse("ids has ", id, ", which is not a token");
+  return shown_tokens(*this, ids);
 }
 
 }  // namespace heed

@@ -55,6 +55,17 @@ TEST(DistributedCalls, AreRefusedOnAllRanksWhereOneIsWrong) {
                                 "softcap is -1; a finite number of 0 (off) or more is expected");
 }
 
+TEST(DistributedCalls, AreRefusedForANegativeNumberOfEntriesOrHeads) {
+  Call call;
+  call.layout.batch = -1;
+  EXPECT_EQ(call.message(),
+            "layout.batch is -1 and layout.heads 0; 0 (those of query) or more is expected for both");
+  call = {};
+  call.layout.heads = -2;
+  EXPECT_EQ(call.message(),
+            "layout.batch is 0 and layout.heads -2; 0 (those of query) or more is expected for both");
+}
+
 TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   Call call;
   call.options.causal = rank() == 0;

@@ -100,7 +100,7 @@ class HEED_API SparseMask {
   [[nodiscard]] static SparseMask key_lists(const TensorView& indices, std::int64_t key_length,
                                             const std::optional<TensorView>& counts = {},
                                             Gather gather = Gather::automatic);
-  /// The union of the slices.
+  /// The union of the slices. query_length is at most 2^27.
   [[nodiscard]] static SparseMask slices(std::span<const MaskSlice> slices, std::int64_t query_length,
                                          std::int64_t key_length);
   /// Block sparse rows: block row r has block columns indices[offsets[r]] … indices[offsets[r + 1] - 1].

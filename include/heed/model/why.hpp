@@ -53,11 +53,10 @@ struct ScoreSplit {
 /// The question why a row looks at a key. Several rows and keys may be given (all places of a word); the pair
 /// with the largest weight is taken.
 struct WhyQuestion {
-  std::vector<std::int64_t> rows, keys;               ///< 1 to 32 each
-  std::vector<std::int64_t> than{};                   ///< other keys, to compare with; 0 to 32
-  std::optional<ModelHead> head{};                    ///< default: the head with the largest weight
-  int threads = 0;                                    ///< 0: all processors
-  std::string key_name = "keys", than_name = "than";  ///< names of the two in messages
+  std::vector<std::int64_t> rows, keys;  ///< 1 to 32 each
+  std::vector<std::int64_t> than{};      ///< other keys, to compare with; 0 to 32
+  std::optional<ModelHead> head{};       ///< default: the head with the largest weight
+  int threads = 0;                       ///< 0: all processors
 };
 
 /// Why a head looks from a row to a key.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._torch_tensors import check, check_storage, is_nested
+from .._torch_tensors import check, check_storage, is_nested, real, truth, whole
 from ._sdpa import scaled_dot_product_attention
 
 
@@ -17,6 +19,13 @@ def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, float("-inf"))
 
 
+def _size(name: str, value: Any) -> int:
+    size = int(whole(f"MultiheadAttention: {name}", value))
+    if size < 1:
+        raise ValueError(f"MultiheadAttention: {name} is {size}; 1 or more is expected")
+    return size
+
+
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention with the same parameters, arguments and results, on the CPU.
 
@@ -24,6 +33,37 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     returns the weights before dropout, and a query that may attend to nothing has weights and output 0 instead of NaN.
     Nested tensors [N, L*, E] are accepted with gradients and without masks; their weights are padded.
     """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        embed_dim, num_heads = _size("embed_dim", embed_dim), _size("num_heads", num_heads)
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"MultiheadAttention: embed_dim is {embed_dim}; a multiple of num_heads, {num_heads}, is "
+                             "expected")
+        kdim, vdim = (given if given is None else _size(name, given) for name, given in (("kdim", kdim), ("vdim", vdim)))
+        dropout = real("MultiheadAttention: dropout", dropout)
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"MultiheadAttention: dropout is {dropout}; 0 to 1 is expected")
+        bias, add_bias_kv, add_zero_attn, batch_first = (
+            truth(f"MultiheadAttention: {name}", given) for name, given in (
+                ("bias", bias), ("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn),
+                ("batch_first", batch_first)))
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"MultiheadAttention: dtype is {dtype!r}; a floating torch.dtype is expected")
+        super().__init__(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device,
+                         dtype)
 
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None

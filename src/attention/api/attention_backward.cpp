@@ -13,10 +13,7 @@ AttentionGradients attention_backward(const AttentionBackwardInputs& inputs, con
                                       const GradientRequest& request) {
   return detail::with_memory_errors([&] {
     detail::BackwardProblem problem = detail::check_backward(inputs, options);
-    AttentionGradients gradients = detail::allocate_gradients(inputs, options, request);
-    detail::bind_gradients(
-        {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
-        inputs, options, problem);
+    AttentionGradients gradients = detail::allocate_gradients(inputs, options, request, problem);
     detail::tell(detail::run(problem, options.kernel), gradients);
     detail::recycle(problem.forward);
     return gradients;

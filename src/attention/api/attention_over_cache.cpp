@@ -20,21 +20,15 @@
 namespace heed {
 namespace {
 
-using detail::CacheState;
-using detail::counted;
-using detail::expected;
-using detail::index;
-using detail::Problem;
-using detail::refuse;
-using detail::Segment;
+using namespace detail;
 
 // The data that a Problem over a cache points to.
 struct CacheCall {
   std::vector<std::int64_t> sequences;  // of each batch entry or segment
-  std::vector<detail::CachedSequence> plain;
-  detail::CacheRows cached{};
+  std::vector<CachedSequence> plain;
+  CacheRows cached{};
   Tensor query;  // set if it differs from the caller's query
-  std::unique_ptr<detail::DraftMask> drafts;
+  std::unique_ptr<DraftMask> drafts;
   Problem problem;
 
   CacheCall(const TensorView& query, const CacheState& cache, const AttentionOptions& options,
@@ -53,7 +47,7 @@ void check_options(const CacheState& cache, const TensorView& query, const Atten
     refuse("query has dtype ", query.dtype(), "; f32, f16 or bf16 is expected over a cache");
   if (query.rank() != 4)
     refuse("query has shape ", query.shape(), "; [B, H, Lq, D] is expected over a cache");
-  detail::check_memory("query", query);
+  check_memory("query", query);
   if (query.shape()[3] != cache.options.head_dim)
     refuse("query has head dimension ", query.shape()[3], " (shape ", query.shape(), "); ",
            cache.options.head_dim, " as in the cache is expected");
@@ -65,7 +59,7 @@ void check_options(const CacheState& cache, const TensorView& query, const Atten
 }
 
 std::int64_t count_segments(const TensorView& segments, const TensorView& query) {
-  const std::size_t offsets = detail::integers_of("query_segments", segments).size();
+  const std::size_t offsets = integers_of("query_segments", segments).size();
   if (offsets == 0) refuse("query_segments is empty; offsets from 0 to ", query.shape()[2], " are expected");
   return static_cast<std::int64_t>(offsets) - 1;
 }
@@ -113,18 +107,17 @@ CacheCall::CacheCall(const TensorView& given, const CacheState& cache, const Att
                                           {std::ssize(lengths) - (packed ? 0 : 1)});
   (packed ? complete.key_segments : complete.kv_lengths) = key_lengths.view();
   const TensorView prepared = prepared_query(given, cache);
-  const auto rows_of = [&](const char* name, std::int64_t width, const detail::Operand& rows) {
-    detail::CallTensor tensor =
-        detail::tensor_of(name, {given.shape()[0], cache.options.kv_heads, most, width}, prepared.dtype());
+  const auto rows_of = [&](const char* name, std::int64_t width, const Operand& rows) {
+    CallTensor tensor =
+        tensor_of(name, {given.shape()[0], cache.options.kv_heads, most, width}, prepared.dtype());
     tensor.rows = rows;
     return tensor;
   };
   if (options.output_dtype && *options.output_dtype != given.dtype() && *options.output_dtype != DType::f32)
     refuse("output_dtype is ", *options.output_dtype, "; ", given.dtype(), " as in query or f32 is expected");
   complete.output_dtype.reset();
-  problem = detail::check_call(detail::tensor_of("query", prepared),
-                               rows_of("key", cache.options.head_dim, cache.key.view),
-                               rows_of("value", cache.options.value_dim, cache.value.view), complete);
+  problem = check_call(tensor_of("query", prepared), rows_of("key", cache.options.head_dim, cache.key.view),
+                       rows_of("value", cache.options.value_dim, cache.value.view), complete);
   problem.output_dtype = options.output_dtype.value_or(given.dtype());
   bind_cache(cache, options);
   read_tree(which);
@@ -160,7 +153,7 @@ std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64
     if (mask.dtype() != DType::boolean || (!one && mask.shape() != Dims{count, rows, rows}))
       refuse("tree_mask has dtype ", mask.dtype(), " and shape ", mask.shape(), "; bool ", Dims{rows, rows},
              " or ", Dims{count, rows, rows}, " is expected");
-    detail::check_memory("tree_mask", mask);
+    check_memory("tree_mask", mask);
     const Tensor bytes = Tensor::copy_of(mask, DType::u8);
     return {bytes.values<std::uint8_t>().begin(), bytes.values<std::uint8_t>().end()};
   }
@@ -170,12 +163,12 @@ std::vector<std::uint8_t> CacheCall::tree_of(const CacheQuery& which, std::int64
       (!one && parents.shape() != Dims{count, rows}))
     refuse("tree_parents has dtype ", parents.dtype(), " and shape ", parents.shape(), "; i64 or i32 ",
            Dims{rows}, " or ", Dims{count, rows}, " is expected");
-  detail::check_memory("tree_parents", parents);
+  check_memory("tree_parents", parents);
   const Tensor numbers = Tensor::copy_of(parents, DType::i64);
   std::vector<std::uint8_t> sees;
   for (std::int64_t at = 0; at < numbers.count(); at += rows) {
     const auto of_one = numbers.values<std::int64_t>().subspan(index(at), index(rows));
-    const std::vector<std::uint8_t> tree = detail::ancestors_of({of_one.begin(), of_one.end()});
+    const std::vector<std::uint8_t> tree = ancestors_of({of_one.begin(), of_one.end()});
     sees.insert(sees.end(), tree.begin(), tree.end());
   }
   return sees;
@@ -185,7 +178,7 @@ void CacheCall::read_tree(const CacheQuery& which) {
   if (!which.tree_parents && !which.tree_mask) return;
   if (which.tree_parents && which.tree_mask)
     refuse("tree_mask is given together with tree_parents; one is expected");
-  std::vector<detail::DraftTree> trees;
+  std::vector<DraftTree> trees;
   std::int64_t rows =
       problem.segments.empty() ? 0 : problem.segments[0].query_end - problem.segments[0].query_begin;
   for (const Segment& s : problem.segments) {
@@ -199,10 +192,9 @@ void CacheCall::read_tree(const CacheQuery& which) {
     trees.push_back({s.batch, s.query_begin, s.query_end, s.key_end});
   }
   if (rows == 0) return;
-  drafts = std::make_unique<detail::DraftMask>(
-      detail::MaskShape{problem.batch, 1, problem.query_length, problem.key_length}, std::move(trees),
-      tree_of(which, rows));
-  problem.sparse_masks.push_back(detail::source_of(*drafts, problem.heads));
+  drafts = std::make_unique<DraftMask>(MaskShape{problem.batch, 1, problem.query_length, problem.key_length},
+                                       std::move(trees), tree_of(which, rows));
+  problem.sparse_masks.push_back(source_of(*drafts, problem.heads));
 }
 
 // Converts key indices to positions.
@@ -212,8 +204,8 @@ void place_top_keys(const Problem& p) {
     for (std::int64_t h = 0; h < p.heads; ++h)
       for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
         for (std::int64_t k = 0; k < p.top_k; ++k) {
-          auto& key = static_cast<std::int64_t*>(
-              p.top_k_index.data)[detail::offset_in(p.top_k_index, s.batch, h, i, k)];
+          auto& key =
+              static_cast<std::int64_t*>(p.top_k_index.data)[offset_in(p.top_k_index, s.batch, h, i, k)];
           if (key >= 0) key = s.keys().of(key - s.key_begin);
         }
 }
@@ -225,7 +217,7 @@ void forbid_beyond(const Problem& p) {
     for (std::int64_t h = 0; h < p.heads; ++h)
       for (std::int64_t i = s.query_begin; i < s.query_end; ++i)
         for (std::int64_t j = 0; j < p.key_length; ++j)
-          if (j < s.key_begin || j >= s.key_end) detail::write(p.scores, -INFINITY, s.batch, h, i, j);
+          if (j < s.key_begin || j >= s.key_end) write(p.scores, -INFINITY, s.batch, h, i, j);
 }
 
 // Outputs must not overlap any memory of a cache: rows that this call does not read belong to others, or come
@@ -233,8 +225,8 @@ void forbid_beyond(const Problem& p) {
 void refuse_overlaps(const Problem& problem, const CacheState& cache) {
   Problem others = problem;
   others.key = others.value = {};
-  if (!cache.borrowed) return detail::check_overlaps(others);
-  detail::check_overlaps(others, cache.pools());
+  if (!cache.borrowed) return check_overlaps(others);
+  check_overlaps(others, cache.pools());
 }
 
 AttentionRun compute(CacheCall& call, Kernel kernel) {
@@ -242,7 +234,7 @@ AttentionRun compute(CacheCall& call, Kernel kernel) {
   const AttentionRun run = detail::run(problem, kernel);
   place_top_keys(problem);
   forbid_beyond(problem);
-  detail::recycle(problem);
+  recycle(problem);
   return run;
 }
 
@@ -250,27 +242,27 @@ AttentionRun compute(CacheCall& call, Kernel kernel) {
 
 AttentionResult attention(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
                           const CacheQuery& which) {
-  return detail::attention(query, cache, options, which, [](const AttentionResult&) {});
+  return attention(query, cache, options, which, [](const AttentionResult&) {});
 }
 
 AttentionResult detail::attention(const TensorView& query, const KvCache& cache,
                                   const AttentionOptions& options, const CacheQuery& which,
                                   const SeeResults& see) {
-  return detail::with_memory_errors([&] {
+  return with_memory_errors([&] {
     CacheCall call(query, cache.state(), options, which);
-    AttentionResult result = detail::allocate_results(call.problem, options, 4);
-    detail::bind_outputs(detail::views_of(result), options, 4, call.problem);
+    AttentionResult result = allocate_results(call.problem, options, 4);
+    bind_outputs(views_of(result), options, 4, call.problem);
     see(result);
-    detail::tell(compute(call, options.kernel), result);
+    tell(compute(call, options.kernel), result);
     return result;
   });
 }
 
 AttentionRun attention_into(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
                             const AttentionOutputs& outputs, const CacheQuery& which) {
-  return detail::with_memory_errors([&] {
+  return with_memory_errors([&] {
     CacheCall call(query, cache.state(), options, which);
-    detail::bind_outputs(outputs, options, 4, call.problem);
+    bind_outputs(outputs, options, 4, call.problem);
     refuse_overlaps(call.problem, cache.state());
     return compute(call, options.kernel);
   });
@@ -278,12 +270,12 @@ AttentionRun attention_into(const TensorView& query, const KvCache& cache, const
 
 AttentionPlan plan_attention(const TensorView& query, const KvCache& cache, const AttentionOptions& options,
                              const CacheQuery& which) {
-  return detail::with_memory_errors([&] {
+  return with_memory_errors([&] {
     CacheCall call(query, cache.state(), options, which);
-    const std::size_t bytes = detail::expect_results(call.problem, options);
-    AttentionPlan plan = detail::in_words(call.problem, options.kernel);
+    const std::size_t bytes = expect_results(call.problem, options);
+    AttentionPlan plan = in_words(call.problem, options.kernel);
     plan.result_bytes = bytes;
-    detail::recycle(call.problem);
+    recycle(call.problem);
     return plan;
   });
 }

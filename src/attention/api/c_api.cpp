@@ -11,6 +11,7 @@
 #include "attention/api/c_support.hpp"
 #include "attention/api/halves.hpp"
 #include "attention/check/results.hpp"
+#include "attention/problem/operands.hpp"
 #include "core/message.hpp"
 #include "heed/attention/attention.hpp"
 #include "heed/attention/backward.hpp"
@@ -18,6 +19,7 @@
 #include "heed/attention/targets.hpp"
 #include "heed/error.hpp"
 #include "heed/heed.h"
+#include "heed/io/plan.hpp"
 #include "heed/version.hpp"
 
 namespace {
@@ -84,6 +86,20 @@ heed_status heed_attention(const heed_tensor* query, const heed_tensor* key, con
   });
 }
 
+heed_status heed_plan_attention(const heed_tensor* query, const heed_tensor* key, const heed_tensor* value,
+                                const heed_attention_options* options, const heed_attention_outputs* outputs,
+                                char* text, std::size_t size, std::size_t* length) {
+  return guarded([&] {
+    if (size > 0) require("text", text);
+    require("length", length);
+    const TensorView q = view_of("query", query), k = view_of("key", key), v = view_of("value", value);
+    const std::string plan =
+        heed::io::to_json(heed::plan_attention(q, k, v, requests_of(forward_call(options, outputs))));
+    *length = plan.size();
+    if (size > 0) text[plan.copy(text, size - 1)] = '\0';
+  });
+}
+
 heed_status heed_attention_backward_inputs_init_sized(heed_attention_backward_inputs* inputs,
                                                       std::size_t struct_size) {
   return guarded(
@@ -147,10 +163,11 @@ heed_status heed_differential_attention_backward(const heed_attention_backward_i
     }
     heed::MutableTensorView by_lambda;
     set(by_lambda, "grad_lambda", grad_lambda);
-    expect_memory("gradients.query", to.query, from.query);
-    expect_memory("gradients.key", to.key, from.key);
-    expect_memory("gradients.value", to.value, from.value);
-    expect_memory("grad_lambda", by_lambda, factors);
+    std::vector<heed::detail::MemoryUse> all;
+    expect_memory("gradients.query", to.query, from.query.shape(), from.query.dtype(), all);
+    expect_memory("gradients.key", to.key, from.key.shape(), from.key.dtype(), all);
+    expect_memory("gradients.value", to.value, from.value.shape(), from.value.dtype(), all);
+    expect_memory("grad_lambda", by_lambda, factors.shape(), factors.dtype(), all);
     const heed::DifferentialGradients found = heed::differential_attention_backward(
         from.query, from.key, from.value, factors, result, from.grad_output, call.options);
     deliver(found.query, to.query);
@@ -165,7 +182,7 @@ heed_status heed_gated(const heed_tensor* rows, const heed_tensor* gate, std::in
   return guarded([&] {
     const TensorView from = view_of("rows", rows), by = view_of("gate", gate);
     const heed::MutableTensorView to = view_of("result", result);
-    expect_memory("result", to, from);
+    (void)heed::detail::target_of("result", to, from.shape(), from.dtype(), 0);
     deliver(heed::gated(from, by, threads), to);
   });
 }
@@ -177,7 +194,7 @@ heed_status heed_gate_gradient(const heed_tensor* gate, const heed_tensor* outpu
     const TensorView by = view_of("gate", gate), rows = view_of("output", output),
                      gradient = view_of("grad_output", grad_output);
     const heed::MutableTensorView to = view_of("grad_gate", grad_gate);
-    expect_memory("grad_gate", to, by);
+    (void)heed::detail::target_of("grad_gate", to, by.shape(), by.dtype(), 0);
     deliver(heed::gate_gradient(by, rows, gradient, threads), to);
   });
 }

@@ -28,12 +28,12 @@ SeeResults check_of(const ForwardCall& call, const TensorView& query, const heed
   return [&call, halves, given = query.dtype()](const AttentionResult& half) {
     // A signed result is one tensor for both halves.
     const Tensor* with_sign[] = {&half.output, &half.weights, &half.received, &half.received_last, &half.map};
+    std::vector<MemoryUse> all;
     const auto check = [&](const char* name, const MutableTensorView& to, const Tensor& from, bool is_signed,
                            DType dtype) {
-      if (!is_given(to)) return;
       Dims shape = from.shape();
       if (!is_signed && shape.size() > 1) shape[1] *= 2;
-      (void)target_of(name, to, shape, dtype, 0);
+      expect_memory(name, to, shape, dtype, all);
     };
     for (std::size_t i = 0; i < kResultCount; ++i) {
       const Tensor& from = heed::result<Tensor>(half, i);
@@ -57,8 +57,15 @@ void deliver(const DifferentialResult& result, const ForwardCall& call, const he
   call.report.tell({joint.kernel, joint.isa, joint.threads, joint.recomputed_rows});
 }
 
-void expect_memory(const char* name, const MutableTensorView& to, const TensorView& like) {
-  if (is_given(to)) (void)target_of(name, to, like.shape(), like.dtype(), 0);
+void expect_memory(const char* name, const MutableTensorView& to, const Dims& shape, DType dtype,
+                   std::vector<MemoryUse>& others) {
+  if (!is_given(to)) return;
+  const Output target = target_of(name, to, shape, dtype, 0);
+  MemoryUse use{name, {target.data, target.dtype, {}}, {1, 1, 1, 1}};
+  std::ranges::copy(target.stride, use.view.stride);
+  std::ranges::copy(shape, use.size.begin());
+  for (const MemoryUse& other : others) check_overlap(use, other);
+  others.push_back(use);
 }
 
 void deliver(const Tensor& from, const MutableTensorView& to) {

@@ -1,8 +1,11 @@
 // Results of C calls that are computed in memory of their own and copied to the caller's.
 #pragma once
 
+#include <vector>
+
 #include "attention/api/c_attention.hpp"
 #include "attention/api/seen_results.hpp"
+#include "attention/check/overlap.hpp"
 
 namespace heed::detail::c_api {
 
@@ -15,8 +18,10 @@ namespace heed::detail::c_api {
 /// Copies results to the caller's memory, and the outputs of both halves to `halves`, unless it is NULL.
 void deliver(const DifferentialResult& result, const ForwardCall& call, const heed_tensor* halves);
 
-/// Throws unless `to` is not given, or is memory for a tensor like `like`.
-void expect_memory(const char* name, const MutableTensorView& to, const TensorView& like);
+/// Checks the caller's memory for a tensor of that shape and dtype, if it is given. Throws if it overlaps
+/// `others`, and adds it to them.
+void expect_memory(const char* name, const MutableTensorView& to, const Dims& shape, DType dtype,
+                   std::vector<MemoryUse>& others);
 /// Copies a tensor to the memory that is given for it.
 void deliver(const Tensor& from, const MutableTensorView& to);
 

@@ -36,6 +36,7 @@ heed_kv_cache_options default_options() {
 }
 
 KvCacheOptions options_of(const heed_kv_cache_options& from) {
+  if (from.reserved != 0) refuse("options.reserved is ", from.reserved, "; 0 is expected");
   KvCacheOptions options;
   options.sequences = from.sequences;
   options.kv_heads = from.kv_heads;
@@ -54,14 +55,22 @@ KvCacheOptions options_of(const heed_kv_cache_options& from) {
   return options;
 }
 
+// The listed sequences. No list stands for all of them, as a list of none would.
+std::span<const std::int64_t> listed(const char* name, const std::int64_t* sequences, const char* count_name,
+                                     std::size_t count) {
+  if (sequences != nullptr && count == 0)
+    refuse(count_name, " is 0 while ", name, " is given; 1 or more is expected");
+  return list_of(name, sequences, count);
+}
+
 heed::CacheQuery cache_query(const heed_cache_query* which) {
   const auto nothing = nothing_given<heed_cache_query>();
   const heed_cache_query known = which == nullptr ? nothing : as_known("which", which, nothing);
   if (known.sequence_count < 0)
     refuse("which.sequence_count is ", known.sequence_count, "; 0 or more is expected");
   heed::CacheQuery from;
-  from.sequences =
-      numbers_of("which.sequences", known.sequences, static_cast<std::size_t>(known.sequence_count));
+  from.sequences = listed("which.sequences", known.sequences, "which.sequence_count",
+                          static_cast<std::size_t>(known.sequence_count));
   from.tree_parents = optional_view("tree_parents", known.tree_parents);
   from.tree_mask = optional_view("tree_mask", known.tree_mask);
   return from;
@@ -178,7 +187,7 @@ heed_status heed_kv_cache_append(heed_kv_cache* cache, const heed_tensor* key, c
                                  std::size_t count) {
   return with_cache(cache, [&](KvCache& c) {
     const TensorView k = view_of("key", key);
-    const auto which = numbers_of("sequences", sequences, count);
+    const auto which = listed("sequences", sequences, "count", count);
     if (offsets == nullptr && !which.empty())
       refuse("sequences is given without offsets; both or none are expected");
     if (c.values_in_keys() && value == nullptr)
@@ -210,7 +219,7 @@ heed_status heed_kv_cache_clear(heed_kv_cache* cache, std::int64_t sequence) {
 
 heed_status heed_kv_cache_evict(heed_kv_cache* cache, std::int64_t sequence, const std::int64_t* positions,
                                 std::size_t count) {
-  return with_cache(cache, [&](KvCache& c) { c.evict(sequence, numbers_of("positions", positions, count)); });
+  return with_cache(cache, [&](KvCache& c) { c.evict(sequence, list_of("positions", positions, count)); });
 }
 
 heed_status heed_kv_cache_reserve(heed_kv_cache* cache, std::int64_t rows) {
@@ -220,7 +229,7 @@ heed_status heed_kv_cache_reserve(heed_kv_cache* cache, std::int64_t rows) {
 heed_status heed_kv_cache_add_received(heed_kv_cache* cache, const heed_tensor* received, double decay,
                                        const std::int64_t* sequences, std::size_t count) {
   return with_cache(cache, [&](KvCache& c) {
-    c.add_received(view_of("received", received), decay, numbers_of("sequences", sequences, count));
+    c.add_received(view_of("received", received), decay, listed("sequences", sequences, "count", count));
   });
 }
 

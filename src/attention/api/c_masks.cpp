@@ -1,5 +1,4 @@
 // The C functions that make masks and score modifiers.
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,9 +47,7 @@ heed_status heed_mask_column_intervals(const heed_tensor* intervals, std::int64_
 heed_status heed_mask_key_lists(const heed_tensor* indices, const heed_tensor* counts,
                                 std::int64_t key_length, std::int32_t gather, heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    std::optional<TensorView> given;
-    if (counts != nullptr) given = view_of("counts", counts);
-    return SparseMask::key_lists(view_of("indices", indices), key_length, given,
+    return SparseMask::key_lists(view_of("indices", indices), key_length, optional_view("counts", counts),
                                  static_cast<heed::Gather>(gather));
   });
 }
@@ -69,11 +66,10 @@ heed_status heed_lightning_indexer(const heed_tensor* query, const heed_tensor* 
 heed_status heed_mask_slices(const heed_mask_slice* slices, std::size_t count, std::int64_t query_length,
                              std::int64_t key_length, heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    if (count > 0) require("slices", slices);
     std::vector<heed::MaskSlice> all;
-    for (std::size_t n = 0; n < count; ++n)
-      all.push_back({slices[n].query_begin, slices[n].query_end, slices[n].key_begin, slices[n].key_end,
-                     static_cast<heed::SliceKind>(slices[n].kind)});
+    for (const heed_mask_slice& s : list_of("slices", slices, count))
+      all.push_back(
+          {s.query_begin, s.query_end, s.key_begin, s.key_end, static_cast<heed::SliceKind>(s.kind)});
     return SparseMask::slices(all, query_length, key_length);
   });
 }
@@ -94,11 +90,9 @@ heed_status heed_mask_from_block_mask(const heed_block_mask* from, std::int64_t 
     heed::BlockMaskView view;
     view.kv_num_blocks = view_of("kv_num_blocks", from->kv_num_blocks);
     view.kv_indices = view_of("kv_indices", from->kv_indices);
-    if (from->full_kv_num_blocks != nullptr)
-      view.full_kv_num_blocks = view_of("full_kv_num_blocks", from->full_kv_num_blocks);
-    if (from->full_kv_indices != nullptr)
-      view.full_kv_indices = view_of("full_kv_indices", from->full_kv_indices);
-    if (from->partial != nullptr) view.partial = view_of("partial", from->partial);
+    view.full_kv_num_blocks = optional_view("full_kv_num_blocks", from->full_kv_num_blocks);
+    view.full_kv_indices = optional_view("full_kv_indices", from->full_kv_indices);
+    view.partial = optional_view("partial", from->partial);
     view.query_block = from->query_block;
     view.key_block = from->key_block;
     return SparseMask::from_block_mask(view, query_length, key_length);
@@ -130,7 +124,7 @@ heed_status heed_mask_prefix_lm(std::int64_t prefix, std::int64_t query_length, 
 heed_status heed_mask_documents(const std::int64_t* lengths, std::size_t count, std::int32_t causal,
                                 heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    return heed::masks::documents(numbers_of("lengths", lengths, count), flag("causal", causal));
+    return heed::masks::documents(list_of("lengths", lengths, count), flag("causal", causal));
   });
 }
 
@@ -155,7 +149,7 @@ heed_status heed_mask_dilated(std::int64_t reach, std::int64_t step, std::int64_
 heed_status heed_mask_shared_question(std::int64_t question, const std::int64_t* answers, std::size_t count,
                                       heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    return heed::masks::shared_question(question, numbers_of("answers", answers, count));
+    return heed::masks::shared_question(question, list_of("answers", answers, count));
   });
 }
 
@@ -170,10 +164,9 @@ heed_status heed_mask_bigbird(std::int64_t block, std::int64_t global, std::int6
 heed_status heed_mask_neighbourhood(const heed_grid_axis* axes, std::size_t count, std::int64_t first_query,
                                     std::int64_t query_length, std::int64_t key_length, heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    if (count > 0) require("axes", axes);
     std::vector<heed::GridAxis> all;
-    for (std::size_t n = 0; n < count; ++n)
-      all.push_back({axes[n].size, axes[n].window, axes[n].dilation, flag("causal", axes[n].causal)});
+    for (const heed_grid_axis& axis : list_of("axes", axes, count))
+      all.push_back({axis.size, axis.window, axis.dilation, flag("causal", axis.causal)});
     return heed::masks::neighbourhood(all, first_query, query_length, key_length);
   });
 }
@@ -182,7 +175,7 @@ heed_status heed_mask_axial(const std::int64_t* sizes, std::size_t count, std::i
                             std::int64_t first_query, std::int64_t query_length, std::int64_t key_length,
                             heed_mask** mask) {
   return make_handle("mask", mask, [&] {
-    return heed::masks::axial(numbers_of("sizes", sizes, count), axis, first_query, query_length, key_length);
+    return heed::masks::axial(list_of("sizes", sizes, count), axis, first_query, query_length, key_length);
   });
 }
 

@@ -8,9 +8,7 @@ namespace {
 
 using heed::Sharding;
 using heed::detail::refuse;
-using heed::detail::c_api::guarded;
-using heed::detail::c_api::make_handle;
-using heed::detail::c_api::require;
+using namespace heed::detail::c_api;
 
 }  // namespace
 

@@ -31,10 +31,4 @@ MutableTensorView view_of(std::string_view name, const heed_tensor* tensor) {
           Dims(std::span(tensor->strides, static_cast<std::size_t>(tensor->rank)))};
 }
 
-std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
-                                         std::size_t count) {
-  if (count > 0) require(name, numbers);
-  return {numbers, count};
-}
-
 }  // namespace heed::detail::c_api

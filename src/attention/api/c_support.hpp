@@ -49,9 +49,12 @@ void require(std::string_view name, const void* pointer);
 [[nodiscard]] DType dtype_of(std::string_view name, std::int32_t dtype);
 [[nodiscard]] Dims shape_of(std::string_view name, std::int32_t rank, const std::int64_t* shape);
 [[nodiscard]] MutableTensorView view_of(std::string_view name, const heed_tensor* tensor);
-/// `numbers` may be NULL if `count` is 0.
-[[nodiscard]] std::span<const std::int64_t> numbers_of(std::string_view name, const std::int64_t* numbers,
-                                                       std::size_t count);
+/// `list` may be NULL if `count` is 0.
+template <class Entry>
+[[nodiscard]] std::span<const Entry> list_of(std::string_view name, const Entry* list, std::size_t count) {
+  if (count > 0) require(name, list);
+  return {list, count};
+}
 
 /// Sets *to to a new handle of the result of make(), or to NULL if it fails.
 template <class Handle, class Make>

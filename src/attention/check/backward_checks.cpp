@@ -90,7 +90,7 @@ BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const Atte
 }
 
 AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
-                                      const GradientRequest& request) {
+                                      const GradientRequest& request, BackwardProblem& problem) {
   const auto like = [](const TensorView& view, const Dims& shape) {
     return Tensor::uninitialized(shape, view.dtype());
   };
@@ -104,6 +104,9 @@ AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, con
   if (request.bias) gradients.bias = like(*options.bias, own_shape(*options.bias));
   if (request.sinks) gradients.sinks = like(*options.sinks, own_shape(*options.sinks));
   if (request.decay) gradients.decay = like(*options.decay, own_shape(*options.decay));
+  bind_gradients(
+      {gradients.query, gradients.key, gradients.value, gradients.bias, gradients.sinks, gradients.decay},
+      inputs, options, problem);
   return gradients;
 }
 

@@ -12,8 +12,9 @@ namespace heed::detail {
 BackwardProblem check_backward(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
                                const CallPart* part = nullptr);
 
+/// Allocates the requested gradients and binds them.
 AttentionGradients allocate_gradients(const AttentionBackwardInputs& inputs, const AttentionOptions& options,
-                                      const GradientRequest& request);
+                                      const GradientRequest& request, BackwardProblem& problem);
 
 /// Sets the problem's Outputs. Throws if a view lacks the shape and dtype that AttentionGradientViews
 /// documents, or if there is no bias or no sinks to differentiate with respect to.

@@ -101,7 +101,7 @@ void check_distinct(std::span<const std::int64_t> sequences) {
   std::vector<std::int64_t> sorted(sequences.begin(), sequences.end());
   std::ranges::sort(sorted);
   const auto twice = std::ranges::adjacent_find(sorted);
-  if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; distinct pages are expected");
+  if (twice != sorted.end()) refuse("sequences has ", *twice, " twice; distinct sequences are expected");
 }
 
 // Appends rows of `key` and `value`; `value` is null if values are channels of the keys. arrivals_of(rows)
@@ -247,7 +247,7 @@ void KvCache::add_received(const TensorView& received, double decay, std::span<c
     if (received.rank() != 3 || received.shape()[0] != count || received.shape()[1] % kv_heads() != 0 ||
         received.shape()[1] == 0 || received.shape()[2] != most)
       refuse("received has shape ", received.shape(), "; [", count, ", heads, ", most,
-             "], as a call returns it, is expected");
+             "] with a multiple of ", kv_heads(), " heads, as a call returns it, is expected");
     const Tensor sums = Tensor::copy_of(received, DType::f32);
     for (std::int64_t b = 0; b < count; ++b)
       state_->sequences[index(which.empty() ? b : which[index(b)])].received.reserve(

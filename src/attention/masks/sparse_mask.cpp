@@ -18,7 +18,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-// Upper limit of the rows of all slices together, which bounds the lists' memory.
+// Upper limit of the rows of all slices together, and of the mask's, which bounds the lists' memory.
 constexpr std::int64_t kMaxSliceRows = std::int64_t{1} << 27;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 48;
 
@@ -170,6 +170,8 @@ KeyInterval keys_of_slice(const MaskSlice& slice, std::int64_t i) {
 }
 
 void check_slices(std::span<const MaskSlice> slices, std::int64_t query_length, std::int64_t key_length) {
+  if (query_length < 0 || query_length > kMaxSliceRows)
+    refuse("query_length is ", query_length, "; 0 to 2^27 is expected for slices");
   std::int64_t rows = 0;
   for (std::size_t n = 0; n < slices.size(); ++n) {
     const MaskSlice& s = slices[n];
@@ -186,9 +188,9 @@ void check_slices(std::span<const MaskSlice> slices, std::int64_t query_length, 
   }
 }
 
-std::vector<std::int32_t> column_rows(const TensorView& intervals, const MaskShape& shape,
+std::vector<std::int32_t> column_rows(const char* name, const TensorView& intervals, const MaskShape& shape,
                                       std::int64_t& count) {
-  const std::vector<std::int64_t> numbers = whole_numbers_of("column intervals", intervals);
+  const std::vector<std::int64_t> numbers = whole_numbers_of(name, intervals);
   const std::int64_t each = intervals.size(-1);
   const std::int64_t keys = shape.key_length;
   count = each == 4 ? 2 : 1;
@@ -199,10 +201,25 @@ std::vector<std::int32_t> column_rows(const TensorView& intervals, const MaskSha
       for (std::int64_t n = 0; n < 2 * count; ++n) {
         const std::int64_t at = (plane * keys + j) * each + n;
         const std::int64_t row = n < each ? numbers[static_cast<std::size_t>(at)] : shape.query_length;
-        check_within("column intervals", at, row, shape.query_length);
+        check_within(name, at, row, shape.query_length);
         rows[static_cast<std::size_t>((plane * count * 2 + n) * keys + j)] = static_cast<std::int32_t>(row);
       }
   return rows;
+}
+
+// Messages call the argument `name`.
+SparseMask column_mask(const char* name, const TensorView& intervals, std::int64_t query_length) {
+  if (query_length < 0 || query_length > INT32_MAX)
+    refuse("query_length is ", query_length, "; 0 to 2^31 - 1 is expected");
+  MaskShape shape = planes_of(name, intervals, 2, "[Lk, n], optionally after [B, H] or [H],");
+  const std::int64_t each = intervals.size(-1);
+  if (each != 1 && each != 2 && each != 4)
+    refuse(name, " has shape ", intervals.shape(), "; 1, 2 or 4 numbers per key are expected");
+  shape.query_length = query_length;
+  shape.key_length = intervals.size(-2);
+  std::int64_t count = 0;
+  std::vector<std::int32_t> rows = column_rows(name, intervals, shape, count);
+  return SparseMask(std::make_shared<ColumnIntervals>(shape, shape.key_length, count, std::move(rows)));
 }
 
 }  // namespace
@@ -214,16 +231,15 @@ SparseMask::SparseMask(std::shared_ptr<const MaskPart> part) : parts_{std::move(
 
 SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t key_length) {
   check_length("key_length", key_length);
-  MaskShape shape = planes_of("row intervals", intervals, 3, "[Lq, n, 2], optionally after [B, H] or [H],");
+  MaskShape shape = planes_of("intervals", intervals, 3, "[Lq, n, 2], optionally after [B, H] or [H],");
   if (intervals.size(-1) != 2)
-    refuse("row intervals have shape ", intervals.shape(),
+    refuse("intervals has shape ", intervals.shape(),
            "; two numbers per interval, a begin and an end, are expected");
   shape.query_length = intervals.size(-3);
   shape.key_length = key_length;
   if (intervals.size(-2) == 0 && shape.planes() * shape.query_length > kMaxEmptyRows)
-    refuse("row intervals have shape ", intervals.shape(),
-           "; at most 2^27 rows without entries are expected");
-  const std::vector<std::int64_t> numbers = whole_numbers_of("row intervals", intervals);
+    refuse("intervals has shape ", intervals.shape(), "; at most 2^27 rows without entries are expected");
+  const std::vector<std::int64_t> numbers = whole_numbers_of("intervals", intervals);
   ListOfIntervals lists;
   std::vector<KeyInterval> list;
   const std::int64_t each = intervals.size(-2);
@@ -232,7 +248,7 @@ SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t k
     list.clear();
     for (std::int64_t n = 0; n < each; ++n, at += 2) {
       for (std::size_t k = at; k < at + 2; ++k)
-        check_within("row intervals", static_cast<std::int64_t>(k), numbers[k], key_length);
+        check_within("intervals", static_cast<std::int64_t>(k), numbers[k], key_length);
       list.push_back({numbers[at], numbers[at + 1]});
     }
     normalise(list);
@@ -242,22 +258,11 @@ SparseMask SparseMask::row_intervals(const TensorView& intervals, std::int64_t k
 }
 
 SparseMask SparseMask::column_intervals(const TensorView& intervals, std::int64_t query_length) {
-  if (query_length < 0 || query_length > INT32_MAX)
-    refuse("query_length is ", query_length, "; 0 to 2^31 - 1 is expected");
-  MaskShape shape = planes_of("column intervals", intervals, 2, "[Lk, n], optionally after [B, H] or [H],");
-  const std::int64_t each = intervals.size(-1);
-  if (each != 1 && each != 2 && each != 4)
-    refuse("column intervals have shape ", intervals.shape(), "; 1, 2 or 4 numbers per key are expected");
-  shape.query_length = query_length;
-  shape.key_length = intervals.size(-2);
-  std::int64_t count = 0;
-  std::vector<std::int32_t> rows = column_rows(intervals, shape, count);
-  return SparseMask(std::make_shared<ColumnIntervals>(shape, shape.key_length, count, std::move(rows)));
+  return column_mask("intervals", intervals, query_length);
 }
 
 SparseMask SparseMask::slices(std::span<const MaskSlice> slices, std::int64_t query_length,
                               std::int64_t key_length) {
-  check_length("query_length", query_length);
   check_length("key_length", key_length);
   check_slices(slices, query_length, key_length);
   std::vector<MaskSlice> waiting(slices.begin(), slices.end());
@@ -322,10 +327,10 @@ SparseMask SparseMask::from_flash_mask(const TensorView& startend_row_indices, b
     refuse("startend_row_indices has shape ", given.shape(), "; ", causal ? "1 or 2" : "2 or 4",
            " numbers per key are expected ", causal ? "with" : "without", " causal");
   if (causal) {
-    const SparseMask columns = column_intervals(given, query_length);
+    const SparseMask columns = column_mask("startend_row_indices", given, query_length);
     return columns & masks::sliding_window(-1, 0, query_length, columns.key_length());
   }
-  if (each == 4) return column_intervals(given, query_length);
+  if (each == 4) return column_mask("startend_row_indices", given, query_length);
   // Hides rows from the first number on, and rows before the second.
   Dims shape = given.shape();
   shape[shape.size() - 1] = 4;
@@ -333,11 +338,13 @@ SparseMask SparseMask::from_flash_mask(const TensorView& startend_row_indices, b
   const std::vector<std::int64_t> two = whole_numbers_of("startend_row_indices", given);
   const std::span<std::int64_t> to = four.values<std::int64_t>();
   for (std::size_t key = 0; 2 * key < two.size(); ++key) {
+    for (std::size_t at = 2 * key; at < 2 * key + 2; ++at)
+      check_within("startend_row_indices", static_cast<std::int64_t>(at), two[at], query_length);
     to[4 * key] = two[2 * key];
     to[4 * key + 1] = query_length;
     to[4 * key + 3] = two[2 * key + 1];
   }
-  return column_intervals(four, query_length);
+  return column_mask("startend_row_indices", four, query_length);
 }
 
 SparseMask operator&(const SparseMask& a, const SparseMask& b) {
@@ -422,6 +429,7 @@ bool SparseMask::allows(std::int64_t b, std::int64_t h, std::int64_t i, std::int
 
 Tensor SparseMask::dense() const {
   Tensor all({batch(), heads(), query_length(), key_length()}, DType::boolean);
+  if (all.count() == 0) return all;  // such a mask may have any number of batch entries
   auto* to = static_cast<std::uint8_t*>(all.mutable_view().data());
   for (std::int64_t b = 0; b < batch(); ++b)
     for (std::int64_t h = 0; h < heads(); ++h)

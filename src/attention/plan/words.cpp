@@ -23,8 +23,8 @@ std::string_view name_of(cpu::Path path) {
   return at < std::size(kPaths) ? kPaths[at] : "weights_pass";
 }
 
-// In the order of Schedule.
 constexpr std::string_view kSchedules[] = {"whole_tasks", "split_kv", "shared_spans", "keeps_weights"};
+static_assert(std::size(kSchedules) == 1 + static_cast<std::size_t>(Schedule::keeps_weights));
 
 std::string_view name_of(Schedule schedule) { return kSchedules[static_cast<std::size_t>(schedule)]; }
 

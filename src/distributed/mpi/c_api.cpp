@@ -13,12 +13,7 @@ namespace {
 using heed::TensorView;
 using heed::detail::refuse;
 using namespace heed::detail::c_api;
-using heed::distributed::Choice;
-using heed::distributed::Communicator;
-using heed::distributed::Layout;
-using heed::distributed::Machines;
-using heed::distributed::Run;
-using heed::distributed::Scheme;
+using namespace heed::distributed;
 
 static_assert(static_cast<int>(Scheme::decode) == HEED_MPI_DECODE);
 

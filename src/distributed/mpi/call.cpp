@@ -222,6 +222,9 @@ void check_shards(const Communicator& comm, const Given& given) {
              counted(sharding.rows(comm.rank()), "row"), " as layout.", of, " gives rank ", comm.rank(),
              expected(sharding.rows(comm.rank())));
   };
+  if (given.layout.batch < 0 || given.layout.heads < 0)
+    refuse("layout.batch is ", given.layout.batch, " and layout.heads ", given.layout.heads,
+           "; 0 (those of query) or more is expected for both");
   check_one("query", given.layout.query, "query", given.query);
   check_one("key", given.layout.key, "key", given.key);
   check_one("key", given.layout.key, "value", given.value);

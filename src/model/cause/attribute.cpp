@@ -16,14 +16,7 @@
 namespace heed {
 namespace {
 
-using detail::bias_at;
-using detail::Direction;
-using detail::dot;
-using detail::Family;
-using detail::HeldNorm;
-using detail::LinearWeights;
-using detail::share_of_bias;
-using detail::through;
+using namespace detail;
 
 std::span<const float> row_of(const Tensor& matrix, std::int64_t row) {
   const auto size = static_cast<std::size_t>(matrix.size(1));

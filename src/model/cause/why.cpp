@@ -23,7 +23,7 @@ using Places = std::vector<std::int64_t>;
 
 constexpr std::size_t kMaxPlaces = 32;
 
-void check_places(const std::string& name, const Places& places, std::size_t least, std::int64_t length) {
+void check_places(const char* name, const Places& places, std::size_t least, std::int64_t length) {
   if (places.size() < least || places.size() > kMaxPlaces)
     detail::refuse(name, " has ", places.size(), " places; ", least, " to ", kMaxPlaces, " are expected");
   for (const std::int64_t place : places)
@@ -33,8 +33,8 @@ void check_places(const std::string& name, const Places& places, std::size_t lea
 
 void check(const WhyQuestion& question, const ModelInfo& info, std::int64_t length) {
   check_places("rows", question.rows, 1, length);
-  check_places(question.key_name, question.keys, 1, length);
-  check_places(question.than_name, question.than, 0, length);
+  check_places("keys", question.keys, 1, length);
+  check_places("than", question.than, 0, length);
   if (question.head) detail::check_head(*question.head, info);
 }
 
@@ -64,17 +64,9 @@ class Asker {
     ModelHooks hooks;
     hooks.attend = [this](const LayerCall& call) { return attend(call); };
     traces_ = detail::trace_rows(model_, tokens_, places_, hooks, threads_);
-    const Pair chosen = heaviest_pair(question_.keys, std::nullopt);
-    if (chosen.weight < 0)
-      detail::refuse(question_.key_name, " has ", question_.keys.front(), ", which row ",
-                     question_.rows.front(), " may not see; a visible key is expected");
+    const Pair chosen = visible_pair("keys", question_.keys, std::nullopt);
     WhyAnswer answer{split_of(chosen)};
-    if (question_.than.empty()) return answer;
-    const Pair other = heaviest_pair(question_.than, chosen);
-    if (other.weight < 0)
-      detail::refuse(question_.than_name, " has ", question_.than.front(), ", which row ", answer.split.row,
-                     " may not see; a visible key is expected");
-    answer.than = split_of(other);
+    if (!question_.than.empty()) answer.than = split_of(visible_pair("than", question_.than, chosen));
     return answer;
   }
 
@@ -84,6 +76,15 @@ class Asker {
       looks_[i].push_back(detail::attend_row(call, places_[i], i < question_.rows.size()));
     scales_.push_back(call.options.scale.value_or(1 / std::sqrt(static_cast<double>(call.query.size(2)))));
     return attention(call.query, call.key, call.value, call.options).output;
+  }
+
+  [[nodiscard]] Pair visible_pair(const char* name, const Places& keys,
+                                  const std::optional<Pair>& like) const {
+    const Pair pair = heaviest_pair(keys, like);
+    if (pair.weight < 0)
+      detail::refuse(name, " has ", keys.front(), ", which row ", question_.rows[like ? like->row : 0],
+                     " may not see; a visible key is expected");
+    return pair;
   }
 
   // Searches all heads or the question's head, in the question's rows or in the row of `like`.
