@@ -21,8 +21,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
   constexpr int kKeys = kLanes / kRows;
   // Memory is faster if few rows are read side by side. Sums of pairs need more of them.
   constexpr int kTogether = !kPrefetchesLines ? kKeys : kKeys < 2 * Rows::kParts ? kKeys : 2 * Rows::kParts;
-  constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
-  std::uint32_t in_range = kAll;
+  std::uint32_t in_range = kAllLanes;
   // Addresses are computed first. The products leave too few registers for that.
   typename Rows::Row from[kPanel + kLanes];
   for (std::int64_t k = 0; k < round_up(count, kKeys); ++k) from[k] = keys.row(smaller(k, count - 1));
@@ -71,7 +70,7 @@ bool decode_scores(const Rows& keys, std::int64_t count, const DecodeQueries& qu
           scores[r][done + k + i] = lane[r * kKeys + i];
     }
   }
-  return in_range == kAll;
+  return in_range == kAllLanes;
 }
 
 /// The queries of a task from `row` on, in its own format.

@@ -272,8 +272,7 @@ class TileDecoding {
   /// weights can be computed from.
   bool transpose_scores(const float* from, float (&scores)[kMatrixRows][kPanel]) const {
     const Vf limit = splat(kMaxScore), scale = splat(state_.call.log2_scale);
-    constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
-    std::uint32_t in_range = kAll;
+    std::uint32_t in_range = kAllLanes;
     for (int v = 0; v < kPanelVectors; ++v) {
       Vf block[kLanes];
 #pragma GCC unroll 16
@@ -287,7 +286,7 @@ class TileDecoding {
         store(scores[r] + v * kLanes, score);
       }
     }
-    return in_range == kAll;
+    return in_range == kAllLanes;
   }
 
   /// Multiplies the weights of the phase before with its values; the last products are deferred.

@@ -18,7 +18,6 @@ namespace heed::detail::HEED_ISA {
 inline constexpr std::int64_t kDigitValues = 96;  // values that share a unit
 inline constexpr std::int64_t kQuad = 4;
 inline constexpr std::int64_t kVectorBytes = 64;
-inline constexpr auto kAllLanes = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
 // The largest numbers in units, with room for rounding. Signed digits are from -128 to 127, the highest from
 // -64 to 63. Adding 128, 128 and 64 to them gives digits without a sign.
 inline constexpr float kLargestSigned = 0x3f7f00, kLargestUnsigned = 0x7fff00;

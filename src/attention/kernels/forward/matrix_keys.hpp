@@ -69,8 +69,7 @@ void multiply_kv_block(const TaskState& state, std::int64_t kv_block_key, std::i
 /// computed from; a partial sum that overflowed makes it not finite.
 inline bool transpose_key_scores(const TaskState& state, std::int64_t done, MatrixScores& scores) {
   const Vf limit = splat(kMaxScore), scale = splat(state.call.log2_scale);
-  constexpr auto kAll = static_cast<std::uint32_t>((std::uint64_t{1} << kLanes) - 1);
-  std::uint32_t in_range = kAll;
+  std::uint32_t in_range = kAllLanes;
   for (std::int64_t row = 0; row < state.padded_rows; row += kMatrixRows)
     for (int v = 0; v < kPanelVectors; ++v) {
       const float* from = state.w.key_scores + (done + v * kLanes) * kGroupRows + row;
@@ -84,7 +83,7 @@ inline bool transpose_key_scores(const TaskState& state, std::int64_t done, Matr
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) store(scores[v][row + i], block[i]);
     }
-  return in_range == kAll;
+  return in_range == kAllLanes;
 }
 
 /// Computes the weights of a group of `rows` rows from `row` on, for one panel.

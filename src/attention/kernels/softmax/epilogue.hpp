@@ -277,7 +277,8 @@ inline void finish_output(const TaskContext& state, const SoftmaxState& s, std::
       call.output, offset_of(call.output.stride, state.task.batch, query_row.head, query_row.index),
       s.output + row * s.value_columns, call.value_dim,
       totals.weights > 0 ? 1.0f / static_cast<float>(divisor) : 0.0f);
-  if (!(reduce_add(wrong) == 0.0f)) note_status(state, query_row, cpu::RowStatus::output_only);
+  if (bits_of(greater_equal(wrong, zero())) != kAllLanes)
+    note_status(state, query_row, cpu::RowStatus::output_only);
 }
 
 /// -sum p log p, from log2 p_j = s_j - lse: (lse - origin) sum p - sum p (s - origin), in bits.
