@@ -96,12 +96,14 @@ void refuse_masked(std::string_view name, nb::handle object) {
     fail(name, " is a masked array with masked elements; a plain array is expected, as filled() returns");
 }
 
-void refuse_masked_parts(std::string_view name, nb::handle lists) {
+// `axes` are those of the array that the lists make; a list may hold itself.
+void refuse_masked_parts(std::string_view name, nb::handle lists, std::size_t axes) {
   for (const nb::handle part : lists) {
-    if (nb::isinstance<nb::list>(part) || nb::isinstance<nb::tuple>(part))
-      refuse_masked_parts(name, part);
-    else if (PyObject_CheckBuffer(part.ptr()) != 0 && array_type(part).has_mask)
+    if (nb::isinstance<nb::list>(part) || nb::isinstance<nb::tuple>(part)) {
+      if (axes > 1) refuse_masked_parts(name, part, axes - 1);
+    } else if (PyObject_CheckBuffer(part.ptr()) != 0 && array_type(part).has_mask) {
       refuse_masked(name, part);
+    }
   }
 }
 
@@ -173,12 +175,15 @@ nb::object array_of_lists(std::string_view name, nb::handle lists) {
 }  // namespace
 
 nb::object numpy_of_lists(std::string_view name, nb::handle lists) {
-  if (nb::isinstance<nb::list>(lists) || nb::isinstance<nb::tuple>(lists)) refuse_masked_parts(name, lists);
+  nb::object array;
   try {
-    return nb::module_::import_("numpy").attr("asarray")(lists);
+    array = nb::module_::import_("numpy").attr("asarray")(lists);
   } catch (const nb::python_error&) {
     fail(name, " has lists of different lengths; nested lists with the shape of an array are expected");
   }
+  if (nb::isinstance<nb::list>(lists) || nb::isinstance<nb::tuple>(lists))
+    refuse_masked_parts(name, lists, nb::cast<std::size_t>(array.attr("ndim")));
+  return array;
 }
 
 nb::object array_of_numbers(std::string_view name, nb::handle lists) {

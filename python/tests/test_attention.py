@@ -293,6 +293,14 @@ def test_what_is_wrong_is_said_in_one_sentence(rng, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_list_that_holds_itself_is_refused(rng):
+    q, _, v = inputs(rng)
+    loop = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="k has lists of different lengths"):
+        heed.attention(q, loop, v)
+
+
 def test_a_masked_array_without_masked_elements_is_an_array(rng):
     q, k, v = inputs(rng)
     assert (heed.attention(np.ma.masked_array(q), k, v) == heed.attention(q, k, v)).all()
