@@ -27,6 +27,8 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
     """An array [B, H, …], and (name, heads) of each layer if a list of them was given."""
     if not isinstance(given, (list, tuple)) or not given or not hasattr(given[0], "shape"):
         return array_of(given), []
+    if any(map(is_masked, given)):  # joining layers would drop the mask
+        raise ValueError(f"{name} has a masked array with masked elements; plain arrays are expected, as filled() returns")
     parts = [np.asarray(detached(part)) for part in given]
     for layer, part in enumerate(parts):
         if part.ndim < 3 or (part.shape[:-3], part.shape[-2:]) != (parts[0].shape[:-3], parts[0].shape[-2:]):
@@ -50,8 +52,6 @@ def detached(x: Any) -> Any:
     """A tensor without its gradient, with negation applied to its memory."""
     if getattr(x, "is_nested", False):
         raise ValueError("a nested tensor is given; a plain tensor, or a list of them for layers, is expected")
-    if is_masked(x):  # joining layers would drop the mask
-        raise ValueError("a masked array with masked elements is given; a plain array is expected, as filled() returns")
     x = x.detach() if getattr(x, "requires_grad", False) else x
     return x.resolve_neg() if hasattr(x, "resolve_neg") else x
 

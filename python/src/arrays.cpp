@@ -96,7 +96,7 @@ void refuse_masked(std::string_view name, nb::handle object) {
     fail(name, " is a masked array with masked elements; a plain array is expected, as filled() returns");
 }
 
-// `axes` are those of the array that the lists make; a list may hold itself.
+// The lists make an array of `axes` axes. A list may hold itself, so no part is searched deeper than that.
 void refuse_masked_parts(std::string_view name, nb::handle lists, std::size_t axes) {
   for (const nb::handle part : lists) {
     if (nb::isinstance<nb::list>(part) || nb::isinstance<nb::tuple>(part)) {
