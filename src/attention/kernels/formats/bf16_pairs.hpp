@@ -64,41 +64,32 @@ struct Bf16Pairs {
                            std::int64_t padded, const RowPrefetch& /*ahead*/) {
     const auto [key, first, count, depth] = keys;
     const std::int64_t pairs = round_up((depth + 1) / 2, kStep);
+    const auto* data = static_cast<const std::uint16_t*>(key.tensor.data);
+    const std::int64_t stride = key.row_stride();
+    // Whole rows of whole vectors need no copy.
+    const bool is_whole = key.numbers == nullptr && key.element_stride() == 1 && depth % (2 * kLanes) == 0;
+    const RowPrefetch ahead = {key, first + kRowsAhead, depth};
     Vf largest = zero();
     Vf total = zero();
     const std::int64_t rounded = round_up(count, kPanel);
-    constexpr std::int64_t kColumn = std::int64_t{kKeyVectors} * kLanes;
     for (std::int64_t k = 0; k < rounded; k += kLanes) {
       float* column = to + k / kColumn * (pairs * kColumn) + k % kColumn;
       const std::int64_t valid = larger(0, smaller(kLanes, count - k));
       if constexpr (kRowsAhead > 0)
-        for (std::int64_t r = k; r < k + kLanes; ++r) fetch_row({key, first + kRowsAhead, depth}, r);
-      const std::uint16_t* row[kLanes];
-      for (std::int64_t r = 0; r < kLanes; ++r)
-        row[r] =
-            static_cast<const std::uint16_t*>(key.tensor.data) + key.at(first + k + smaller(r, valid - 1));
-      // Whole rows of whole vectors need no copy.
-      const bool is_whole = key.element_stride() == 1 && valid == kLanes && depth % (2 * kLanes) == 0;
-      if (!is_whole)
+        for (std::int64_t r = k; r < k + kLanes; ++r) fetch_row(ahead, r);
+      Vf squares;
+      if (is_whole && valid == kLanes) {
+        const std::uint16_t* rows = data + key.at(first + k);
+        squares = transpose_keys(column, pairs, [&](std::int64_t r, std::int64_t d) {
+          return load_pairs(rows + r * stride + 2 * d);
+        });
+      } else {
         for (std::int64_t r = 0; r < kLanes; ++r)
-          copy_bf16(row[r], key.element_stride(), r < valid ? depth : 0,
-                    reinterpret_cast<std::uint16_t*>(scratch + r * padded), 2 * padded);
-      Vf squares = zero();
-      for (std::int64_t d = 0; d < pairs; d += kLanes) {
-        Vf block[kLanes];
-#pragma GCC unroll 16
-        for (int r = 0; r < kLanes; ++r) {
-          if (is_whole)
-            __builtin_memcpy(&block[r], row[r] + 2 * d, sizeof block[r]);
-          else
-            block[r] = load(scratch + r * padded + d);
-        }
-        transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          if (d + i < pairs) store(column + (d + i) * kColumn, block[i]);
-          squares = add_squares(block[i], squares);
-        }
+          copy_bf16(data + key.at(first + k + smaller(r, valid - 1)), key.element_stride(),
+                    r < valid ? depth : 0, reinterpret_cast<std::uint16_t*>(scratch + r * padded),
+                    2 * padded);
+        squares = transpose_keys(
+            column, pairs, [&](std::int64_t r, std::int64_t d) { return load(scratch + r * padded + d); });
       }
       largest = maximum(largest, squares);
       total = add(total, squares);
@@ -114,12 +105,17 @@ struct Bf16Pairs {
     const std::int64_t pairs = round_up((count + 1) / 2, kStep);
     const std::int64_t stride = value.element_stride();
     const std::uint16_t* data = static_cast<const std::uint16_t*>(value.tensor.data);
+    const bool is_whole = value.has_whole_vectors(width);
+    const RowPrefetch rows_ahead = {value, first + kRowsAhead, width};
     for (std::int64_t p = 0; p < pairs; ++p) {
       const std::int64_t key = p / kPairedKeys * (2 * kPairedKeys) + p % kPairedKeys;
       const std::int64_t partner = key + kPairedKeys;
       if constexpr (kRowsAhead > 0)
-        for (std::int64_t r = key; r <= partner; r += kPairedKeys)
-          fetch_row({value, first + kRowsAhead, width}, r);
+        for (std::int64_t r = key; r <= partner; r += kPairedKeys) fetch_row(rows_ahead, r);
+      if (is_whole && partner < count) {
+        pack_pair(data + value.at(first + key), data + value.at(first + partner), vectors, to, pairs, p);
+        continue;
+      }
       for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
         const std::int64_t here = smaller(kValueColumns, vectors - vector);
         for (std::int64_t v = 0; v < here; ++v) {
@@ -145,6 +141,46 @@ struct Bf16Pairs {
       }
     }
     return 1;
+  }
+
+ private:
+  static constexpr std::int64_t kColumn = std::int64_t{kKeyVectors} * kLanes;
+
+  HEED_INLINE static Vf load_pairs(const std::uint16_t* from) {
+    Vf pairs;
+    __builtin_memcpy(&pairs, from, sizeof pairs);
+    return pairs;
+  }
+
+  /// Writes kLanes keys to `column`, a vector for each of their pairs. load(r, d) reads key r from pair d on.
+  /// Returns the keys' sums of squares.
+  template <class Load>
+  HEED_INLINE static Vf transpose_keys(float* column, std::int64_t pairs, Load load) {
+    constexpr int kChains = 4;  // of additions, which do not wait for each other
+    Vf squares[kChains] = {zero(), zero(), zero(), zero()};
+    for (std::int64_t d = 0; d < pairs; d += kLanes) {
+      Vf block[kLanes];
+#pragma GCC unroll 16
+      for (int r = 0; r < kLanes; ++r) block[r] = load(r, d);
+      transpose(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        if (kStep == kLanes || d + i < pairs) store(column + (d + i) * kColumn, block[i]);
+        squares[i % kChains] = add_squares(block[i], squares[i % kChains]);
+      }
+    }
+    return add(add(squares[0], squares[1]), add(squares[2], squares[3]));
+  }
+
+  /// Packs two rows whose elements are contiguous, as pair `p` of `pairs`.
+  HEED_INLINE static void pack_pair(const std::uint16_t* low, const std::uint16_t* high, std::int64_t vectors,
+                                    float* to, std::int64_t pairs, std::int64_t p) {
+    for (std::int64_t vector = 0; vector < vectors; vector += kValueColumns) {
+      const std::int64_t here = smaller(kValueColumns, vectors - vector);
+      float* pair = to + (vector * pairs + p * here) * kLanes;
+      for (std::int64_t v = 0; v < here; ++v, low += kLanes, high += kLanes)
+        store(pair + v * kLanes, interleave_bf16(low, high));
+    }
   }
 };
 

@@ -83,11 +83,25 @@ struct PartsTilesFormat : PartProducts<kType> {
     return zero();
   }
 
+  /// Splits two vectors into rounded parts, `part` floats apart. Lane i of the pairs holds lane i of each.
+  HEED_INLINE static void store_parts(float* to, std::int64_t part, Vf low, Vf high) {
+#pragma GCC unroll 3
+    for (int i = 0; i < kParts; ++i) {
+      const Vf of_low = round_bf16(low);
+      const Vf of_high = round_bf16(high);
+      store(to + i * part, pair_high_halves(of_low, of_high));
+      low = sub(low, of_low);
+      high = sub(high, of_high);
+    }
+  }
+
   /// Loads `count` elements, at most kLanes, `stride` apart; the other lanes are 0.
   HEED_INLINE static Vf load_elements(const Operand& from, std::int64_t at, std::int64_t stride,
                                       std::int64_t count) {
-    if (stride == 1 && kType == DType::f32)
-      return load_first(static_cast<const float*>(from.data) + at, larger(0, count));
+    if (stride == 1 && kType == DType::f32) {
+      const float* floats = static_cast<const float*>(from.data) + at;
+      return count >= kLanes ? load(floats) : load_first(floats, larger(0, count));
+    }
     if (stride == 1 && count >= kLanes) return load_f16(static_cast<const std::uint16_t*>(from.data) + at);
     alignas(64) float row[kLanes];
     read_row(from, at, stride, larger(0, count), row);
@@ -116,36 +130,38 @@ struct PartsTilesFormat : PartProducts<kType> {
     return reduce_add(squares) * scale * scale;
   }
 
-  /// Packs keys to [key / kLanes][part][pairs of depth][kLanes], in whole panels. `scratch` holds kLanes rows
-  /// of `padded` floats.
-  static Measure pack_keys(const RowBlock& keys, float /*scale*/, float* to, float* scratch,
-                           std::int64_t padded, const RowPrefetch& /*ahead*/) {
+  /// Packs keys to [key / kLanes][part][pairs of depth][kLanes], in whole panels.
+  static Measure pack_keys(const RowBlock& keys, float /*scale*/, float* to, float* /*scratch*/,
+                           std::int64_t /*padded*/, const RowPrefetch& /*ahead*/) {
     const auto [key, first, count, depth] = keys;
     const std::int64_t pairs = round_up((depth + 1) / 2, kLaneStep);
-    float largest = 0;
-    float total = 0;  // a sum keeps NaN and infinity, a maximum does not
+    const std::int64_t stride = key.element_stride();
+    Vf largest = zero();
+    Vf total = zero();  // a sum keeps NaN and infinity, a maximum does not
     const std::int64_t rounded = round_up(count, kPanel);
     for (std::int64_t k = 0; k < rounded; k += kLanes) {
-      for (std::int64_t r = 0; r < kLanes; ++r) {
-        const bool exists = k + r < count;
-        const float squares =
-            exists ? pack_query(key.tensor, key.at(first + k + r), depth, 1.0f, scratch + r * padded, padded)
-                   : 0;
-        if (!exists) __builtin_memset(scratch + r * padded, 0, static_cast<std::size_t>(kParts * pairs) * 4);
-        largest = squares > largest ? squares : largest;
-        total += squares;
-      }
       float* column = to + k * (kParts * pairs);
-      for (std::int64_t d = 0; d < kParts * pairs; d += kLanes) {
+      Vf squares[2] = {zero(), zero()};
+      for (std::int64_t d = 0; d < 2 * pairs; d += kLanes) {
         Vf block[kLanes];
 #pragma GCC unroll 16
-        for (int r = 0; r < kLanes; ++r) block[r] = load(scratch + r * padded + d);
+        for (int r = 0; r < kLanes; ++r)
+          block[r] = k + r < count ? load_elements(key.tensor, key.at(first + k + r) + d * stride, stride,
+                                                   smaller(kLanes, depth - d))
+                                   : zero();
         transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store(column + (d + i) * kLanes, block[i]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kLanes; i += 2) {
+          squares[0] = mul_add(block[i], block[i], squares[0]);
+          squares[1] = mul_add(block[i + 1], block[i + 1], squares[1]);
+          store_parts(column + (d + i) / 2 * kLanes, pairs * kLanes, block[i], block[i + 1]);
+        }
       }
+      const Vf sum = add(squares[0], squares[1]);
+      largest = maximum(largest, sum);
+      total = add(total, sum);
     }
-    return {largest, total < 0x1p120f};
+    return {reduce_max(largest), reduce_add(total) < 0x1p120f};
   }
 
   /// From this squared norm on, a row's parts are not subnormal, except for parts too small to matter beside
@@ -189,16 +205,8 @@ struct PartsTilesFormat : PartProducts<kType> {
     for (std::int64_t p = 0; p < pairs; ++p) {
       const std::int64_t key = p / kLaneStep * (2 * kLaneStep) + p % kLaneStep;
       for (std::int64_t vector = 0; vector < vectors; ++vector) {
-        Vf a = values(key, vector);
-        Vf b = values(key + kLaneStep, vector);
-#pragma GCC unroll 3
-        for (int part = 0; part < kParts; ++part) {
-          const Vf of_a = round_bf16(a);
-          const Vf of_b = round_bf16(b);
-          store(to + ((part * vectors + vector) * pairs + p) * kLanes, pair_high_halves(of_a, of_b));
-          a = sub(a, of_a);
-          b = sub(b, of_b);
-        }
+        store_parts(to + (vector * pairs + p) * kLanes, vectors * pairs * kLanes, values(key, vector),
+                    values(key + kLaneStep, vector));
       }
     }
   }

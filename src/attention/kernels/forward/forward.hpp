@@ -261,6 +261,19 @@ inline void clear_merged(const TaskState& state) {
   for (std::int64_t r = 0; r < state.rows; ++r) merged.left_out[r] = 0;
 }
 
+/// The states of the first span are the merged states so far: merging them with empty ones would only copy
+/// them.
+inline void begin_merged(TaskState& state, KeyRange& merged_columns) {
+  Workspace& w = state.w;
+  const SoftmaxState span = w.softmax;
+  w.softmax = w.merged;
+  w.merged = span;
+  for (std::int64_t r = 0; r < state.rows; ++r) w.softmax.left_out[r] = span.left_out[r];
+  for (std::int64_t row = 0; row < span.list_rows; row += kLanes)
+    drop_light_entries(lists_of(span, row), span.levels);
+  merged_columns = state.columns;
+}
+
 /// Computes the states of a task's rows over all their keys.
 inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
   const WayOverKeys pass = start_task<UnitFormat>(state, tiling);
@@ -271,16 +284,21 @@ inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
     attend_keys(state, pass, seen);
     return state.w.softmax;
   }
-  clear_merged(state);
   KeyRange columns = {0, 0};
+  bool merges = false;
   for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
     const KeyRange keys = keys_of_span(seen, span);
     if (!may_see_span(state, keys)) continue;
     count_path(state.call.paths, Path::spans_merged);
     carry_bins(state, columns);
     attend_keys(state, pass, keys);
-    merge_span(state, state.w.softmax, columns);
+    if (merges)
+      merge_span(state, state.w.softmax, columns);
+    else
+      begin_merged(state, columns);
+    merges = true;
   }
+  if (!merges) clear_merged(state);
   state.columns = columns;
   return state.w.merged;
 }

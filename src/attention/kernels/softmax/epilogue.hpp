@@ -345,6 +345,22 @@ inline void fetch_output(const TaskState& state, std::int64_t row) {
     __builtin_prefetch(to + byte, 1);
 }
 
+/// Whether a call asks for nothing but its output, and has no sinks.
+inline bool wants_output_alone(const Arguments& call) {
+  return call.output.data && !call.row_shift.data && !call.row_inverse.data && !call.row_sink.data &&
+         !call.lse.data && !call.distance.data && !call.sinks.data && call.map_size.columns == 0 &&
+         !keeps_statistics(call);
+}
+
+/// finish_row() for such a call, in a third of the time.
+HEED_INLINE bool finish_output_alone(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
+  if (s.shift[row] < -kMaxScore / 2) return finish_row(state, s, row);
+  RowTotals totals = {};
+  totals.weights = totals.total = static_cast<double>(reduce_add(load(s.sum + row * kLanes)));
+  finish_output(state, s, row, totals);
+  return true;
+}
+
 /// Writes the results of all rows, from their states over all keys.
 inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
   if (has_masks(state.call)) {
@@ -352,9 +368,12 @@ inline void finish_rows(const TaskState& state, const SoftmaxState& s) {
     rows.left_out = s.left_out;
     restore_rows(rows);
   }
+  const bool alone = wants_output_alone(state.call);
   for (std::int64_t row = 0; row < state.rows; ++row) {
     if (kHasMatrixTiles && row + kOutputsAhead < state.rows) fetch_output(state, row + kOutputsAhead);
-    if (s.left_out[row] != 0 || !finish_row(state, s, row)) finish_left_out(state, row);
+    const bool finished =
+        s.left_out[row] == 0 && (alone ? finish_output_alone(state, s, row) : finish_row(state, s, row));
+    if (!finished) finish_left_out(state, row);
   }
   if (state.call.map_size.columns > 0) add_to_map(state);
 }

@@ -91,23 +91,25 @@ HEED_INLINE CandidateColumns lists_of(const SoftmaxState& s, std::int64_t row) {
   return s.lists.from(row / kLanes * s.levels);
 }
 
+/// Sets `count` floats, in whole vectors. `to` may be null.
+inline void fill(float* to, std::int64_t count, Vf value) {
+  if (to == nullptr) return;
+  for (std::int64_t i = 0; i < count; i += kLanes) store(to + i, value);
+}
+
 /// Empties the states of `padded_rows` rows, of which the first `rows` exist. With `tracks_maxima`, the first
 /// key that a row sees sets its m; otherwise m stays 0.
 inline void clear(const SoftmaxState& s, std::int64_t rows, std::int64_t padded_rows, bool tracks_maxima) {
-  const auto fill = [&](float* lanes, float value) {
-    for (std::int64_t r = 0; lanes != nullptr && r < padded_rows; ++r)
-      store(lanes + r * kLanes, splat(value));
-  };
-  for (std::int64_t r = 0; r < padded_rows; ++r) {
-    s.shift[r] = 0;
-    s.threshold[r] = tracks_maxima ? kUnstarted : kNoThreshold;
-  }
-  fill(s.sum, 0);
-  fill(s.moment, 0);
-  fill(s.rounded, 0);
-  fill(s.distance, 0);
-  fill(s.max, kForbidden);
-  for (std::int64_t i = 0; i < padded_rows * s.value_columns; i += kLanes) store(s.output + i, zero());
+  const float threshold = tracks_maxima ? kUnstarted : kNoThreshold;
+  for (std::int64_t r = 0; r < padded_rows; ++r) s.shift[r] = 0;
+  for (std::int64_t r = 0; r < padded_rows; ++r) s.threshold[r] = threshold;
+  const std::int64_t lanes = padded_rows * kLanes;
+  fill(s.sum, lanes, zero());
+  fill(s.moment, lanes, zero());
+  fill(s.rounded, lanes, zero());
+  fill(s.distance, lanes, zero());
+  fill(s.max, lanes, splat(kForbidden));
+  fill(s.output, padded_rows * s.value_columns, zero());
   clear(s.lists, s.list_rows / kLanes * s.levels);
   for (std::int64_t r = 0; r < s.list_rows; ++r)
     s.entry_threshold[r] = r < rows ? kAnyWeight : __builtin_inff();

@@ -107,7 +107,7 @@ struct QueryRows {
 struct TaskContext {
   const Arguments& call;
   const Task& task;
-  const Workspace w;
+  Workspace w;
   const KvSource kv;
   const std::int64_t rows;         // real rows
   const std::int64_t padded_rows;  // rounded up to whole tiles; rows beyond `rows` repeat the last query row
