@@ -357,6 +357,7 @@ HEED_INLINE bool finish_output_alone(const TaskContext& state, const SoftmaxStat
   if (s.shift[row] < -kMaxScore / 2) return finish_row(state, s, row);
   RowTotals totals = {};
   totals.weights = totals.total = static_cast<double>(reduce_add(load(s.sum + row * kLanes)));
+  state.w.inverse[row] = totals.weights > 0 ? 1.0f / static_cast<float>(totals.total) : 0.0f;
   finish_output(state, s, row, totals);
   return true;
 }
