@@ -282,7 +282,7 @@ def ranks_that_disagree_are_told():
         "decay": np.arange(LENGTH) * (1.0 + one), "score_mod": heed.ScoreMod.expression("s * 2" if one else "s * 3"),
         "out": np.zeros_like(grad_output) if one else None}
     said = {"kv_lengths": "the hash of kv_lengths", "alibi": "the hash of alibi", "sinks": "the hash of sinks",
-            "kernel": "options.kernel", "decay": "the hash of decay", "score_mod": "the hash of score_mod's text",
+            "kernel": "options.kernel", "decay": "the hash of decay", "score_mod": "the hash of score_mod's text and arrays",
             "out": "whether there is an out"}
     result = distributed.attention(comm, q, k, v, rows, need="lse")
     for name, value in differing.items():
