@@ -99,7 +99,8 @@ TEST(DistributedCalls, AreRefusedWhereTheNumbersOfMasksDiffer) {
     EXPECT_NE(message.find("equal values are expected"), std::string::npos);
   };
   Tensor allowed({1, 9}, DType::boolean), added({1, 9});
-  allowed.at<bool>(0, one) = added.at<float>(0, one) = true;
+  allowed.at<bool>(0, one) = true;
+  added.at<float>(0, one) = 1;
   Call call;
   call.options.mask = allowed;
   disagree_on(call, "the hash of mask");
@@ -108,7 +109,7 @@ TEST(DistributedCalls, AreRefusedWhereTheNumbersOfMasksDiffer) {
   disagree_on(call, "the hash of bias");
   Tensor list({9, 1}, DType::i64), bounds({9, 1, 2}, DType::i64), rows({9, 1}, DType::i64);
   list.at<std::int64_t>(4, 0) = bounds.at<std::int64_t>(4, 0, 1) = rows.at<std::int64_t>(4, 0) = one;
-  const std::vector<std::pair<std::string, heed::TensorView>> arrays{{"w", added}};
+  const std::vector<std::pair<std::string, heed::TensorView>> arrays{{"w", added.view().select(0, 0)}};
   const std::array axes{heed::GridAxis{.size = 9, .window = 3 + 2 * one}};
   using heed::SparseMask;
   for (const SparseMask& mask :
