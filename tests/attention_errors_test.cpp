@@ -178,7 +178,7 @@ TEST(AttentionErrors, NumbersThatOnlyACastGivesAreRefused) {
   EXPECT_EQ(message_of_options({.kernel = static_cast<heed::Kernel>(-1)}),
             "kernel is -1; 0 to 2 is expected");
   EXPECT_EQ(message_of_options({.need = static_cast<heed::Need>(256)}),
-            "need is 256; a sum of Need's values, below 256, is expected");
+            "need is 256; a sum of Need's values, at most 255, is expected");
   EXPECT_EQ(message_of_options({.scores_stage = static_cast<heed::ScoresStage>(3)}),
             "scores_stage is 3; 0 to 2 is expected");
   EXPECT_EQ(message_of_options({.output_dtype = static_cast<DType>(8)}),

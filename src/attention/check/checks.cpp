@@ -335,9 +335,11 @@ void check_requests(const AttentionOptions& options, Problem& problem) {
     refuse("output_dtype is ", *options.output_dtype, "; ", problem.dtype, " as in query",
            problem.dtype == DType::f32 ? "" : " or f32", " is expected");
   check_listed("scores_stage", options.scores_stage, ScoresStage::bias);
-  constexpr auto kNeeds = 2 * static_cast<std::uint32_t>(Need::masked_mass);
-  if (const auto need = static_cast<std::uint32_t>(options.need); need >= kNeeds)
-    refuse("need is ", need, "; a sum of Need's values, below ", kNeeds, ", is expected");
+  Need known = Need::none;
+  for (std::size_t i = 0; i < kResultCount; ++i) known |= result_entry(i).need;
+  if ((options.need | known) != known)
+    refuse("need is ", static_cast<std::uint32_t>(options.need), "; a sum of Need's values, at most ",
+           static_cast<std::uint32_t>(known), ", is expected");
   problem.output_dtype = options.output_dtype.value_or(problem.dtype);
 }
 
