@@ -75,7 +75,7 @@ class CallMaker {
     if (rarely())
       options.dropout = {maybe_number().value_or(0.5), bytes_.integer<std::uint64_t>(),
                          bytes_.integer<std::uint64_t>()};
-    options.need = static_cast<heed::Need>(bytes_.integer<std::uint32_t>());
+    options.need = static_cast<heed::Need>(bytes_.integer<std::uint32_t>() & 255);
     options.scores_stage =
         bytes_.one_of({heed::ScoresStage::raw, heed::ScoresStage::softcap, heed::ScoresStage::bias});
     if (rarely()) options.top_k = result_size();

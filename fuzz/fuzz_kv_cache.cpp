@@ -577,7 +577,7 @@ class Life {
     if (rarely())
       options.window = {bytes_.integer<std::int64_t>(-2, 20), bytes_.integer<std::int64_t>(-2, 20)};
     if (rarely()) options.softcap = 2;
-    options.need = static_cast<heed::Need>(bytes_.integer<std::uint32_t>());
+    options.need = static_cast<heed::Need>(bytes_.integer<std::uint32_t>() & 255);
     if (rarely()) options.top_k = bytes_.integer<std::int64_t>(-1, 20);
     if (rarely()) options.received_last = bytes_.integer<std::int64_t>(-1, 5);
     if (rarely()) options.map = {bytes_.integer<std::int64_t>(0, 4), bytes_.integer<std::int64_t>(0, 4)};

@@ -173,6 +173,18 @@ TEST(AttentionErrors, NumbersAreInTheirRanges) {
             "output_dtype is f64; f16 as in query or f32 is expected");
 }
 
+TEST(AttentionErrors, NumbersThatOnlyACastGivesAreRefused) {
+  EXPECT_EQ(message_of_options({.align = static_cast<heed::Align>(2)}), "align is 2; 0 to 1 is expected");
+  EXPECT_EQ(message_of_options({.kernel = static_cast<heed::Kernel>(-1)}),
+            "kernel is -1; 0 to 2 is expected");
+  EXPECT_EQ(message_of_options({.need = static_cast<heed::Need>(256)}),
+            "need is 256; a sum of Need's values, at most 255, is expected");
+  EXPECT_EQ(message_of_options({.scores_stage = static_cast<heed::ScoresStage>(3)}),
+            "scores_stage is 3; 0 to 2 is expected");
+  EXPECT_EQ(message_of_options({.output_dtype = static_cast<DType>(8)}),
+            "output_dtype is 8; f32 as in query is expected");
+}
+
 TEST(AttentionErrors, MasksAreBoolAndBroadcast) {
   const Tensor floats({3, 5});
   EXPECT_EQ(message_of_options({.mask = floats}),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <map>
@@ -354,6 +355,18 @@ TEST(BackwardShares, PartsThatDoNotFitAreRefused) {
             "parts has shape [0, 7, 2, 8]; [1, 7, 2, 8], [splits, rows, H, D], is expected");
   EXPECT_EQ(message(Tensor({3, 7, 8, 2}).view().transpose(2, 3), rows),
             "parts has strides [112, 16, 1, 2]; stride 1 is expected for the last axis");
+  Tensor same({1, 7, 2, 8});
+  const MutableTensorView own_rows = same.mutable_view().select(0, 0).transpose(0, 1);
+  EXPECT_EQ(message(same, own_rows), "grad_query overlaps parts in memory; separate memory is expected");
+  const auto message_of_numbers = [&](const AttentionOptions& options, DType grad_output) {
+    return message_of([&] { heed::add_gradient_parts(parts, grad_output, options, {}, rows); });
+  };
+  EXPECT_EQ(message_of_numbers({}, static_cast<DType>(77)),
+            "grad_output has dtype 77; f64, f32, f16 or bf16 is expected");
+  EXPECT_EQ(message_of_numbers({.scale = std::nan("")}, DType::f32),
+            "scale is nan; a finite number is expected");
+  EXPECT_EQ(message_of_numbers({.threads = -1}, DType::f32),
+            "threads is -1; 0 (all of the machine) or more is expected");
 }
 
 }  // namespace

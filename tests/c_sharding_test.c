@@ -45,6 +45,8 @@ static void what_is_wrong_with_a_sharding_is_said(void) {
   EXPECT_FAILURE(heed_sharding_zigzag(-1, 2, &made), "length is -1; at least 0 is expected");
   EXPECT_FAILURE(heed_sharding_striped(7, 2, 0, &made), "stripe is 0; at least 1 is expected");
   EXPECT_FAILURE(heed_sharding_from_ranges(&late, 1, 0, &made), "ranks is 0; at least 1 is expected");
+  EXPECT_FAILURE(heed_sharding_from_ranges(&late, 1, INT32_MAX, &made),
+                 "ranks is 2147483647; at most 4194304 is expected");
   EXPECT_FAILURE(heed_sharding_from_ranges(NULL, 1, 2, &made), "ranges is NULL");
   EXPECT_FAILURE(heed_sharding_from_ranges(&foreign, 1, 2, &made), "ranges[0].rank is 2; 0 to 1 is expected");
   EXPECT_FAILURE(heed_sharding_from_ranges(&late, 1, 2, &made),

@@ -255,6 +255,10 @@ TEST(Document, RefusesInOneSentence) {
             }),
             "size is 0 x 2, of 9 queries and 11 keys; at least one bin is expected");
   EXPECT_EQ(message_of([&] { (void)check_document(call.document, 0); }), "rows is 0; 1 or more is expected");
+  EXPECT_EQ(message_of([&] { (void)check_document(call.document, 1, 2); }),
+            "batch is 2; -1 to 1 is expected");
+  EXPECT_EQ(message_of([&] { (void)check_document(call.document, 1, 0, -2); }),
+            "head is -2; -1 to " + std::to_string(kHeads - 1) + " is expected");
   Document other;
   for (const auto& use :
        {+[](Document& d) { save_document("none", d); }, +[](Document& d) { (void)check_document(d); }})

@@ -341,6 +341,7 @@ TEST(Eviction, NamesItsKinds) {
   for (const char* name : {"streaming", "h2o", "snapkv"})
     EXPECT_EQ(name_of(heed::eviction_kind_named(name).value()), name);
   EXPECT_FALSE(heed::eviction_kind_named("H2O"));
+  EXPECT_EQ(name_of(static_cast<EvictionKind>(3)), "");
 }
 
 TEST(Eviction, RefusesWhatItCannotDo) {
@@ -348,6 +349,7 @@ TEST(Eviction, RefusesWhatItCannotDo) {
   const auto positions = [&](std::int64_t sequence, const EvictionPolicy& policy) {
     return message_of([&] { (void)positions_to_evict(cache, sequence, policy); });
   };
+  EXPECT_EQ(positions(0, {static_cast<EvictionKind>(3)}), "kind is 3; 0 to 2 is expected");
   EXPECT_EQ(positions(0, {EvictionKind::h2o, -1, 4}), "chosen is -1; 0 or more rows are expected");
   EXPECT_EQ(positions(0, {EvictionKind::h2o, 4, 0}), "recent is 0; 1 or more rows are expected");
   EXPECT_EQ(positions(0, {.kind = EvictionKind::snapkv, .pool = 2}),

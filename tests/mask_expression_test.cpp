@@ -372,6 +372,12 @@ TEST(MaskFunction, AsksTheFunction) {
             "batch of a mask function is 0, but must be at least 1");
   EXPECT_EQ(message_of([&] { (void)heed::mask_mod(any, 1, 1, 1, -1); }),
             "key_length of a mask function is -1, but must be at least 0");
+  using Function = bool(std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+  const std::string null = "a mask function is null; a function is expected";
+  EXPECT_EQ(message_of([] { (void)heed::mask_mod(std::function<Function>(), 1, 1, 1, 1); }), null);
+  EXPECT_EQ(message_of([] { (void)heed::mask_mod(static_cast<Function*>(nullptr), 1, 1, 1, 1); }), null);
+  EXPECT_EQ(message_of([] { (void)heed::function_mask(nullptr, nullptr, 1, 1, 1, 1); }), null);
+  EXPECT_EQ(message_of([&] { (void)heed::mask_mod(std::function<Function>(any), 1, 1, 1, 1); }), "no error");
 }
 
 std::string mask_fault(const std::string& text, const Arrays& arrays = {}) {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "gpt2_oracle.hpp"
+#include "heed/model/why.hpp"
 #include "support.hpp"
 
 namespace {
@@ -361,6 +362,12 @@ TEST(Cause, RefusesInOneSentence) {
   EXPECT_EQ(ablated({{1, 3}}), "heads[0] is 1.3; layer 0 to 1 and head 0 to 2 are expected");
   EXPECT_EQ(ablated({{-1, 0}}), "heads[0] is -1.0; layer 0 to 1 and head 0 to 2 are expected");
   EXPECT_EQ(ablated({{0, 0}}, {.row = 9}), "row is 9; 0 to 8 is expected");
+  EXPECT_EQ(
+      message_of([&] {
+        (void)heed::ablate(model, view_of(kText), std::vector<ModelHead>{{0, 0}}, static_cast<Ablation>(2));
+      }),
+      "to is 2; 0 to 1 is expected");
+  EXPECT_EQ(message_of([] { (void)heed::largest_pairs({}, -1); }), "count is -1; 0 or more is expected");
   EXPECT_EQ(ablated({{0, 0}}, {.token = 29}), "token is 29; 0 to 28 is expected");
   EXPECT_EQ(ablated({{0, 0}}, {.top = 0}), "top is 0; 1 or more is expected");
   EXPECT_EQ(message_of([&] {

@@ -330,6 +330,8 @@ TEST(Generation, NamesWhatMayComeNext) {
   double sum = 0;
   for (const auto& one : expected(model, logits.view().select(0, 9), text, 1000)) sum += one.probability;
   EXPECT_NEAR(sum, 1, 1e-12);  // all probabilities: roundings of a sum of 64 numbers in f64
+  EXPECT_EQ(message_of([&] { (void)expected(model, logits.view().select(0, 9), text, -1); }),
+            "count is -1; 0 or more is expected");
 }
 
 TEST(Generation, RefusesInOneSentence) {

@@ -345,6 +345,11 @@ TEST(DocumentOfText, HoldsOneLayerWhereOneIsAskedFor) {
   options.layer = -1;
   EXPECT_EQ(message_of([&] { (void)heed::look_at_text(made.model, made.text, options); }),
             "layer is -1; 0 to 1 is expected");
+  options.by = static_cast<WeighedBy>(2);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { (void)heed::look_at_text(made.model, made.text, options); },
+           [&] { (void)heed::document_of_text(made.model, made.text, {.by = options.by}); }})
+    EXPECT_EQ(message_of(call), "by is 2; 0 to 1 is expected");
 }
 
 TEST(DocumentOfText, HasScalesThatDifferByLayer) {

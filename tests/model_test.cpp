@@ -89,6 +89,7 @@ TEST(TrainSettings, AreCheckedByName) {
     return message_of([&] { check(settings); });
   };
   EXPECT_EQ(refusal({}), "no error");
+  EXPECT_EQ(refusal({.task = static_cast<heed::Task>(2)}), "task is 2; 0 to 1 is expected");
   EXPECT_EQ(refusal({.layers = 0}), "layers is 0; a whole number from 1 to 1000 is expected");
   EXPECT_EQ(refusal({.heads = 3}), "model_dim is 64; a multiple of the 3 heads is expected");
   EXPECT_EQ(refusal({.heads = 4, .model_dim = 9}), "model_dim is 9; a multiple of the 4 heads is expected");

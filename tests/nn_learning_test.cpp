@@ -116,7 +116,14 @@ TEST(AdamW, SaysWhatDoesNotFit) {
   EXPECT_EQ(message_of([&] { nn::AdamW(parameters, {.weight_decay = -1}); }),
             "weight_decay is -1; a finite number of at least 0 is expected");
   EXPECT_EQ(message_of([&] { nn::AdamW({{"half", &half}}); }), "half is f16; f32 or f64 is expected");
+  const std::vector<nn::NamedParameter> null = {{"weight", nullptr}};
+  const std::string of_null = "the value of weight is null; a tensor is expected";
+  EXPECT_EQ(message_of([&] { nn::AdamW given(null); }), of_null);
+  EXPECT_EQ(message_of([&] { (void)nn::clip_gradients(null, 1); }), of_null);
+  EXPECT_EQ(message_of([&] { nn::save_parameters("none.safetensors", null); }), of_null);
+  EXPECT_EQ(message_of([&] { nn::load_parameters("none.safetensors", null); }), of_null);
   nn::AdamW optimizer(parameters);
+  EXPECT_EQ(message_of([&] { optimizer.step(parameters, null, 1); }), of_null);
   EXPECT_EQ(message_of([&] {
               optimizer.step(parameters, {{"weight", &gradient}}, -1);
             }),
@@ -144,6 +151,7 @@ TEST(Schedule, RisesAndFalls) {
   EXPECT_DOUBLE_EQ(schedule.rate(54), 1.25);
   EXPECT_DOUBLE_EQ(schedule.rate(104), 0.5);
   EXPECT_DOUBLE_EQ(schedule.rate(1000), 0.5);
+  EXPECT_EQ(message_of([&] { (void)schedule.rate(-5); }), "step is -5; 0 or more is expected");
   for (std::int64_t step = 5; step <= 104; ++step) EXPECT_LT(schedule.rate(step), schedule.rate(step - 1));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -174,6 +175,10 @@ TEST_F(CallParts, ThatDoNotFitAreRefused) {
               attend({1, 2, 9, 0, 2, three}, outputs);
             }),
             "part.head_begin is 2; 0 to 0 is expected for query's 2 of 2 heads");
+  EXPECT_EQ(heed::test::message_of([&] {
+              attend({1, 2, 9, std::numeric_limits<std::int64_t>::max(), 0, three}, outputs);
+            }),
+            "part.batch_begin is 9223372036854775807; 0 to 0 is expected for query's 1 of 1 batch entries");
   EXPECT_EQ(heed::test::message_of([&] {
               attend({1, 3, 9, 0, 0, three}, outputs);
             }),

@@ -412,6 +412,8 @@ TEST(Plan, RefusesWhatItCannotPlan) {
             "heads is 3; a multiple of kv_heads 2 is expected");
   EXPECT_EQ(message([](C& c, M&) { c.batch = 40000, c.heads = c.kv_heads = 2; }),
             "batch * kv_heads is 80000; at most 65536 is expected");
+  EXPECT_EQ(message([](C& c, M&) { c.results = static_cast<heed::distributed::Results>(3); }),
+            "results is 3; 0 to 2 is expected");
   EXPECT_EQ(message([](C& c, M&) { c.window.left = -2; }), "window has -2; -1 to 2^30 is expected");
   EXPECT_EQ(message([](C& c, M&) { c.window.right = (1 << 30) + 1; }),
             "window has 1073741825; -1 to 2^30 is expected");

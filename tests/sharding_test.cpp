@@ -161,6 +161,13 @@ TEST(Sharding, SaysWhatIsWrongWithAMap) {
   };
   EXPECT_EQ(message_of([] { (void)Sharding::zigzag(5, 0); }), "ranks is 0; at least 1 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::from_ranks({}, -3); }), "ranks is -3; at least 1 is expected");
+  for (const auto& make : {Sharding::contiguous, Sharding::zigzag})
+    EXPECT_EQ(message_of([&] { (void)make(5, std::numeric_limits<int>::max()); }),
+              "ranks is 2147483647; at most 4194304 is expected");
+  EXPECT_EQ(message_of([] { (void)Sharding::striped(5, (1 << 22) + 1); }),
+            "ranks is 4194305; at most 4194304 is expected");
+  EXPECT_EQ(message_of([] { (void)Sharding::striped(std::int64_t{1} << 40, 2, 1); }),
+            "stripe is 1; at least 65537 is expected for a length of 1099511627776");
   EXPECT_EQ(message_of([] { (void)Sharding::contiguous(-1, 2); }), "length is -1; at least 0 is expected");
   EXPECT_EQ(message_of([] { (void)Sharding::striped(5, 2, 0); }), "stripe is 0; at least 1 is expected");
   EXPECT_EQ(of_ranges({}), "ranges is empty; ranges of at least 1 rank are expected");

@@ -131,6 +131,15 @@ TEST(View, AWrongAccessIsAnErrorThatSaysWhy) {
               TensorView(base.view().data(), DType::f32, {2}, {1, 1});
             }),
             "strides [1, 1] do not match shape [2]: one stride per axis is expected");
+  for (const int wrong : {8, 77, 255}) {
+    const auto dtype = static_cast<DType>(wrong);
+    const std::string message = "dtype is " + std::to_string(wrong) + "; 0 to 7 is expected";
+    EXPECT_EQ(message_of([&] { TensorView(base.view().data(), dtype, {1}); }), message);
+    EXPECT_EQ(message_of([&] { Tensor({1}, dtype); }), message);
+    EXPECT_EQ(message_of([&] { (void)Tensor::copy_of(base, dtype); }), message);
+    EXPECT_EQ(heed::name_of(dtype), "");
+    EXPECT_EQ(heed::size_of(dtype), 0U);
+  }
   EXPECT_EQ(message_of([] { Dims({1, 1, 1, 1, 1, 1}); }), "a shape has 6 axes; at most 5 are supported");
 }
 

@@ -275,6 +275,14 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   EXPECT_EQ(refusal_of(word_list(R"(, "version": "2.0")")), "'t.json' has a value whose version is not 1.0");
   EXPECT_EQ(refusal_of(word_list(R"(, "version": 1.0)")),
             "'t.json' has a value whose version is not a string");
+  EXPECT_EQ(refusal_of(word_list(R"(, "truncate": null)")),
+            "'t.json' has a value with a member 'truncate', which heed does not know");
+  EXPECT_EQ(refusal_of(word_list(R"(, "truncation": 5)")),
+            "'t.json' has a truncation that is not a JSON object");
+  EXPECT_EQ(refusal_of(word_list(R"(, "truncation": {"max_length": 4, "stride": 0, "strategy": "First"})")),
+            "'t.json' has a truncation whose strategy is not LongestFirst, OnlyFirst or OnlySecond");
+  EXPECT_EQ(refusal_of(word_list(R"(, "padding": {"pad_id": -1})")),
+            "'t.json' has a padding whose pad_id is not a whole number from 0 to 4294967295");
   EXPECT_EQ(refusal_of(word_list(R"(, "normalizer": {"type": "Foo"})")),
             "'t.json' has a normalizer of type 'Foo', which heed does not know");
   EXPECT_EQ(refusal_of(word_list(R"(, "pre_tokenizer": {"type": "UnicodeScripts"})")),
@@ -300,6 +308,9 @@ TEST(TextFront, FilesWithPartsThatAreNotKnownAreRefused) {
   }
   EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "maybe")"),
             metaspace + "whose prepend_scheme is not always, first or never");
+  EXPECT_EQ(refusal_of(word_list(
+                R"(, "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "maybe"})")),
+            "'t.json' has a decoder of type 'Metaspace' whose prepend_scheme is not always, first or never");
   EXPECT_EQ(mark(R"("replacement": "▁", "prepend_scheme": "first", "add_prefix_space": false)"),
             metaspace + "whose add_prefix_space is false, but prepend_scheme is first");
   EXPECT_EQ(

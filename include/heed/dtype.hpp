@@ -33,9 +33,9 @@ HEED_API BFloat16 to_bfloat16(float value) noexcept;
 HEED_API Float16 to_float16(double value) noexcept;
 HEED_API BFloat16 to_bfloat16(double value) noexcept;
 
-/// Bytes of one element: 8, 4, 2, 2, 8, 4, 1, 1.
+/// Bytes of one element: 8, 4, 2, 2, 8, 4, 1, 1; 0 for an invalid value.
 HEED_API std::size_t size_of(DType dtype) noexcept;
-/// "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool".
+/// "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool"; "" for an invalid value.
 HEED_API std::string_view name_of(DType dtype) noexcept;
 /// The dtype of that name, or nullopt.
 HEED_API std::optional<DType> dtype_named(std::string_view name) noexcept;

@@ -9,6 +9,7 @@ import numpy as np
 
 from ._counted import counted
 from ._heed import AttentionResult, KvCache, attention, attention_backward
+from ._places import float32_of
 
 
 class DifferentialResult(NamedTuple):
@@ -64,9 +65,10 @@ def _array(name: str, value: Any, like: Any = None) -> Any:
         return np.from_dlpack(value)
     wide = str(getattr(like, "dtype", "")).endswith("float64")
     try:
-        return np.asarray(value if value is not None else "", np.float64 if wide else np.float32)
+        array = np.asarray(value if value is not None else "", np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is a {type(value).__name__}; an array or nested lists of numbers are expected") from None
+    return array if wide else float32_of(name, array)
 
 
 def _array_beside(name: str, value: Any, q: Any) -> Any:

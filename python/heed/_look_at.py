@@ -11,7 +11,7 @@ import numpy as np
 from . import _heed
 from ._counted import counted
 from ._look import Floats, Report
-from ._places import checked_text, is_masked, path_text, token_ids_of, whole
+from ._places import checked_text, float32_of, is_masked, path_text, token_ids_of, whole
 from ._run import Run, is_run, open_run
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MOST_CELLS = 4_000_000  # most weights per head that a report stores
 def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
     """An array [B, H, …], and (name, heads) of each layer if a list of them was given."""
     if not isinstance(given, (list, tuple)) or not given or not hasattr(given[0], "shape"):
-        return array_of(given), []
+        return array_of(name, given), []
     if any(map(is_masked, given)):  # joining layers would drop the mask
         raise ValueError(f"{name} has a masked array with masked elements; plain arrays are expected, as filled() returns")
     parts = [np.asarray(detached(part)) for part in given]
@@ -37,15 +37,16 @@ def _of_layers(name: str, given: Any) -> tuple[Any, list[tuple[str, int]]]:
     return np.concatenate(parts, -3), [(str(layer), part.shape[-3]) for layer, part in enumerate(parts)]
 
 
-def array_of(x: Any) -> Any:
+def array_of(name: str, x: Any) -> Any:
     """An array as it is; nested lists of numbers as f32."""
     if not isinstance(x, (list, tuple)):
         return detached(x)
     try:
-        return np.asarray(x, np.float32)
+        numbers = np.asarray(x, np.float64)
     except (TypeError, ValueError):
         raise ValueError("a list is given whose parts are no numbers or differ in length; lists of numbers of equal "
                          "lengths are expected") from None
+    return float32_of(name, numbers)
 
 
 def detached(x: Any) -> Any:
@@ -208,7 +209,7 @@ def _look_at_calls(q: Any, k: Any, v: Any, tokens: GivenTokens, top_k: int, titl
 def data_of_call(q: Any, k: Any, v: Any, tokens: GivenTokens | Tokens, top_k: int, cost: bool, options: Any,
                  heads: int = 1) -> _heed.ReportData:
     """Data of one call. `heads` counts the heads of the whole model."""
-    q, k, v = array_of(q), array_of(k), array_of(v)
+    q, k, v = array_of("q", q), array_of("k", k), array_of("v", v)
     rows, keys = (x.shape[-2] if len(getattr(x, "shape", ())) > 1 else None for x in (q, k))
     if rows is None or keys is None:
         return _heed.make_report(q, k, v, Tokens([], [], [], []), top_k, cost, 0, 0, {})  # raises the error

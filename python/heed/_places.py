@@ -50,6 +50,18 @@ def is_masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.any(value.mask))
 
 
+def float32_of(name: str, lists: Any) -> npt.NDArray[np.float32]:
+    """Numbers or nested lists as f32, without those that would become infinite."""
+    wide = np.asarray(lists, np.float64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    lost = np.isinf(narrow) & np.isfinite(wide)
+    if lost.any():
+        raise ValueError(f"{name} has lists with the number {wide[lost].flat[0]:g}, which float32 cannot hold; smaller numbers or "
+                         "a float64 array are expected")
+    return narrow
+
+
 def path_text(name: str, value: Any) -> str:
     """The text of a path, as it was given: a str, bytes or a path-like object."""
     require(name, value, (str, bytes, os.PathLike), "a path")

@@ -206,8 +206,15 @@ class HeedBackendRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """inputs: a mapping by name, a sequence in the model's order, or a single array."""
+        _require_keywords(kwargs, ())
         feeds = _feeds(inputs, self._evaluator.input_names, self._optional, "model")
         return tuple(self._evaluator.run(None, feeds))
+
+
+def _require_keywords(given: Collection[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise TypeError(f"keyword {name} is given, which heed.onnx does not know; {' or '.join(known) or 'none'} is expected")
 
 
 def _require_device(device: str) -> None:
@@ -226,6 +233,7 @@ class HeedBackend(Backend):
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeedBackendRep:
         _require_device(device)
+        _require_keywords(kwargs, ("rtol", "atol"))  # ONNX's test runner passes its tolerances on
         require("model", model, (onnx.ModelProto, str, bytes, os.PathLike), "an onnx.ModelProto or a path")
         super().prepare(model, device, **kwargs)  # checks the model
         return HeedBackendRep(model)
@@ -238,6 +246,7 @@ class HeedBackend(Backend):
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None,
                  **kwargs: Any) -> tuple[Any, ...]:
         _require_device(device)
+        _require_keywords(kwargs, ("opset_version",))
         require("node", node, onnx.NodeProto, "an onnx.NodeProto")
         if node.domain != GroupQueryAttention.op_domain:  # ONNX's checker does not know this domain
             super().run_node(node, inputs, device, outputs_info, **kwargs)  # checks the node

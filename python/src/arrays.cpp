@@ -168,8 +168,17 @@ nb::object numbers_of_lists(std::string_view name, nb::handle lists) {
 
 // Nested lists of numbers as an array: bool where all are True or False, else f32.
 nb::object array_of_lists(std::string_view name, nb::handle lists) {
+  using namespace nb::literals;
   const nb::object array = numbers_of_lists(name, lists);
-  return kind_of(array) == "b" ? array : array.attr("astype")("float32");
+  if (kind_of(array) == "b") return array;
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  const nb::object finite = numpy.attr("isfinite")(array), sizes = numpy.attr("abs")(array);
+  const auto largest = nb::cast<double>(numpy.attr("max")(sizes, "where"_a = finite, "initial"_a = 0));
+  constexpr double kRoundsToInfinity = 0x1.ffffffp+127;
+  if (largest >= kRoundsToInfinity)
+    fail(name, " has lists with the number ", largest,
+         ", which float32 cannot hold; smaller numbers or a float64 array are expected");
+  return array.attr("astype")("float32");
 }
 
 }  // namespace

@@ -282,7 +282,7 @@ def ranks_that_disagree_are_told():
         "decay": np.arange(LENGTH) * (1.0 + one), "score_mod": heed.ScoreMod.expression("s * 2" if one else "s * 3"),
         "out": np.zeros_like(grad_output) if one else None}
     said = {"kv_lengths": "the hash of kv_lengths", "alibi": "the hash of alibi", "sinks": "the hash of sinks",
-            "kernel": "options.kernel", "decay": "the hash of decay", "score_mod": "the hash of score_mod's text",
+            "kernel": "options.kernel", "decay": "the hash of decay", "score_mod": "the hash of score_mod's text and arrays",
             "out": "whether there is an out"}
     result = distributed.attention(comm, q, k, v, rows, need="lse")
     for name, value in differing.items():
@@ -307,6 +307,19 @@ def ranks_that_disagree_are_told():
         for scheme in ("ring", "gather", "ulysses", "decode"):
             call = lambda: distributed.attention(comm, q, k, v, rows, scheme=scheme, **{name: given if one else other})
             assert heed_says(call).startswith(text), (name, scheme)
+    keys = np.arange(LENGTH)
+    for name, given, other, text in (
+            ("mask", keys[None] < 5, keys[None] < 6, "the hash of mask"),
+            ("bias", keys[None] * 1.0, keys[None] * 2.0, "the hash of bias"),
+            ("mask", heed.masks.sliding_window(2, 2, LENGTH, LENGTH), heed.masks.sliding_window(2, 3, LENGTH, LENGTH),
+             "the hash of sparse_mask"),
+            ("mask", heed.SparseMask.expression("kept[j]", LENGTH, LENGTH, kept=keys < 5),
+             heed.SparseMask.expression("kept[j]", LENGTH, LENGTH, kept=keys < 6), "the hash of sparse_mask"),
+            ("score_mod", heed.ScoreMod.expression("s + w[j]", w=keys), heed.ScoreMod.expression("s + w[j]", w=2 * keys),
+             "the hash of score_mod's text and arrays"),
+            ("scale", 0.0, None, "the bits of options.scale")):
+        call = lambda: distributed.attention(comm, q, k, v, rows, **{name: given if one else other})
+        assert heed_says(call).startswith(text), name
     # The numbers count, not their dtype.
     lengths = np.array([3, 5], np.int32 if one else np.int64)
     distributed.attention(comm, q, k, v, rows, kv_lengths=lengths, sinks=heads.astype(np.float64 if one else np.float32))

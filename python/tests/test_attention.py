@@ -253,6 +253,11 @@ MISTAKES = {
     "cu_seqlens has numbers that are not whole": (ValueError, lambda q, k, v: heed.attention(q, k, v, cu_seqlens=[0, 3.9, 9])),
     "cu_seqlens of queries runs from 0 to 5": (ValueError, lambda q, k, v: heed.attention(q[:1], k[:1, :, :9], v[:1, :, :9], cu_seqlens=[0, 5])),
     "alibi has lists of other things than numbers": (TypeError, lambda q, k, v: heed.attention(q, k, v, alibi=[None, 2, 1, 1])),
+    "q has lists with the number 1e+39, which float32 cannot hold": (ValueError, lambda q, k, v: heed.attention([[1e39]], [[1]], [[1]])),
+    "v has lists with the number 1e+39": (ValueError, lambda q, k, v: heed.attention([[1]], [[1]], [[-1e39, float("inf")]])),
+    "bias has lists with the number 3.5e+38": (ValueError, lambda q, k, v: heed.attention([[1]], [[1]], [[1]], bias=[[3.5e38]])),
+    "key has lists with the number 1e+39": (
+        ValueError, lambda q, k, v: heed.KvCache(kv_heads=1, key_dim=1, capacity=4).append([[[[1e39]]]], [[[[1]]]])),
     "sinks has lists of other things than numbers": (TypeError, lambda q, k, v: heed.attention(q, k, v, sinks=["1"] * 4)),
     "indices has numbers that are not whole": (ValueError, lambda q, k, v: heed.SparseMask.key_lists([[0.5], [1.2]], 6)),
     "out has shape [2, 4, 9, 13]": (ValueError, lambda q, k, v: heed.attention(q, k, v, out=np.zeros((2, 4, 9, 13), np.float32))),

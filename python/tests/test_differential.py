@@ -135,6 +135,10 @@ def test_what_would_mean_two_things_is_refused(call):
     for name, wrong in (("k", None), ("q", "a"), ("lam", None), ("v", [[1], [1, 2]])):
         with pytest.raises(TypeError, match=f"{name} is a .*; an array or nested lists of numbers are expected"):
             heed.differential_attention(**{**call, "lam": 0.5, name: wrong})
+    narrow = {name: np.float32(call[name]) for name in "qkv"}
+    for name, large in (("lam", 1e39), ("v", [[-1e39]])):
+        with pytest.raises(ValueError, match=f"{name} has lists with the number -?1e.39, which float32 cannot hold"):
+            heed.differential_attention(**{**narrow, "lam": 0.5, name: large})
 
 
 def as_jax(array):

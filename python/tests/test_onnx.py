@@ -125,6 +125,18 @@ def test_what_the_operator_does_not_know_is_refused(attributes, inputs, text):
         heed.onnx.run_node(node, feeds)
 
 
+def test_keywords_that_mean_nothing_are_refused(qkv):
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"])
+    for call, text in ((lambda: heed.onnx.prepare(model(), strict=True), "keyword strict is given, which heed.onnx does not know; rtol or atol"),
+                       (lambda: heed.onnx.run_model(model(), qkv, threads=2), "keyword threads is given"),
+                       (lambda: heed.onnx.prepare(model()).run(qkv, threads=2), "keyword threads is given, which heed.onnx does not know; none"),
+                       (lambda: heed.onnx.run_node(node, qkv, opset=23), "keyword opset is given, which heed.onnx does not know; opset_version")):
+        with pytest.raises(TypeError, match=text):
+            call()
+    heed.onnx.prepare(model(), rtol=1e-3, atol=1e-6)  # as ONNX's test runner does
+    assert np.array_equal(heed.onnx.run_node(node, qkv, opset_version=23)[0], heed.attention(*qkv))
+
+
 def test_an_initializer_is_the_default_of_an_input(qkv):
     with_default = model()
     with_default.graph.initializer.append(onnx.numpy_helper.from_array(qkv[2], "v"))

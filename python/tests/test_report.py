@@ -323,6 +323,8 @@ def test_what_weights_may_see_is_causal_where_the_rest_is_0(weights):
     (lambda x: heed.attention(x, x, x, colour=x), TypeError, "attention() got an unexpected keyword argument 'colour'"),
     (lambda x: heed.look(x, x, x, query_tokens=["a", "b"]), TypeError,
      "look() got an unexpected keyword argument 'query_tokens'; did you mean 'tokens'?"),
+    (lambda x: heed.look([[1]], [[-1e39]], [[1]]), ValueError,
+     "k has lists with the number -1e+39, which float32 cannot hold; smaller numbers or a float64 array are expected"),
     (lambda x: heed.look([x, x], [x], [x, x]), ValueError,
      "q, k and v are not lists of the same number of layers; three such lists, or three arrays, are expected"),
 ])

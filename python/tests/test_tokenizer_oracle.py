@@ -168,3 +168,26 @@ def test_files_that_give_merges_as_text_and_no_type_are_read():
     del old["model"]["type"]
     ours = heed.Tokenizer.from_json(json.dumps(old))
     assert ours.encode("the able “quotes”").ids == theirs.encode("the able “quotes”").ids
+
+
+def is_read(read, text: str) -> bool:
+    try:
+        read(text)
+    except Exception:
+        return False
+    return True
+
+
+def test_members_that_cut_or_fill_texts_are_read_or_refused_alike():
+    cut = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+    fill = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
+    odd = [5, -1, 1.5, 2**70, True, "x", "Right", "OnlySecond", [], {}, {"Fixed": 4}, {"Fixed": "4"}]
+    files = [{name: value} for name in ("truncation", "padding", "unknown") for value in [*odd, None]]
+    for name, whole in (("truncation", cut), ("padding", fill)):
+        files += [{name: whole | {member: value}} for member in whole for value in odd]
+        files += [{name: {other: value for other, value in whole.items() if other != member}} for member in whole]
+    plain = {"added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}
+    known = [is_read(Tokenizer.from_str, json.dumps({"version": "1.0"} | file | plain)) for file in files]
+    assert 10 < sum(known) < len(known) - 10
+    for file, is_known in zip(files, known):
+        assert is_read(heed.Tokenizer.from_json, json.dumps(file | plain)) == is_known, file

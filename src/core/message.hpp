@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "heed/error.hpp"
 #include "heed/tensor.hpp"
@@ -16,7 +17,10 @@ namespace heed::detail {
 inline std::string text_of(std::string_view text) { return std::string(text); }
 inline std::string text_of(std::integral auto value) { return std::to_string(value); }
 inline std::string text_of(const Dims& dims) { return to_string(dims); }
-inline std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
+inline std::string text_of(DType dtype) {
+  const std::string_view name = name_of(dtype);
+  return name.empty() ? std::to_string(static_cast<int>(dtype)) : std::string(name);
+}
 /// Returns the shortest digits that read back as the same number, or "nan", "inf".
 inline std::string text_of(double value) {
   char digits[32];
@@ -79,6 +83,17 @@ template <class... Parts>
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   throw_error(ErrorCode::invalid_argument, {message_part(parts)...});
+}
+
+/// Refuses a number out of its range.
+inline void check_range(std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) refuse(name, " is ", value, "; ", least, " to ", most, " is expected");
+}
+/// Refuses a value that lies beyond the `last` of its enumeration, where only a cast can bring it.
+template <class Enum>
+requires std::is_enum_v<Enum>
+void check_listed(std::string_view name, Enum value, Enum last) {
+  check_range(name, static_cast<std::int64_t>(value), 0, static_cast<std::int64_t>(last));
 }
 
 /// Converts std::bad_alloc to heed's Error. Checks and kernels need little memory beside the results, but

@@ -16,10 +16,6 @@ constexpr std::int64_t kMax = std::int64_t{1} << 30;  // so that cells fit 63 bi
 
 constexpr std::int64_t kMaxHeads = 65536;
 
-void require_size(const char* name, std::int64_t size) {
-  if (size < 1 || size > kMaxHeads) refuse(name, " is ", size, "; 1 to 65536 is expected");
-}
-
 void require_length(const char* name, std::int64_t length) {
   if (length < 1 || length > kMax) refuse("the length of ", name, " is ", length, "; 1 to 2^30 is expected");
 }
@@ -29,12 +25,12 @@ void require_rate(const char* name, double rate) {
 }
 
 void require_call(const PlannedCall& call) {
-  require_size("batch", call.batch);
-  require_size("heads", call.heads);
-  require_size("kv_heads", call.kv_heads);
-  require_size("head_dim", call.head_dim);
-  require_size("value_dim", call.value_dim);
-  require_size("element_bytes", call.element_bytes);
+  detail::check_range("batch", call.batch, 1, kMaxHeads);
+  detail::check_range("heads", call.heads, 1, kMaxHeads);
+  detail::check_range("kv_heads", call.kv_heads, 1, kMaxHeads);
+  detail::check_range("head_dim", call.head_dim, 1, kMaxHeads);
+  detail::check_range("value_dim", call.value_dim, 1, kMaxHeads);
+  detail::check_range("element_bytes", call.element_bytes, 1, kMaxHeads);
   if (call.heads % call.kv_heads != 0)
     refuse("heads is ", call.heads, "; a multiple of kv_heads ", call.kv_heads, " is expected");
   if (call.batch * call.kv_heads > kMaxHeads)
@@ -109,6 +105,7 @@ void check_machines(const Machines& machines) {
 std::vector<SchemePlan> plan(const PlannedCall& call, const Machines& machines, const Sharding& queries,
                              const Sharding& keys) {
   require_call(call);
+  detail::check_listed("results", call.results, Results::sums);
   check_machines(machines);
   require_shardings(queries, keys);
   const CostModel model = {call, machines, queries, keys};
@@ -132,9 +129,8 @@ constexpr std::array<std::string_view, 5> kNames = {"automatic", "ring", "gather
 }  // namespace
 
 std::string_view name_of(Scheme scheme) {
-  const auto at = static_cast<std::size_t>(scheme);
-  if (at >= kNames.size()) detail::refuse("scheme is ", static_cast<int>(scheme), "; 0 to 4 is expected");
-  return kNames[at];
+  detail::check_listed("scheme", scheme, Scheme::decode);
+  return kNames[static_cast<std::size_t>(scheme)];
 }
 
 Scheme scheme_of(std::string_view name) {

@@ -10,8 +10,13 @@ namespace {
 using detail::counted;
 using detail::refuse;
 
-void require_ranks(int ranks) {
+// A sharding lists its ranks and ranges: more would fill the memory.
+constexpr int kMaxRanks = 1 << 22;
+constexpr std::int64_t kMaxStripes = 1 << 24;
+
+void require_ranks(std::int64_t ranks) {
   if (ranks < 1) refuse("ranks is ", ranks, "; at least 1 is expected");
+  if (ranks > kMaxRanks) refuse("ranks is ", ranks, "; at most ", kMaxRanks, " is expected");
 }
 
 void require_length(std::int64_t length) {
@@ -93,6 +98,9 @@ Sharding Sharding::striped(std::int64_t length, int ranks, std::int64_t stripe) 
   require_length(length);
   require_ranks(ranks);
   if (stripe < 1) refuse("stripe is ", stripe, "; at least 1 is expected");
+  if (length / stripe > kMaxStripes)
+    refuse("stripe is ", stripe, "; at least ", length / kMaxStripes + 1, " is expected for a length of ",
+           length);
   std::vector<Run> runs;
   int rank = 0;
   for (std::int64_t begin = 0; begin < length;) {
@@ -106,6 +114,7 @@ Sharding Sharding::striped(std::int64_t length, int ranks, std::int64_t stripe) 
 
 Sharding Sharding::from_ranges(const std::vector<std::vector<PositionRange>>& ranges) {
   if (ranges.empty()) refuse("ranges is empty; ranges of at least 1 rank are expected");
+  require_ranks(std::ssize(ranges));
   std::vector<Run> runs;
   for (std::size_t rank = 0; rank < ranges.size(); ++rank)
     for (const PositionRange& range : ranges[rank]) {

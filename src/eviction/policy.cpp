@@ -77,6 +77,7 @@ std::vector<std::int64_t> exceeding(const KvCache& cache, std::int64_t sequence,
 }  // namespace
 
 void detail::check(const EvictionPolicy& policy) {
+  check_listed("kind", policy.kind, EvictionKind::snapkv);
   if (policy.chosen < 0) refuse("chosen is ", policy.chosen, "; 0 or more rows are expected");
   if (policy.recent < 1) refuse("recent is ", policy.recent, "; 1 or more rows are expected");
   if (!(policy.decay >= 0 && policy.decay <= 1)) refuse("decay is ", policy.decay, "; 0 to 1 is expected");
@@ -84,7 +85,10 @@ void detail::check(const EvictionPolicy& policy) {
     refuse("pool is ", policy.pool, "; an odd number of at least 1 is expected");
 }
 
-std::string_view name_of(EvictionKind kind) noexcept { return kKinds[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(EvictionKind kind) noexcept {
+  const auto at = static_cast<std::size_t>(kind);
+  return at < kKinds.size() ? kKinds[at] : std::string_view();
+}
 
 std::optional<EvictionKind> eviction_kind_named(std::string_view name) noexcept {
   const auto at = std::ranges::find(kKinds, name);

@@ -9,10 +9,6 @@
 namespace heed {
 namespace {
 
-void require_index(const char* name, std::int64_t index, std::int64_t count) {
-  if (index < 0 || index >= count) detail::refuse(name, " is ", index, "; 0 to ", count - 1, " is expected");
-}
-
 // Fills in the row's weights and its heaviest keys.
 void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& row) {
   const AttentionReport& report = document.report;
@@ -33,9 +29,9 @@ void take_from_tile(const Document& document, std::int64_t top_k, AttendedRow& r
 AttendedRow attended_row(const Document& document, std::int64_t batch, std::int64_t head, std::int64_t row,
                          std::int64_t top_k, bool all_weights) {
   const AttentionReport& report = document.report;
-  require_index("batch", batch, report.batch);
-  require_index("head", head, report.heads);
-  require_index("row", row, report.queries);
+  detail::check_range("batch", batch, 0, report.batch - 1);
+  detail::check_range("head", head, 0, report.heads - 1);
+  detail::check_range("row", row, 0, report.queries - 1);
   if (top_k < 0) detail::refuse("top_k is ", top_k, "; 0 or more is expected");
   AttendedRow found{batch,
                     head,

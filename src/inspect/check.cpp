@@ -349,6 +349,8 @@ DocumentCheck check_document(const Document& document, std::int64_t rows, std::i
                              std::int64_t head) {
   detail::require_report(document);
   if (rows < 1) detail::refuse("rows is ", rows, "; 1 or more is expected");
+  detail::check_range("batch", batch, -1, document.report.batch - 1);
+  detail::check_range("head", head, -1, document.report.heads - 1);
   const auto wanted = [](std::int64_t index, std::int64_t asked) { return asked < 0 || index == asked; };
   DocumentCheck check;
   for (std::int64_t b = 0; b < document.report.batch; ++b)

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "heed/tensor.hpp"
@@ -24,6 +25,13 @@ inline constexpr std::size_t kMaxNpyStartBytes = 10012;
 /// Throws Error (io): "'q.npy' has 3 bytes of data; its shape [2] of f32 needs 8".
 [[noreturn]] void fail_npy_length(const std::string& subject, const NpyHeader& header, const std::string& has,
                                   std::uint64_t needed);
+
+/// The bytes of the elements.
+[[nodiscard]] std::span<std::byte> bytes_of(Tensor& tensor);
+/// Column-major order is row-major order with reversed axes.
+[[nodiscard]] Dims reversed(const Dims& dims);
+/// The file's tensor, or a shard of it, from the elements as they lie in the file.
+[[nodiscard]] Tensor row_major(Tensor stored, const NpyHeader& header);
 
 /// A start of version 1.0, row-major, in this machine's byte order. Throws invalid_argument for bf16, which
 /// has no .npy name.

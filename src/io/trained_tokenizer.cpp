@@ -70,7 +70,7 @@ Tensor TrainedTokenizer::encode(const std::vector<std::string>& tokens, const st
 }
 
 std::string TrainedTokenizer::text_of(std::int64_t id, const std::vector<std::string>& tokens) const {
-  if (id < 0 || id >= size()) detail::refuse("id is ", id, "; 0 to ", size() - 1, " is expected");
+  detail::check_range("id", id, 0, size() - 1);
   if (!is_symbols()) return characters_.word(id);
   const std::vector<std::string> words = distinct(tokens);
   if (id < std::ssize(words)) return words[static_cast<std::size_t>(id)];

@@ -27,8 +27,7 @@ void weigh_by(const Tensor& bias, AttentionOptions& options) {
 }
 
 void check_layer(const std::optional<std::int64_t>& layer, const ModelInfo& info) {
-  if (layer && (*layer < 0 || *layer >= info.layers))
-    refuse("layer is ", *layer, "; 0 to ", info.layers - 1, " is expected");
+  if (layer) check_range("layer", *layer, 0, info.layers - 1);
 }
 
 void check_head(const ModelHead& head, const ModelInfo& info) {
@@ -173,6 +172,7 @@ class CallKeeper {
 }  // namespace
 
 Document document_of_text(const Model& model, const ModelTokens& text, const TextCallOptions& options) {
+  detail::check_listed("by", options.by, WeighedBy::norm);
   return CallKeeper(model, text, options).keep();
 }
 

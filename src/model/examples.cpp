@@ -133,10 +133,8 @@ class Collector {
 
 void check(const Model& model, std::span<const ModelTokens> texts, const ExampleOptions& options) {
   if (texts.empty()) detail::refuse("texts is empty; at least one text is expected");
-  if (options.best < 1 || options.best > kMost)
-    detail::refuse("best is ", options.best, "; 1 to ", kMost, " is expected");
-  if (options.habits < 0 || options.habits > kMost)
-    detail::refuse("habits is ", options.habits, "; 0 to ", kMost, " is expected");
+  detail::check_range("best", options.best, 1, kMost);
+  detail::check_range("habits", options.habits, 0, kMost);
   if (options.head) detail::check_head(*options.head, model.info());
 }
 

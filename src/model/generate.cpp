@@ -288,10 +288,11 @@ std::vector<Expectation> expected(const Model& model, const TensorView& logits, 
   if (logits.rank() != 1 || logits.dtype() != DType::f32 || logits.size(0) != model.info().vocabulary)
     refuse("logits is ", logits.dtype(), " ", logits.shape(), "; f32 [", model.info().vocabulary,
            "] is expected");
+  if (count < 0) refuse("count is ", count, "; 0 or more is expected");
   const Tensor row = Tensor::copy_of(logits);
   const std::vector<double> chances = detail::probabilities_of(row.values<float>());
   std::vector<Expectation> all;
-  for (const std::int64_t id : detail::largest_of(chances, std::max<std::int64_t>(count, 0)))
+  for (const std::int64_t id : detail::largest_of(chances, count))
     all.push_back({model.text_of(id, beside), chances[static_cast<std::size_t>(id)]});
   return all;
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "core/message.hpp"
 #include "core/tensor/concatenate.hpp"
 #include "heed/model/look.hpp"
 #include "model/look_support.hpp"
@@ -23,6 +24,7 @@ class TextLooker {
   }
 
   TextLook look() {
+    detail::check_listed("by", options_.by, WeighedBy::norm);
     detail::check_layer(options_.layer, model_.info());
     const std::vector<std::int64_t>& ids = text_.ids;
     ModelHooks hooks;

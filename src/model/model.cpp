@@ -199,8 +199,7 @@ ModelTokens Model::tokenize(std::string_view text, const std::string& source, bo
 }
 
 std::string Model::text_of(std::int64_t id, const ModelTokens& beside) const {
-  if (id < 0 || id >= info().vocabulary)
-    detail::refuse("id is ", id, "; 0 to ", info().vocabulary - 1, " is expected");
+  detail::check_range("id", id, 0, info().vocabulary - 1);
   if (parts_->own_tokenizer) return parts_->own_tokenizer->text_of(id, beside.shown);
   if (parts_->tokenizer && parts_->tokenizer->token(id)) return parts_->tokenizer->shown({&id, 1}).front();
   std::string number = std::to_string(id);

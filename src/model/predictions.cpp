@@ -52,13 +52,12 @@ std::int64_t checked_row(const CauseOptions& options, const TensorView& tokens) 
   if (tokens.rank() != 1 || tokens.size(0) == 0) return 0;  // the model refuses such tokens
   const std::int64_t rows = tokens.size(0);
   const std::int64_t row = options.row.value_or(rows - 1);
-  if (row < 0 || row >= rows) refuse("row is ", row, "; 0 to ", rows - 1, " is expected");
+  check_range("row", row, 0, rows - 1);
   return row;
 }
 
 void check_tokens(const CauseOptions& options, const ModelInfo& info) {
-  if (options.token && (*options.token < 0 || *options.token >= info.vocabulary))
-    refuse("token is ", *options.token, "; 0 to ", info.vocabulary - 1, " is expected");
+  if (options.token) check_range("token", *options.token, 0, info.vocabulary - 1);
   if (options.top < 1) refuse("top is ", options.top, "; 1 or more is expected");
 }
 

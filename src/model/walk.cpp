@@ -120,7 +120,7 @@ class Walker {
 
 Walk walk(const Model& model, const ModelTokens& text, std::int64_t row, std::int64_t count, int threads) {
   const auto length = std::ssize(text.ids);
-  if (row < 0 || row >= length) detail::refuse("row is ", row, "; 0 to ", length - 1, " is expected");
+  detail::check_range("row", row, 0, length - 1);
   if (count < 1) detail::refuse("count is ", count, "; 1 or more is expected");
   return Walker(model, text, row, count, threads).run();
 }

@@ -47,7 +47,7 @@ void follow(const Step& s, std::span<T> weight, std::span<const T> grad, std::sp
 AdamW::AdamW(const std::vector<NamedParameter>& parameters, const AdamWOptions& given) : options(given) {
   check_options(options);
   for (const NamedParameter& parameter : parameters) {
-    detail::require_real(*parameter.value, parameter.name.c_str());
+    detail::require_real(detail::given(parameter), parameter.name.c_str());
     names_.push_back(parameter.name);
     first_.emplace_back(parameter.value->shape(), parameter.value->dtype());
     second_.emplace_back(parameter.value->shape(), parameter.value->dtype());
@@ -66,7 +66,7 @@ void AdamW::step(const std::vector<NamedParameter>& parameters, const std::vecto
     for (const NamedParameter* named : {&parameters[i], &gradients[i]}) {
       if (named->name != names_[i])
         detail::refuse("parameter ", i, " is ", named->name, "; ", names_[i], " is expected");
-      detail::require_like(*named->value, named->name.c_str(), first_[i].shape(), first_[i].dtype());
+      detail::require_like(detail::given(*named), named->name.c_str(), first_[i].shape(), first_[i].dtype());
     }
   ++steps;
   const double t = static_cast<double>(steps);
@@ -96,6 +96,7 @@ std::vector<NamedParameter> AdamW::state() {
 }
 
 double Schedule::rate(std::int64_t step) const {
+  if (step < 0) detail::refuse("step is ", step, "; 0 or more is expected");
   if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
   if (step >= steps) return last;
   const double share = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
@@ -106,7 +107,7 @@ double clip_gradients(const std::vector<NamedParameter>& gradients, double most)
   if (!(most > 0)) detail::refuse("most is ", most, "; a number above 0 is expected");
   double squares = 0;
   for (const NamedParameter& gradient : gradients) {
-    detail::require_real(*gradient.value, gradient.name.c_str());
+    detail::require_real(detail::given(gradient), gradient.name.c_str());
     detail::with_real(gradient.value->dtype(), [&]<class T>(T) {
       for (const T value : std::as_const(*gradient.value).template values<T>())
         squares += static_cast<double>(value) * static_cast<double>(value);

@@ -21,6 +21,11 @@ void require_like(const TensorView& tensor, const char* name, const Dims& shape,
     refuse(name, " is ", tensor.dtype(), " ", tensor.shape(), "; ", dtype, " ", shape, " is expected");
 }
 
+const Tensor& given(const NamedParameter& parameter) {
+  if (parameter.value == nullptr) refuse("the value of ", parameter.name, " is null; a tensor is expected");
+  return *parameter.value;
+}
+
 void require_size(std::int64_t size, const char* name) {
   if (size < 1) refuse(name, " is ", size, "; at least 1 is expected");
 }

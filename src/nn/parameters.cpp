@@ -6,6 +6,7 @@
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
 #include "heed/nn/layers.hpp"
+#include "nn/checks.hpp"
 
 namespace heed::nn {
 namespace {
@@ -133,11 +134,12 @@ void save_parameters(const std::string& path, const std::vector<NamedParameter>&
   std::vector<std::pair<std::string, TensorView>> tensors;
   tensors.reserve(parameters.size());
   for (const NamedParameter& parameter : parameters)
-    tensors.emplace_back(parameter.name, parameter.value->view());
+    tensors.emplace_back(parameter.name, detail::given(parameter).view());
   io::write_safetensors(path, tensors);
 }
 
 void load_parameters(const std::string& path, const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& parameter : parameters) (void)detail::given(parameter);
   const io::SafetensorsReader file(path);
   std::vector<Tensor> values;
   values.reserve(parameters.size());

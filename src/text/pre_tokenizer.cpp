@@ -14,6 +14,7 @@ namespace {
 
 // The treatment of a match: it is dropped, becomes a word of its own, joins the word before or after it, or
 // forms one word with adjacent matches.
+// In the order of split_behavior_from().
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct Stretch {
@@ -55,14 +56,9 @@ void join(const std::vector<Stretch>& stretches, SplitBehavior behavior, std::ve
 }
 
 // Reads the member "behavior" of a part, which is required if the fallback is empty. Throws Error (io).
-SplitBehavior split_behavior_from(const JsonPart& part, const std::string& fallback) {
-  const std::string name = fallback.empty() ? part.text("behavior") : part.text("behavior", fallback);
-  if (name == "Removed") return SplitBehavior::removed;
-  if (name == "Isolated") return SplitBehavior::isolated;
-  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
-  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
-  if (name == "Contiguous") return SplitBehavior::contiguous;
-  part.fail("whose behavior is not Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
+SplitBehavior split_behavior_from(const JsonPart& part, std::string_view fallback) {
+  return static_cast<SplitBehavior>(part.choice(
+      "behavior", {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}, fallback));
 }
 
 // With `invert`, the text between matches is treated as the match.
@@ -154,14 +150,12 @@ class Metaspace : public PreTokenizer {
       : mark_(part.text("replacement")), split_(part.flag("split", true)) {
     if (mark_.empty() || decode_utf8(mark_).length != mark_.size())
       part.fail("whose replacement is not a single code point");
-    const std::string scheme = part.text("prepend_scheme", "always");
-    if (scheme != "always" && scheme != "first" && scheme != "never")
-      part.fail("whose prepend_scheme is not always, first or never");
+    const std::size_t scheme = part.choice("prepend_scheme", {"always", "first", "never"}, "always");
     const bool prefix = part.flag("add_prefix_space", true);
-    if (!prefix && scheme != "never" && part.has("prepend_scheme"))
-      part.fail("whose add_prefix_space is false, but prepend_scheme is ", scheme);
-    always_ = prefix && scheme == "always";
-    first_ = prefix && scheme == "first";
+    if (!prefix && scheme != 2 && part.has("prepend_scheme"))
+      part.fail("whose add_prefix_space is false, but prepend_scheme is ", part.text("prepend_scheme"));
+    always_ = prefix && scheme == 0;
+    first_ = prefix && scheme == 1;
     pattern_ = string_pattern(mark_);
   }
   void apply(Words& words) const override {

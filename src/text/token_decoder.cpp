@@ -131,7 +131,8 @@ class MetaspaceDecoder final : public TokenDecoder {
  public:
   explicit MetaspaceDecoder(const JsonPart& part)
       : replacement_(part.text("replacement", "▁")),
-        prepended_(part.flag("add_prefix_space", true) && part.text("prepend_scheme", "always") != "never") {
+        prepended_(part.choice("prepend_scheme", {"always", "first", "never"}, "always") != 2 &&
+                   part.flag("add_prefix_space", true)) {
     if (replacement_.empty()) part.fail("whose replacement is empty");
   }
   void apply(Tokens& tokens) const override {

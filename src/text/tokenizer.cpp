@@ -216,6 +216,34 @@ std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
   return file.parts("added_tokens", "an added token");
 }
 
+// Checks what is not read. Truncation and padding do nothing here: heed neither cuts nor fills texts. But a
+// file in which one is wrong is no tokenizer.
+void check_unread(const json& values, const JsonPart& file) {
+  constexpr std::array<std::string_view, 9> kKnown{"version",        "truncation", "padding",
+                                                   "added_tokens",   "normalizer", "pre_tokenizer",
+                                                   "post_processor", "decoder",    "model"};
+  for (const auto& [name, value] : values.items())
+    if (std::ranges::find(kKnown, name) == kKnown.end())
+      file.fail("with a member ", io::detail::printable(name), ", which heed does not know");
+  if (file.has("truncation")) {
+    const JsonPart part(file.at("truncation"), file.file(), "a truncation");
+    for (const char* size : {"max_length", "stride"}) (void)part.integer(size, 0, INT64_MAX);
+    (void)part.choice("strategy", {"LongestFirst", "OnlyFirst", "OnlySecond"});
+    (void)part.choice("direction", {"Left", "Right"}, "Right");
+  }
+  if (file.has("padding")) {
+    const JsonPart part(file.at("padding"), file.file(), "a padding");
+    for (const char* id : {"pad_id", "pad_type_id"}) (void)part.integer(id, 0, UINT32_MAX);
+    (void)part.integer("pad_to_multiple_of", 0, INT64_MAX, 0);
+    (void)part.text("pad_token");
+    (void)part.choice("direction", {"Left", "Right"});
+    if (!part.at("strategy").is_object())
+      (void)part.choice("strategy", {"BatchLongest"});
+    else
+      (void)JsonPart(part.at("strategy"), part.file(), "a strategy").integer("Fixed", 0, INT64_MAX);
+  }
+}
+
 }  // namespace
 
 struct HEED_HIDDEN Tokenizer::Impl {
@@ -296,6 +324,7 @@ json detail::TokenizerJson::values(std::string_view text, const std::string& sub
 Tokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {
   const JsonPart file(values, subject, "a value");
   if (file.text("version", "1.0") != "1.0") file.fail("whose version is not 1.0");
+  check_unread(values, file);
   return Tokenizer(std::make_unique<const Tokenizer::Impl>(file));
 }
 

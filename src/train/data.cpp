@@ -10,6 +10,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "core/digest.hpp"
 #include "core/message.hpp"
 #include "core/utf8.hpp"
 #include "heed/error.hpp"
@@ -18,12 +19,10 @@ namespace heed {
 namespace detail {
 namespace {
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits: detects another text; not secure against forgery.
 std::string fingerprint_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(digits.data(), digits.size(), "%016llx",
+                static_cast<unsigned long long>(Digest(text).value()));
   return std::to_string(text.size()) + " bytes, " + digits.data();
 }
 

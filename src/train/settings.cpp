@@ -55,6 +55,7 @@ std::span<const RealSetting> real_settings() noexcept { return kReals; }
 std::string_view name_of(Task task) noexcept { return task == Task::text ? "text" : "induction"; }
 
 void check(const TrainSettings& settings) {
+  heed::detail::check_listed("task", settings.task, Task::induction);
   for (const IntegerSetting& one : kIntegers)
     require(settings.*one.value >= one.least && settings.*one.value <= one.most, one, settings.*one.value);
   for (const RealSetting& one : kReals) require(fits(one, settings.*one.value), one, settings.*one.value);

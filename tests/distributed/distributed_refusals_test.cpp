@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heed/distributed/attention.hpp"
 #include "ranks.hpp"
@@ -86,6 +88,48 @@ TEST(DistributedCalls, AreRefusedWhereRanksDisagree) {
   call = {};
   call.layout.batch = rank();
   EXPECT_NE(call.message().find("layout.batch is "), std::string::npos);
+}
+
+// Each rank holds a mask, a bias or a function of its own numbers, of the same sizes.
+TEST(DistributedCalls, AreRefusedWhereTheNumbersOfMasksDiffer) {
+  const std::int64_t one = rank() == 1 ? 1 : 0;
+  const auto disagree_on = [](const Call& call, const std::string& name) {
+    const std::string message = call.message();
+    EXPECT_EQ(message.substr(0, name.size() + 4), name + " is ");
+    EXPECT_NE(message.find("equal values are expected"), std::string::npos);
+  };
+  Tensor allowed({1, 9}, DType::boolean), added({1, 9});
+  allowed.at<bool>(0, one) = true;
+  added.at<float>(0, one) = 1;
+  Call call;
+  call.options.mask = allowed;
+  disagree_on(call, "the hash of mask");
+  call = {};
+  call.options.bias = added;
+  disagree_on(call, "the hash of bias");
+  Tensor list({9, 1}, DType::i64), bounds({9, 1, 2}, DType::i64), rows({9, 1}, DType::i64);
+  list.at<std::int64_t>(4, 0) = bounds.at<std::int64_t>(4, 0, 1) = rows.at<std::int64_t>(4, 0) = one;
+  const std::vector<std::pair<std::string, heed::TensorView>> arrays{{"w", added.view().select(0, 0)}};
+  const std::array axes{heed::GridAxis{.size = 9, .window = 3 + 2 * one}};
+  using heed::SparseMask;
+  for (const SparseMask& mask :
+       {SparseMask::row_intervals(bounds, 9), SparseMask::column_intervals(rows, 9),
+        SparseMask::key_lists(list, 9), SparseMask::expression("j < " + std::to_string(4 + one), 9, 9),
+        SparseMask::expression("w[j] > 0", 9, 9, arrays), heed::masks::neighbourhood(axes),
+        heed::masks::sliding_window(2, one, 9, 9) & heed::masks::prefix_lm(3, 9, 9)}) {
+    call = {};
+    call.options.sparse_mask = mask;
+    disagree_on(call, "the hash of sparse_mask");
+  }
+  call = {};
+  call.options.score_mod = heed::ScoreMod::expression("s + w[0]", arrays);
+  disagree_on(call, "the hash of score_mod's text and arrays");
+  call = {};
+  if (one == 1) call.options.scale = 0;
+  disagree_on(call, "the bits of options.scale");
+  call = {};
+  call.choice.scheme = static_cast<Scheme>(5);
+  EXPECT_EQ(call.message(), "choice.scheme is 5; 0 to 4 is expected");
 }
 
 TEST(DistributedCalls, AreRefusedWhereRanksAskForOtherSizes) {

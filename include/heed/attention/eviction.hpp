@@ -34,7 +34,7 @@ namespace heed {
 /// The eviction policies (docs/eviction.md).
 enum class EvictionKind : std::uint8_t { streaming, h2o, snapkv };
 
-/// "streaming", "h2o", "snapkv".
+/// "streaming", "h2o", "snapkv"; "" for an invalid value.
 [[nodiscard]] HEED_API std::string_view name_of(EvictionKind kind) noexcept;
 [[nodiscard]] HEED_API std::optional<EvictionKind> eviction_kind_named(std::string_view name) noexcept;
 

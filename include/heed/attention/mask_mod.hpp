@@ -1,6 +1,7 @@
 // A mask given as a compiled function of batch entry, head, query and key (FlexAttention's mask_mod).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -16,7 +17,7 @@ using RestrictRow = void (*)(const void* function, std::int64_t b, std::int64_t 
                              std::int64_t key_begin, std::int64_t key_end, std::uint8_t* visible);
 
 /// A mask from a function that loops over the keys itself. Throws Error (invalid_argument) for an invalid
-/// size.
+/// size and a null restrict_row.
 [[nodiscard]] HEED_API SparseMask function_mask(std::shared_ptr<const void> function,
                                                 RestrictRow restrict_row, std::int64_t batch,
                                                 std::int64_t heads, std::int64_t query_length,
@@ -37,8 +38,10 @@ template <class F>
     for (std::int64_t j = key_begin; j < key_end; ++j)
       if (!allows(b, h, i, j)) visible[j - key_begin] = 0;
   };
-  return function_mask(std::make_shared<const F>(std::move(f)), restrict_row, batch, heads, query_length,
-                       key_length);
+  bool is_null = false;
+  if constexpr (std::is_assignable_v<F&, std::nullptr_t>) is_null = f == nullptr;  // not a lambda
+  return function_mask(std::make_shared<const F>(std::move(f)), is_null ? nullptr : +restrict_row, batch,
+                       heads, query_length, key_length);
 }
 
 }  // namespace heed

@@ -22,8 +22,8 @@ struct PositionRange {
 /// have none. The rows of a rank are its positions in ascending order. Memory grows with the number of
 /// ranges, not with the length. Lookups of a position or row are binary searches.
 ///
-/// All functions throw Error (invalid_argument), naming the argument, for ranks < 1, length < 0, and a rank,
-/// position, row or axis out of range.
+/// All functions throw Error (invalid_argument), naming the argument, for ranks outside 1 to 2^22, length <
+/// 0, more than 2^24 stripes, and a rank, position, row or axis out of range.
 class HEED_API Sharding {
  public:
   /// Rank r holds the r-th of `ranks` consecutive ranges. Their sizes differ by at most 1.

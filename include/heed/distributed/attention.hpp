@@ -73,7 +73,8 @@ struct Gradients : AttentionGradients {
 /// rank's rows and all keys. decay has all positions. kv_lengths, segments and masks in O(L) memory describe
 /// the whole call. weights and scores are [B, H, rows of this rank, Lk]. Throws Error (invalid_argument) on
 /// all ranks if the call is wrong on one, if ranks disagree about it, or if the scheme cannot give a result.
-/// The numbers of masks, compiled score functions and the arrays of expressions are not compared among ranks.
+/// A mask or bias with this rank's rows is not compared among ranks, and neither is the code of compiled
+/// functions.
 /// MPI must be initialised. Only one thread at a time may call with ranks of the same process.
 [[nodiscard]] HEED_API Result attention(MPI_Comm comm, const TensorView& query, const TensorView& key,
                                         const TensorView& value, const Layout& layout,

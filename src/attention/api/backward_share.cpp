@@ -96,6 +96,13 @@ void check_parts(const TensorView& parts, const MutableTensorView& grad_query) {
   detail::check_memory("parts", parts);
 }
 
+void check_numbers(double scale, int threads, DType grad_output) {
+  if (!std::isfinite(scale)) refuse("scale is ", scale, "; a finite number is expected");
+  if (threads < 0) refuse("threads is ", threads, "; 0 (all of the machine) or more is expected");
+  if (!is_floating(grad_output))
+    refuse("grad_output has dtype ", grad_output, "; f64, f32, f16 or bf16 is expected");
+}
+
 }  // namespace
 
 std::vector<GradientTask> gradient_tasks(const Dims& query, const Dims& key, const Dims& value, DType dtype,
@@ -163,7 +170,14 @@ void add_gradient_parts(const TensorView& parts, DType grad_output, const Attent
       grad_output,
       part.query_length,
       options.threads > 0 ? options.threads : default_threads()};
+  check_numbers(problem.scale, options.threads, grad_output);
   for (int axis = 0; axis < 4; ++axis) problem.parts.stride[axis] = parts.strides()[axis];
+  const auto& [data, dtype, stride] = problem.grad_query;
+  detail::check_overlap(
+      {"grad_query",
+       {data, dtype, {0, stride[1], stride[2], stride[3]}},
+       {1, problem.heads, problem.rows, problem.head_dim}},
+      {"parts", problem.parts, {problem.splits, problem.rows, problem.heads, problem.head_dim}});
   detail::add_query_parts(problem);
 }
 

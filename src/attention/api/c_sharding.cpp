@@ -29,7 +29,7 @@ heed_status heed_sharding_from_ranges(const heed_sharding_range* ranges, std::si
                                       std::int32_t ranks, heed_sharding** sharding) {
   return make_handle("sharding", sharding, [&] {
     if (count > 0) require("ranges", ranges);
-    if (ranks < 1) refuse("ranks is ", ranks, "; at least 1 is expected");
+    (void)Sharding::from_ranks({}, ranks);  // checks ranks
     std::vector<std::vector<heed::PositionRange>> all(static_cast<std::size_t>(ranks));
     for (std::size_t n = 0; n < count; ++n) {
       const heed_sharding_range& range = ranges[n];

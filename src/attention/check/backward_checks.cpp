@@ -7,6 +7,7 @@
 #include "attention/check/results.hpp"
 #include "attention/problem/operands.hpp"
 #include "core/message.hpp"
+#include "core/tensor/lifted.hpp"
 
 namespace heed::detail {
 namespace {
@@ -45,14 +46,6 @@ class Reader {
   const Problem& p_;
   int rank_;
 };
-
-// The shape of a view, with size 1 for axes that the view repeats.
-Dims own_shape(const TensorView& view) {
-  Dims shape = view.shape();
-  for (int axis = 0; axis < view.rank(); ++axis)
-    if (view.strides()[axis] == 0 && shape[axis] > 1) shape[axis] = 1;
-  return shape;
-}
 
 // The target of a gradient that is summed to the view's shape. The view must broadcast to `shape`, and have
 // `dtype` or f64. The result's strides and sizes follow the last axes of `shape`; they are 0 and 1 on summed

@@ -15,7 +15,7 @@ namespace {
 
 void check_axis(const char* axis, const char* begin_name, std::int64_t begin, std::int64_t count,
                 std::int64_t whole) {
-  if (begin < 0 || begin + count > whole)
+  if (begin < 0 || begin > whole - count)
     refuse("part.", begin_name, " is ", begin, "; 0 to ", whole - count, " is expected for query's ", count,
            " of ", whole, " ", axis);
 }
@@ -185,6 +185,8 @@ void read_numbers(const AttentionOptions& options, Problem& problem) {
   if (options.threads < 0)
     refuse("threads is ", options.threads, "; 0 (all of the machine) or more is expected");
   problem.threads = options.threads > 0 ? options.threads : default_threads();
+  check_listed("align", options.align, Align::bottom_right);
+  check_listed("kernel", options.kernel, Kernel::fused);
 }
 
 Operand floating(const char* name, const TensorView& view, const Dims& shape) {
@@ -332,6 +334,12 @@ void check_requests(const AttentionOptions& options, Problem& problem) {
   if (options.output_dtype && *options.output_dtype != problem.dtype && *options.output_dtype != DType::f32)
     refuse("output_dtype is ", *options.output_dtype, "; ", problem.dtype, " as in query",
            problem.dtype == DType::f32 ? "" : " or f32", " is expected");
+  check_listed("scores_stage", options.scores_stage, ScoresStage::bias);
+  Need known = Need::none;
+  for (std::size_t i = 0; i < kResultCount; ++i) known |= result_entry(i).need;
+  if ((options.need | known) != known)
+    refuse("need is ", static_cast<std::uint32_t>(options.need), "; a sum of Need's values, at most ",
+           static_cast<std::uint32_t>(known), ", is expected");
   problem.output_dtype = options.output_dtype.value_or(problem.dtype);
 }
 

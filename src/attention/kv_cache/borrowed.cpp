@@ -53,7 +53,7 @@ std::unique_ptr<CacheState> borrow(const TensorView& key, const TensorView& valu
                                    CacheLayout layout) {
   auto state = std::make_unique<CacheState>();
   KvCacheOptions& o = state->options;
-  detail::check_range("order", static_cast<std::int64_t>(order), 0, 1);
+  detail::check_listed("order", order, PageOrder::nhd);
   o.format = format_of(key);
   if (value.dtype() != key.dtype())
     refuse("value has dtype ", value.dtype(), "; ", key.dtype(), " as in key is expected");

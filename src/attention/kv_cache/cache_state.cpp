@@ -34,7 +34,7 @@ const Sequence& CacheState::sequence_in_use(std::int64_t number) const {
 const Sequence& CacheState::sequence(std::int64_t number) const {
   const auto count = std::ssize(sequences);
   if (count == 0) refuse("sequence is ", number, ", but the cache has no sequences");
-  if (number < 0 || number >= count) refuse("sequence is ", number, "; 0 to ", count - 1, " is expected");
+  check_range("sequence", number, 0, count - 1);
   return sequences[index(number)];
 }
 

@@ -106,8 +106,6 @@ bool lie_evenly(std::span<const std::int32_t> slots);
 
 constexpr std::int64_t kMaxPage = 256;
 
-/// Throws unless the option is within [least, most].
-void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 /// Checks the options and allocates a cache that owns its memory.
 std::unique_ptr<CacheState> make_cache(const KvCacheOptions& options, std::int64_t largest_page = kMaxPage);
 void grow_pages(CacheState& state, std::int64_t pages);

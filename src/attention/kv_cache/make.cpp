@@ -61,9 +61,9 @@ void check_codes(const KvCacheOptions& options, RowFormat format) {
 
 // Checks and completes the options; page_size becomes the rows of a page in every layout.
 void complete(KvCacheOptions& options, RowFormat format, std::int64_t largest_page) {
-  check_range("format", static_cast<std::int64_t>(options.format), 0, 5);
-  check_range("layout", static_cast<std::int64_t>(options.layout), 0, 2);
-  check_range("order", static_cast<std::int64_t>(options.order), 0, 1);
+  check_listed("format", options.format, CacheFormat::fp8);
+  check_listed("layout", options.layout, CacheLayout::ring);
+  check_listed("order", options.order, PageOrder::nhd);
   if (options.value_dim == 0) options.value_dim = options.head_dim;
   check_range("sequences", options.sequences, 0, kMaxSequences);
   check_range("kv_heads", options.kv_heads, 1, kMaxHeads);
@@ -165,10 +165,6 @@ void insert_falling(std::vector<std::int32_t>& free, std::int64_t begin, std::in
 }
 
 }  // namespace
-
-void check_range(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) refuse(name, " is ", value, "; ", least, " to ", most, " is expected");
-}
 
 void grow_pages(CacheState& state, std::int64_t pages) {
   const auto now = std::ssize(state.page_holders);

@@ -37,6 +37,7 @@ namespace heed {
 SparseMask function_mask(std::shared_ptr<const void> function, RestrictRow restrict_row, std::int64_t batch,
                          std::int64_t heads, std::int64_t query_length, std::int64_t key_length) {
   using namespace detail;
+  if (restrict_row == nullptr) refuse("a mask function is null; a function is expected");
   check_size("batch", batch, 1);
   check_size("heads", heads, 1);
   check_size("query_length", query_length, 0);

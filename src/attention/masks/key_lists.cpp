@@ -168,8 +168,7 @@ std::size_t KeyLists::bytes() const {
 
 SparseMask SparseMask::key_lists(const TensorView& indices, std::int64_t key_length,
                                  const std::optional<TensorView>& counts, Gather gather) {
-  if (gather < Gather::automatic || gather > Gather::always)
-    detail::refuse("gather is ", static_cast<std::int64_t>(gather), "; 0 to 2 is expected");
+  detail::check_listed("gather", gather, Gather::always);
   return SparseMask(detail::KeyListReader(indices, key_length, counts).read(gather));
 }
 

@@ -20,7 +20,7 @@ struct MaskShape {
 
 /// A mask part as plain data.
 struct SavedPart {
-  std::string form;  ///< "rows", "columns", "key_lists", "blocks", "expression" or "grid"
+  std::string form;  ///< "rows", "columns", "key_lists", "blocks", "expression" or "grid"; or none
   std::string text;  ///< the expression; used by the form "expression" only
   std::vector<std::pair<std::string, Tensor>> tensors;
 };
@@ -37,9 +37,8 @@ class MaskPart {
   /// See MaskSource::restrict_row.
   virtual void restrict_row(const MaskTile& row, std::uint8_t* visible) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
-  /// Returns plain data for restored_part(). Throws Error (invalid_argument) if the part is a user's
-  /// function.
-  [[nodiscard]] virtual SavedPart saved() const;
+  /// Returns plain data for restored_part(), or no form if the part is a user's function.
+  [[nodiscard]] virtual SavedPart saved() const { return {}; }
 
  private:
   MaskShape shape_;

@@ -59,6 +59,17 @@ void check_saved(bool holds, const char* what) {
   if (!holds) refuse(what, " of the saved mask does not match its sizes; tensors of one mask are expected");
 }
 
+// Checks that list n, one of `rows` lists for each plane, is from first[n] to first[n + 1] of `count`
+// entries.
+void check_first(const std::vector<std::int64_t>& first, const MaskShape& shape, std::int64_t rows,
+                 std::int64_t count) {
+  std::int64_t lists = 0;
+  check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
+                  !__builtin_mul_overflow(lists, rows, &lists) && std::ssize(first) - 1 == lists &&
+                  first.front() == 0 && first.back() == count && std::ranges::is_sorted(first),
+              "first");
+}
+
 SparseMask restored_blocks(SavedViews tensors) {
   const std::vector<std::int64_t> sizes = saved_sizes(tensors, {1, 1, 0, 0, 1, 1});
   const MaskShape shape{sizes[0], sizes[1], sizes[2], sizes[3]};
@@ -69,12 +80,9 @@ SparseMask restored_blocks(SavedViews tensors) {
   const std::vector<std::int64_t> first = saved_numbers(tensors, "first"),
                                   column = saved_numbers(tensors, "columns"),
                                   bits = saved_numbers(tensors, "bits");
-  std::int64_t lists = 0, words = 0, all = 0;
+  std::int64_t words = 0, all = 0;
   const auto count = std::ssize(column);
-  check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
-                  !__builtin_mul_overflow(lists, rows, &lists) && std::ssize(first) - 1 == lists,
-              "first");
-  check_saved(first.front() == 0 && first.back() == count && std::ranges::is_sorted(first), "first");
+  check_first(first, shape, rows, count);
   check_saved(!__builtin_mul_overflow(query_block, ceil_of(key_block, 64), &words) &&
                   !__builtin_mul_overflow(words, count, &all) && std::ssize(bits) == all,
               "bits");
@@ -99,13 +107,8 @@ SparseMask restored_key_lists(SavedViews tensors) {
   const MaskShape shape{sizes[0], sizes[1], sizes[2], sizes[3]};
   std::vector<std::int64_t> first = saved_numbers(tensors, "first");
   const std::vector<std::int64_t> listed = saved_numbers(tensors, "keys");
-  std::int64_t lists = 0;
   check_saved(sizes[5] <= static_cast<std::int64_t>(Gather::always), "sizes");
-  check_saved(!__builtin_mul_overflow(shape.batch, shape.heads, &lists) &&
-                  !__builtin_mul_overflow(lists, shape.query_length, &lists) &&
-                  std::ssize(first) - 1 == lists && first.front() == 0 &&
-                  first.back() == std::ssize(listed) && std::ranges::is_sorted(first),
-              "first");
+  check_first(first, shape, shape.query_length, std::ssize(listed));
   for (std::size_t list = 0; list + 1 < first.size(); ++list)
     for (std::int64_t n = first[list]; n < first[list + 1]; ++n) {
       const auto at = static_cast<std::size_t>(n);
@@ -142,12 +145,6 @@ SparseMask restored_grid(SavedViews tensors) {
 }
 
 }  // namespace
-
-SavedPart MaskPart::saved() const {
-  refuse(
-      "sparse_mask is a function, which cannot be saved; a mask of intervals, blocks or an expression is "
-      "expected");
-}
 
 SavedPart IntervalLists::saved() const {
   std::vector<std::int64_t> first, keys;

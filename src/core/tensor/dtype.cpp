@@ -22,7 +22,10 @@ constexpr std::array<DTypeInfo, 8> kInfo{{{"f64", 8, true},
                                           {"u8", 1, false},
                                           {"bool", 1, false}}};
 
-const DTypeInfo& info(DType dtype) noexcept { return kInfo[static_cast<std::size_t>(dtype)]; }
+DTypeInfo info(DType dtype) noexcept {
+  const auto at = static_cast<std::size_t>(dtype);
+  return at < kInfo.size() ? kInfo[at] : DTypeInfo{"", 0, false};
+}
 
 // A binary floating-point format in the low bits of a word: 1 sign, kExponentBits, kFractionBits.
 template <int kExponentBits, int kFractionBits>

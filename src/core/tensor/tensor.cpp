@@ -12,6 +12,7 @@ namespace heed {
 namespace {
 
 std::size_t byte_count(const Dims& shape, DType dtype) {
+  detail::check_listed("dtype", dtype, DType::boolean);
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(element_count(shape), static_cast<std::int64_t>(size_of(dtype)), &bytes))
     detail::refuse(ErrorCode::out_of_memory, "shape ", shape, " of ", dtype,

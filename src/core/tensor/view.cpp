@@ -16,6 +16,7 @@ BasicTensorView<Void>::BasicTensorView(Void* data, DType dtype, const Dims& shap
 template <class Void>
 BasicTensorView<Void>::BasicTensorView(Void* data, DType dtype, const Dims& shape, const Dims& strides)
     : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
+  detail::check_listed("dtype", dtype, DType::boolean);
   if (shape.size() != strides.size())
     refuse("strides ", strides, " do not match shape ", shape, ": one stride per axis is expected");
   if (element_count(shape) > 0 && data == nullptr)

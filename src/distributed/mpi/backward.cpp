@@ -2,6 +2,7 @@
 
 #include "attention/execute/run.hpp"
 #include "core/message.hpp"
+#include "core/tensor/lifted.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/backward_call.hpp"
 #include "distributed/mpi/choose.hpp"
@@ -12,13 +13,6 @@
 namespace heed::distributed {
 namespace {
 
-Tensor like(const TensorView& view) {
-  Dims shape = view.shape();
-  for (int axis = 0; axis < view.rank(); ++axis)
-    if (view.strides()[axis] == 0 && shape[axis] > 1) shape[axis] = 1;
-  return Tensor(shape, view.dtype());
-}
-
 AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& given,
                                 const GradientRequest& request, Gradients& gradients) {
   AttentionGradientViews views;
@@ -26,7 +20,7 @@ AttentionGradientViews allocate(const Communicator& comm, const BackwardGiven& g
     const auto make = [&](bool wanted, const TensorView& view, bool repeats, Tensor& tensor,
                           MutableTensorView& to) {
       if (!wanted) return;
-      tensor = repeats ? like(view) : Tensor(view.shape(), view.dtype());
+      tensor = Tensor(repeats ? heed::detail::own_shape(view) : view.shape(), view.dtype());
       to = tensor.mutable_view();
     };
     const auto require = [](bool wanted, const char* name, bool given_too) {

@@ -1,11 +1,13 @@
 #include "distributed/mpi/call.hpp"
 
-#include <functional>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "attention/masks/mask_part.hpp"
+#include "core/digest.hpp"
 #include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "heed/attention/results.hpp"
@@ -14,6 +16,7 @@ namespace heed::distributed {
 namespace {
 
 using heed::detail::counted;
+using heed::detail::Digest;
 using heed::detail::expected;
 using heed::detail::refuse;
 
@@ -48,25 +51,49 @@ void check_sums(const Communicator& comm, const Given& given, const AttentionOut
   }
 }
 
-template <class Number>
-std::int64_t hash_of(std::span<const Number> numbers) {
-  const std::string_view bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
-  return static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
-}
-
-// The same for equal numbers of all dtypes and strides; 0 without a tensor.
+// The same for equal numbers of all dtypes and strides.
 std::int64_t hash_of(const std::optional<TensorView>& view) {
-  if (!view) return 0;
-  const Tensor numbers = Tensor::copy_of(*view, DType::f64);
-  return hash_of(numbers.values<double>());
+  Digest digest;
+  if (view) digest.add(Tensor::copy_of(*view, DType::f64));
+  return digest.value();
 }
 
 std::int64_t hash_of(const Sharding& sharding) {
-  std::vector<std::int64_t> ends;
+  Digest digest;
   for (int rank = 0; rank < sharding.ranks(); ++rank)
     for (const PositionRange& range : sharding.ranges(rank))
-      ends.insert(ends.end(), {rank, range.begin, range.end});
-  return hash_of<std::int64_t>(ends);
+      for (const std::int64_t number : {std::int64_t{rank}, range.begin, range.end}) digest.add(number);
+  return digest.value();
+}
+
+void add_arrays(Digest& digest, const std::vector<std::pair<std::string, Tensor>>& arrays) {
+  for (const auto& [name, array] : arrays) {
+    digest.add(name);
+    digest.add(array);
+  }
+}
+
+// Covers only the sizes of a compiled function.
+std::int64_t hash_of(const SparseMask& mask) {
+  Digest digest;
+  for (const auto& part : mask.parts()) {
+    const heed::detail::MaskShape& shape = part->shape();
+    for (const std::int64_t size : {shape.batch, shape.heads, shape.query_length, shape.key_length})
+      digest.add(size);
+    const heed::detail::SavedPart saved = part->saved();
+    digest.add(saved.form);
+    digest.add(saved.text);
+    add_arrays(digest, saved.tensors);
+  }
+  return digest.value();
+}
+
+// A compiled function has no text and no arrays.
+std::int64_t hash_of(const ScoreMod& mod) {
+  if (mod.is_empty()) return 0;
+  Digest digest(mod.part()->text());
+  add_arrays(digest, mod.part()->arrays());
+  return digest.value();
 }
 
 std::int64_t bits_of_results(const AttentionOutputs& outputs) {
@@ -88,8 +115,8 @@ std::vector<Common> results_given(const AttentionOutputs& outputs) {
           {"the map's column count", size_of(outputs.map, -1)}};
 }
 
-// Compares what must be the same on all ranks. Masks and the arrays and code of score functions are not
-// compared; the caller must pass the same ones.
+// Compares what must be the same on all ranks. The code of compiled functions is not compared; the caller
+// must pass the same ones.
 void agree_on_call(const Communicator& comm, const Given& given, std::vector<Common> numbers) {
   const TensorView query = lifted(given.query, 4), key = lifted(given.key, 4), value = lifted(given.value, 4);
   const AttentionOptions& o = given.options;
@@ -117,11 +144,10 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"options.window.right", o.window.right},
       {"whether there is a mask", o.mask.has_value()},
       {"whether there is a sparse mask", !o.sparse_mask.is_empty()},
-      {"whether the keys of the sparse mask may be gathered", o.sparse_mask.may_be_gathered()},
+      {"the hash of sparse_mask", hash_of(o.sparse_mask)},
       {"whether there is a bias", o.bias.has_value()},
       {"whether there is a score_mod", !o.score_mod.is_empty()},
-      {"the hash of score_mod's text",
-       o.score_mod.is_empty() ? 0 : hash_of<char>(o.score_mod.part()->text())},
+      {"the hash of score_mod's text and arrays", hash_of(o.score_mod)},
       {"the hash of alibi_slopes", hash_of(o.alibi_slopes)},
       {"the number of positions of options.decay, or 0,", o.decay ? o.decay->size(-1) : 0},
       {"the hash of decay", hash_of(o.decay)},
@@ -129,7 +155,7 @@ void agree_on_call(const Communicator& comm, const Given& given, std::vector<Com
       {"the hash of kv_lengths", hash_of(o.kv_lengths)},
       {"the hash of query_segments", hash_of(o.query_segments)},
       {"the hash of key_segments", hash_of(o.key_segments)},
-      {"the bits of options.scale", bits_of(o.scale.value_or(0))},
+      {"the bits of options.scale", bits_of(o.scale.value_or(NAN))},
       {"the bits of options.softcap", bits_of(o.softcap)},
       {"the bits of options.dropout.probability", bits_of(o.dropout.probability)},
       {"options.dropout.seed", static_cast<std::int64_t>(o.dropout.seed)},
@@ -269,6 +295,11 @@ Call agreed_call(const Communicator& comm, const Given& given, std::vector<Commo
   call.bias_has_rows = has_rows_somewhere(comm, given.options.bias, rows);
   collapse(comm, "the dtype and axes of mask, as bits,", call.options.mask);
   collapse(comm, "the dtype and axes of bias, as bits,", call.options.bias);
+  const auto shared = [](const std::optional<TensorView>& view, bool has_rows) {
+    return has_rows ? 0 : hash_of(view);
+  };
+  agree_on(comm, {{"the hash of mask", shared(call.options.mask, call.mask_has_rows)},
+                  {"the hash of bias", shared(call.options.bias, call.bias_has_rows)}});
   return call;
 }
 
@@ -289,7 +320,7 @@ Call checked_call(const Communicator& comm, const Given& given, const AttentionO
 
 void check_targets(const Communicator& comm, const Call& call, bool one_target) {
   if (!one_target) return;
-  const std::int64_t hash = hash_of<char>(call.target.isa);
+  const std::int64_t hash = heed::detail::Digest(call.target.isa).value();
   std::int64_t ends[2] = {hash, ~hash};
   comm.take_largest(ends);
   if (ends[0] != ~ends[1])

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "heed/distributed/plan.hpp"
 #include "heed/error.hpp"
@@ -65,6 +66,7 @@ void agree_on_choice(const Communicator& comm, const Choice& choice) {
             {"the bits of choice.machines.bytes_per_second", bits_of(machines.bytes_per_second)},
             {"the bits of choice.machines.node_bytes_per_second", bits_of(machines.node_bytes_per_second)},
             {"the bits of choice.machines.latency_seconds", bits_of(machines.latency_seconds)}});
+  detail::check_listed("choice.scheme", choice.scheme, Scheme::decode);
   try {
     if (choice.machines) check_machines(machines);
   } catch (const Error& error) {

@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <vector>
 
+#include "core/digest.hpp"
+#include "core/message.hpp"
 #include "distributed/mpi/agreement.hpp"
 #include "distributed/mpi/communicator.hpp"
 #include "heed/distributed/attention.hpp"
@@ -88,50 +89,23 @@ double add_in_order(const Communicator& comm, std::vector<nn::LossPiece>& pieces
   return loss;
 }
 
-// FNV-1a (Fowler, Noll, Vo) over integers: detects differences.
-class Hash {
- public:
-  void add(std::uint64_t number) { hash_ = (hash_ ^ number) * 0x100000001b3; }
-  void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
-  void add(const std::string& text) {
-    for (const char c : text) add(std::uint64_t{static_cast<unsigned char>(c)});
-  }
-  void add(const Tensor& tensor) {
-    if (tensor.dtype() == DType::i64)
-      for (const std::int64_t value : tensor.values<std::int64_t>()) add(static_cast<std::uint64_t>(value));
-    else
-      for (const float value : tensor.values<float>())
-        add(std::uint64_t{std::bit_cast<std::uint32_t>(value)});
-  }
-  [[nodiscard]] std::int64_t value() const { return static_cast<std::int64_t>(hash_); }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325;
-};
-
 std::int64_t hash_of(const TrainSettings& settings) {
-  Hash hash;
-  hash.add(static_cast<std::uint64_t>(settings.task));
-  hash.add(std::uint64_t{settings.attention_only});
-  for (const RealSetting& one : real_settings()) hash.add(settings.*one.value);
-  return hash.value();
+  heed::detail::Digest digest;
+  digest.add(static_cast<int>(settings.task));
+  digest.add(settings.attention_only);
+  for (const RealSetting& one : real_settings()) digest.add(settings.*one.value);
+  return digest.value();
 }
 
 std::int64_t hash_of(TrainState& state) {
-  Hash hash;
-  for (const nn::NamedParameter& one : state.trained.model.parameters()) hash.add(*one.value);
-  for (const nn::NamedParameter& one : state.optimizer.state()) hash.add(*one.value);
-  hash.add(state.generator.state());
-  hash.add(state.smooth_loss);
-  hash.add(state.sum_since_mark);
-  for (const auto& [step, loss] : state.marks) hash.add(loss);
-  return hash.value();
-}
-
-std::int64_t hash_of(const std::string& text) {
-  Hash hash;
-  hash.add(text);
-  return hash.value();
+  heed::detail::Digest digest;
+  for (const nn::NamedParameter& one : state.trained.model.parameters()) digest.add(*one.value);
+  for (const nn::NamedParameter& one : state.optimizer.state()) digest.add(*one.value);
+  digest.add(state.generator.state());
+  digest.add(state.smooth_loss);
+  digest.add(state.sum_since_mark);
+  for (const auto& [step, loss] : state.marks) digest.add(loss);
+  return digest.value();
 }
 
 double over_batch(const Communicator& comm, const nn::LanguageModel& model, const TensorView& tokens,
@@ -180,6 +154,7 @@ class Ranks : public TrainRanks {
  public:
   Ranks(MPI_Comm comm, Over over) : comm_(comm), over_(over) {
     agree_on(comm_, {{"over", static_cast<std::int64_t>(over)}});
+    heed::detail::check_listed("over", over, Over::sequence);
   }
 
   void each(const std::function<void()>& work) const override { agree(comm_, work); }
@@ -207,7 +182,7 @@ class Ranks : public TrainRanks {
       all.push_back({one.name, state.trained.settings.*one.value});
     all.push_back({"step", state.step});
     all.push_back({"the hash of the other settings", hash_of(state.trained.settings)});
-    all.push_back({"the hash of the text", hash_of(state.fingerprint)});
+    all.push_back({"the hash of the text", heed::detail::Digest(state.fingerprint).value()});
     all.push_back({"the hash of the state", hash_of(state)});
     agree_on(comm_, all);
   }

@@ -176,15 +176,13 @@ class Search {
       patched_;
 };
 
-void check(const CircuitOptions& options) {
-  if (options.edges < 1 || options.edges > kMaxEdges)
-    detail::refuse("edges is ", options.edges, "; 1 to ", kMaxEdges, " is expected");
-}
+void check(const CircuitOptions& options) { detail::check_range("edges", options.edges, 1, kMaxEdges); }
 
 }  // namespace
 
 std::string_view name_of(EdgeInto into) {
   constexpr std::string_view kNames[] = {"logit", "value", "key", "query"};
+  detail::check_listed("into", into, EdgeInto::query);
   return kNames[static_cast<std::size_t>(into)];
 }
 

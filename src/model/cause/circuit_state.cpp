@@ -54,8 +54,7 @@ void check_target(const Model& model, const TargetChoice& choice) {
   check_has_shares(model);
   const std::int64_t vocabulary = model.info().vocabulary;
   for (const auto& [name, token] : {std::pair("token", choice.token), std::pair("than", choice.than)})
-    if (token && (*token < 0 || *token >= vocabulary))
-      refuse(name, " is ", *token, "; 0 to ", vocabulary - 1, " is expected");
+    if (token) check_range(name, *token, 0, vocabulary - 1);
 }
 
 CircuitTarget find_target(const CircuitState& state, const TargetChoice& choice) {

@@ -114,6 +114,7 @@ Effect effect_of(const Model& model, const TensorView& tokens, const ModelHooks&
 Effect ablate(const Model& model, const TensorView& tokens, std::span<const ModelHead> heads, Ablation to,
               const CauseOptions& options) {
   check_heads(heads, model.info());
+  detail::check_listed("to", to, Ablation::mean);
   detail::check_tokens(options, model.info());
   const ModelHooks hooks = on_heads(heads, [to](std::size_t /*i*/, const MutableTensorView& output) {
     to == Ablation::zero ? set_to_zero(output) : set_to_mean(output);

@@ -227,6 +227,7 @@ std::vector<double> key_shares(const ScoreSplit& split) {
 }
 
 std::vector<PartPair> largest_pairs(const ScoreSplit& split, std::int64_t count) {
+  if (count < 0) detail::refuse("count is ", count, "; 0 or more is expected");
   const auto shares = split.table.values<double>();
   std::vector<double> sizes;
   for (const double share : shares) sizes.push_back(std::abs(share));

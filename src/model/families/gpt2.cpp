@@ -10,19 +10,10 @@
 #include <vector>
 
 #include "io/gpt2_keys.hpp"
-#include "model/families/family.hpp"
-#include "model/layers/linear.hpp"
-#include "model/layers/mlp.hpp"
-#include "model/layers/norms.hpp"
+#include "model/families/normed_decoder.hpp"
 
 namespace heed::detail {
 namespace {
-
-struct Block {
-  LayerNormWeights attention_norm, mlp_norm;
-  LinearWeights query_key_value, output;
-  MlpWeights feed_forward;
-};
 
 // Conv1D: the weight is [inputs, outputs]. From GGUF it is [outputs, inputs], under a name of its own.
 LinearWeights conv1d(Weights& weights, const std::string& name, std::int64_t inputs, std::int64_t outputs) {
@@ -40,7 +31,7 @@ bool adds_nothing(const MlpWeights& mlp) {
   return std::ranges::all_of(row, is_zero) && std::ranges::all_of(bias, is_zero);
 }
 
-class Gpt2 final : public Family {
+class Gpt2 final : public NormedDecoder {
  public:
   Gpt2(const ModelConfig& config, Weights& weights, ModelInfo& info) {
     info.layers = config.integer("n_layer", 1, kMaxLayers);
@@ -69,15 +60,11 @@ class Gpt2 final : public Family {
 
   Projected project(std::int64_t layer, const Tensor& stream, std::int64_t /*begin*/,
                     int threads) const override {
-    const Block& block = blocks_[static_cast<std::size_t>(layer)];
     Projected made;
-    made.memory.push_back(
-        linear(layer_norm(stream, block.attention_norm, threads), block.query_key_value, threads));
-    Tensor& fused = made.memory.back();
-    made.query = as_heads(fused, 0, heads_, head_dim_);
-    made.key = as_heads(fused, dim_, heads_, head_dim_);
-    made.value = as_heads(fused, 2 * dim_, heads_, head_dim_);
-    made.options.causal = causal_;
+    Tensor& product = fused(layer, stream, threads, made);
+    made.query = as_heads(product, 0, heads_, head_dim_);
+    made.key = as_heads(product, dim_, heads_, head_dim_);
+    made.value = as_heads(product, 2 * dim_, heads_, head_dim_);
     double scale = scaled_ ? 1 / std::sqrt(static_cast<double>(head_dim_)) : 1;
     if (scaled_by_layer_) scale /= static_cast<double>(layer + 1);
     made.options.scale = scale;
@@ -85,25 +72,14 @@ class Gpt2 final : public Family {
   }
 
   void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
-    const Block& block = blocks_[static_cast<std::size_t>(layer)];
+    const NormedBlock& block = block_of(layer);
     add_to(stream, linear(heads, block.output, threads), threads);
     add_to(stream, mlp(layer_norm(stream, block.mlp_norm, threads), block.feed_forward, threads), threads);
   }
 
-  Tensor last_norm(const Tensor& stream, int threads) const override {
-    return layer_norm(stream, last_norm_, threads);
-  }
-
-  Tensor logits(const TensorView& hidden, int threads) const override {
-    return linear(hidden, unembedding_, threads);
-  }
-
-  const LinearWeights& output_projection(std::int64_t layer) const override {
-    return blocks_[static_cast<std::size_t>(layer)].output;
-  }
   HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
-    const Block& block = blocks_[static_cast<std::size_t>(layer)];
+    const NormedBlock& block = block_of(layer);
     return {held_norm(block.attention_norm, row.values<float>()),
             &block.query_key_value,
             static_cast<std::int64_t>(kind) * dim_ + head * head_dim_,
@@ -114,10 +90,6 @@ class Gpt2 final : public Family {
                                        std::int64_t at) const override {
     return rows_of(positions_, {{at}}, 1);
   }
-  std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
-    return held_norm(last_norm_, row);
-  }
-  const LinearWeights* unembedding() const override { return &unembedding_; }
 
  private:
   void read_rules(const ModelConfig& config, const ModelInfo& info) {
@@ -134,7 +106,7 @@ class Gpt2 final : public Family {
     positions_ = weights.matrix(root + "wpe.weight", info.context, dim_);
     for (std::int64_t n = 0; n < info.layers; ++n) {
       const std::string at = root + "h." + std::to_string(n) + ".";
-      Block block;
+      NormedBlock block;
       block.attention_norm = layer_norm_weights(weights, at + "ln_1", dim_, epsilon_);
       block.query_key_value = conv1d(weights, at + "attn.c_attn", dim_, 3 * dim_);
       block.output = conv1d(weights, at + "attn.c_proj", dim_, dim_);
@@ -154,14 +126,11 @@ class Gpt2 final : public Family {
     if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "lm_head.weight", tokens_);
   }
 
-  std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0, inner_ = 0;
+  std::int64_t inner_ = 0;
   double epsilon_ = 1e-5;
-  bool causal_ = true, scaled_ = true, scaled_by_layer_ = false;
+  bool scaled_ = true, scaled_by_layer_ = false;
   Activation activation_ = Activation::gelu_tanh;
-  WeightMatrix tokens_, positions_;
-  std::vector<Block> blocks_;
-  LayerNormWeights last_norm_;
-  LinearWeights unembedding_;
+  WeightMatrix positions_;
 };
 
 }  // namespace

@@ -7,22 +7,13 @@
 //   logits = norm(x) W_U^T
 #include <utility>
 
-#include "model/families/family.hpp"
-#include "model/layers/linear.hpp"
-#include "model/layers/mlp.hpp"
-#include "model/layers/norms.hpp"
+#include "model/families/normed_decoder.hpp"
 #include "model/layers/rope.hpp"
 
 namespace heed::detail {
 namespace {
 
-struct NeoxBlock {
-  LayerNormWeights attention_norm, mlp_norm;
-  LinearWeights query_key_value, output;
-  MlpWeights feed_forward;
-};
-
-class GptNeox final : public Family {
+class GptNeox final : public NormedDecoder {
  public:
   GptNeox(const ModelConfig& config, Weights& weights, ModelInfo& info) {
     info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
@@ -47,26 +38,22 @@ class GptNeox final : public Family {
 
   Projected project(std::int64_t layer, const Tensor& stream, std::int64_t begin,
                     int threads) const override {
-    const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
     Projected made;
-    made.memory.push_back(
-        linear(layer_norm(stream, block.attention_norm, threads), block.query_key_value, threads));
     // Columns are [H, 3, d]: a head's query, key and value are adjacent.
-    float* fused = made.memory.back().values<float>().data();
+    float* product = fused(layer, stream, threads, made).values<float>().data();
     const auto part = [&](std::int64_t which) {
-      return MutableTensorView(fused + which * head_dim_, {heads_, stream.size(0), head_dim_},
+      return MutableTensorView(product + which * head_dim_, {heads_, stream.size(0), head_dim_},
                                {3 * head_dim_, 3 * dim_, 1});
     };
     rotate(rope_, part(0), part(1), begin, threads);
     made.query = part(0);
     made.key = part(1);
     made.value = part(2);
-    made.options.causal = causal_;
     return made;
   }
 
   void finish(std::int64_t layer, const Tensor& heads, Tensor& stream, int threads) const override {
-    const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    const NormedBlock& block = block_of(layer);
     const Tensor attended = linear(heads, block.output, threads);
     if (!parallel_) add_to(stream, attended, threads);
     const Tensor fed = mlp(layer_norm(stream, block.mlp_norm, threads), block.feed_forward, threads);
@@ -74,30 +61,15 @@ class GptNeox final : public Family {
     add_to(stream, fed, threads);
   }
 
-  Tensor last_norm(const Tensor& stream, int threads) const override {
-    return layer_norm(stream, last_norm_, threads);
-  }
-
-  Tensor logits(const TensorView& hidden, int threads) const override {
-    return linear(hidden, unembedding_, threads);
-  }
-
-  const LinearWeights& output_projection(std::int64_t layer) const override {
-    return blocks_[static_cast<std::size_t>(layer)].output;
-  }
   HeadInput head_input(std::int64_t layer, InputKind kind, std::int64_t head,
                        const Tensor& row) const override {
-    const NeoxBlock& block = blocks_[static_cast<std::size_t>(layer)];
+    const NormedBlock& block = block_of(layer);
     return {held_norm(block.attention_norm, row.values<float>()),
             &block.query_key_value,
             (3 * head + static_cast<std::int64_t>(kind)) * head_dim_,
             {},
             kind == InputKind::value ? nullptr : &rope_};
   }
-  std::optional<HeldNorm> held_last_norm(std::span<const float> row) const override {
-    return held_norm(last_norm_, row);
-  }
-  const LinearWeights* unembedding() const override { return &unembedding_; }
 
  private:
   void read_rope(const ModelConfig& config) {
@@ -119,7 +91,7 @@ class GptNeox final : public Family {
     tokens_ = weights.matrix(root + "embed_in.weight", info.vocabulary, dim_);
     for (std::int64_t n = 0; n < info.layers; ++n) {
       const std::string at = root + "layers." + std::to_string(n) + ".";
-      NeoxBlock block;
+      NormedBlock block;
       block.attention_norm = layer_norm_weights(weights, at + "input_layernorm", dim_, epsilon);
       block.query_key_value = linear_weights(weights, at + "attention.query_key_value", 3 * dim_, dim_, bias);
       block.output = linear_weights(weights, at + "attention.dense", dim_, dim_, bias);
@@ -137,13 +109,8 @@ class GptNeox final : public Family {
     if (info.predicts) unembedding_.weight = unembedding_weight(config, weights, "embed_out.weight", tokens_);
   }
 
-  std::int64_t dim_ = 0, heads_ = 0, head_dim_ = 0;
-  bool causal_ = true, parallel_ = true;
+  bool parallel_ = true;
   Rope rope_;
-  WeightMatrix tokens_;
-  std::vector<NeoxBlock> blocks_;
-  LayerNormWeights last_norm_;
-  LinearWeights unembedding_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "text/shared/json_part.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -37,6 +38,17 @@ std::string JsonPart::text(const char* member) const {
 
 std::string JsonPart::text(const char* member, const std::string& fallback) const {
   return has(member) ? text(member) : fallback;
+}
+
+std::size_t JsonPart::choice(const char* member, std::initializer_list<std::string_view> all,
+                             std::string_view fallback) const {
+  const std::string given = fallback.empty() ? text(member) : text(member, std::string(fallback));
+  const auto* const found = std::ranges::find(all, given);
+  if (found != all.end()) return static_cast<std::size_t>(found - all.begin());
+  std::string expected;
+  for (const std::string_view& one : all)
+    expected += std::string(&one == all.begin() ? "" : &one + 1 == all.end() ? " or " : ", ").append(one);
+  fail("whose ", member, " is not ", expected);
 }
 
 bool JsonPart::flag(const char* member) const {

@@ -1,9 +1,12 @@
 // Checked access to an object in a tokenizer.json.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/fault.hpp"
@@ -23,6 +26,9 @@ class JsonPart {
   [[nodiscard]] const nlohmann::json& at(const char* member) const;  ///< any value except null
   [[nodiscard]] std::string text(const char* member) const;
   [[nodiscard]] std::string text(const char* member, const std::string& fallback) const;
+  /// The place of the text in a list of all that it may be. Without a fallback, the member is required.
+  [[nodiscard]] std::size_t choice(const char* member, std::initializer_list<std::string_view> all,
+                                   std::string_view fallback = {}) const;
   [[nodiscard]] bool flag(const char* member) const;
   [[nodiscard]] bool flag(const char* member, bool fallback) const;
   [[nodiscard]] std::int64_t integer(const char* member, std::int64_t least, std::int64_t most) const;
