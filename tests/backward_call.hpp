@@ -25,8 +25,8 @@ struct BackwardCall {
   std::vector<Tensor> memory;  ///< the memory of the views below, beside call.memory
   AttentionBackwardInputs inputs;
   GradientRequest request;  ///< requests every gradient
-  /// What compare_gradients() has computed: most targets round alike. After the first comparison, no input
-  /// changes.
+  /// compare_gradients() keeps its naive gradients here, because most targets round alike. A test changes no
+  /// input after the first comparison.
   mutable std::list<ExpectedGradients> expected{};
 };
 

@@ -48,7 +48,7 @@ class ResultComparison {
            rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
   }
 
-  // What all comparisons with a row need of it.
+  // Each comparison with an element of a row needs these.
   struct Row {
     Real weight_error;
     bool is_loose, fell_back;
