@@ -4,12 +4,20 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <vector>
 
 #include "checked_call.hpp"
 #include "heed/attention/backward.hpp"
+#include "naive_backward.hpp"
 
 namespace heed::test {
+
+/// Naive gradients with magnitudes for these errors of the rows.
+struct ExpectedGradients {
+  std::vector<Real> row_errors;
+  NaiveGradients gradients;
+};
 
 struct BackwardCall {
   RandomCall call;
@@ -17,13 +25,16 @@ struct BackwardCall {
   std::vector<Tensor> memory;  ///< the memory of the views below, beside call.memory
   AttentionBackwardInputs inputs;
   GradientRequest request;  ///< requests every gradient
+  /// compare_gradients() keeps its naive gradients here, because most targets round alike. A test changes no
+  /// input after the first comparison.
+  mutable std::list<ExpectedGradients> expected{};
 };
 
 class BackwardCallMaker {
  public:
   BackwardCallMaker(CheckedCall checked)
       : draw_(checked.call.seed ^ 0xbac4, checked.call.index),
-        made_{std::move(checked.call), std::move(checked.naive), {}, {}, {}} {}
+        made_{std::move(checked.call), std::move(checked.naive), {}, {}, {}, {}} {}
 
   BackwardCall make() {
     const AttentionOptions& options = made_.call.options;

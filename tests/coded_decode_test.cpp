@@ -64,6 +64,9 @@ ExactRow exact_row(const Decode& decode, std::int64_t row) {
   const Tensor keys = decode.cache.keys(0), values = decode.cache.values(0);
   const std::int64_t count = keys.size(1), depth = keys.size(2), width = values.size(2);
   const std::int64_t head = row * keys.size(0) / decode.query.size(1);
+  const float* query = decode.query.values<float>().data() + row * depth;
+  const float* key = keys.values<float>().data() + head * count * depth;
+  const float* value = values.values<float>().data() + head * count * width;
   ExactRow exact{std::vector<double>(static_cast<std::size_t>(width)),
                  std::vector<double>(static_cast<std::size_t>(width))};
   std::vector<double> weights, largest(static_cast<std::size_t>(depth));
@@ -71,8 +74,8 @@ ExactRow exact_row(const Decode& decode, std::int64_t row) {
   for (std::int64_t j = 0; j < count; ++j) {
     double score = 0;
     for (std::int64_t c = 0; c < depth; ++c) {
-      const double k = keys.at<float>(head, j, c);
-      score += static_cast<double>(decode.query.at<float>(0, row, 0, c)) * k;
+      const double k = key[j * depth + c];
+      score += static_cast<double>(query[c]) * k;
       double& channel = largest[static_cast<std::size_t>(c)];
       channel = std::max(channel, std::abs(k));
     }
@@ -82,13 +85,13 @@ ExactRow exact_row(const Decode& decode, std::int64_t row) {
   for (double& weight : weights) sum += weight = std::exp(weight - most);
   for (std::int64_t j = 0; j < count; ++j)
     for (std::int64_t c = 0; c < width; ++c) {
-      const double part = weights[static_cast<std::size_t>(j)] / sum * values.at<float>(head, j, c);
+      const double part = weights[static_cast<std::size_t>(j)] / sum * value[j * width + c];
       exact.output[static_cast<std::size_t>(c)] += part;
       exact.magnitude[static_cast<std::size_t>(c)] += std::abs(part);
     }
   for (std::int64_t c = 0; c < depth; ++c)
-    exact.score_magnitude += std::abs(decode.query.at<float>(0, row, 0, c)) *
-                             largest[static_cast<std::size_t>(c)] / std::sqrt(static_cast<double>(depth));
+    exact.score_magnitude +=
+        std::abs(query[c]) * largest[static_cast<std::size_t>(c)] / std::sqrt(static_cast<double>(depth));
   return exact;
 }
 

@@ -49,7 +49,7 @@ class GradientComparison {
         rounding_(rounding),
         tally_(tally),
         fell_back_(std::move(fell_back)),
-        expected_(naive_backward(made.inputs, made.call.options, made.naive, row_errors())) {}
+        expected_(expected()) {}
 
   std::string operator()(const AttentionGradients& gradients) {
     count_rows();
@@ -88,6 +88,16 @@ class GradientComparison {
   bool is_loose(Index b, Index h, Index i) const { return !(relative_error(b, h, i) < kFirstOrder); }
   bool fell_back(Index b, Index h, Index i) const { return fell_back_ && fell_back_(b, h, i); }
 
+  // The naive gradients, from an earlier comparison whose rows may err as much if there was one.
+  const NaiveGradients& expected() const {
+    const Cube errors = row_errors();
+    for (const ExpectedGradients& known : made_.expected)
+      if (known.row_errors == errors.values) return known.gradients;
+    return made_.expected
+        .emplace_back(ExpectedGradients{
+            errors.values, naive_backward(made_.inputs, made_.call.options, made_.naive, errors)})
+        .gradients;
+  }
   Cube row_errors() const {
     Cube errors(naive_.batch, naive_.heads, naive_.queries, 1);
     for_each_row(
@@ -103,18 +113,18 @@ class GradientComparison {
 
   // Counts query rows, and for each query head its key rows, which sum over the rows that see them.
   void count_rows() {
-    for_each_row([&](Index b, Index h, Index i) { tally_.add(is_loose(b, h, i), fell_back(b, h, i)); });
-    for (Index b = 0; b < naive_.batch; ++b)
-      for (Index h = 0; h < naive_.heads; ++h)
-        for (Index j = 0; j < naive_.keys; ++j) {
-          bool any_loose = false, any_fell_back = false;
-          for (Index i = 0; i < naive_.queries; ++i) {
-            if (naive_.final_scores(b, h, i, j) == kMinusInfinity) continue;
-            any_loose = any_loose || is_loose(b, h, i);
-            any_fell_back = any_fell_back || fell_back(b, h, i);
-          }
-          tally_.add(any_loose, any_fell_back);
-        }
+    Cube loose(naive_.batch, naive_.heads, naive_.keys, 1), given_up = loose;
+    for_each_row([&](Index b, Index h, Index i) {
+      const bool row_is_loose = is_loose(b, h, i), row_fell_back = fell_back(b, h, i);
+      tally_.add(row_is_loose, row_fell_back);
+      for (Index j = 0; (row_is_loose || row_fell_back) && j < naive_.keys; ++j) {
+        if (naive_.final_scores(b, h, i, j) == kMinusInfinity) continue;
+        if (row_is_loose) loose(b, h, j) = 1;
+        if (row_fell_back) given_up(b, h, j) = 1;
+      }
+    });
+    for (std::size_t n = 0; n < loose.values.size(); ++n)
+      tally_.add(loose.values[n] != 0, given_up.values[n] != 0);
   }
 
   void check(const char* name, const Tensor& got, const Cube& expected, const Cube& allowed_error) {
@@ -145,7 +155,7 @@ class GradientComparison {
   Rounding rounding_;
   RowTally& tally_;
   FellBack fell_back_;
-  NaiveGradients expected_;  // its magnitudes are the possible error of each element
+  const NaiveGradients& expected_;  // its magnitudes are the possible error of each element
   std::string failure_;
 };
 

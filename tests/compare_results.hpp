@@ -84,6 +84,6 @@ inline Real beyond_first_order(Real error) {
 /// ulp of the result's dtype.
 std::string compare_results(const AttentionResult& result, const AttentionOptions& options,
                             const Naive& naive, const Rounding& rounding, RowTally& tally,
-                            FellBack fell_back = {});
+                            const FellBack& fell_back = {});
 
 }  // namespace heed::test

@@ -62,7 +62,7 @@ enum class Steps { slow, steep, arbitrary, far_from_zero };
 struct Call {
   std::int64_t batch, kv_heads, group, queries, keys, width, value_width;
   std::vector<Tensor> memory;
-  MutableTensorView query, key, value, grad_output, grad_lse;
+  TensorView query, key, value, grad_output, grad_lse;
   AttentionOptions options;
   Steps steps;
   [[nodiscard]] std::int64_t heads() const { return kv_heads * group; }
@@ -175,16 +175,22 @@ Call draw_call(std::uint64_t index) {
   return call;
 }
 
-// The formulas. Tensors are [B, H, …] in one vector each; `size` of a row is the size of its terms.
-struct Expected {
-  Tensor output, lse, weights, scores, entropy, distance, received, max_score, size;
-  Tensor grad_query, grad_key, grad_value, grad_decay, grad_size;
+struct Numbers {
+  Dims shape;
+  std::vector<double> values;
+  explicit Numbers(const Dims& of) : shape(of), values(static_cast<std::size_t>(heed::element_count(of))) {}
 };
 
-double& at(Tensor& x, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d = 0) {
-  const Dims& n = x.shape();
+// The formulas. Numbers are [B, H, …]; `size` of a row is the size of its terms.
+struct Expected {
+  Numbers output, lse, weights, scores, entropy, distance, received, max_score, size;
+  Numbers grad_query, grad_key, grad_value, grad_decay;
+};
+
+double& at(Numbers& x, std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d = 0) {
+  const Dims& n = x.shape;
   const std::int64_t last = n.size() > 3 ? n[3] : 1;
-  return x.values<double>()[static_cast<std::size_t>(((a * n[1] + b) * n[2] + c) * last + d)];
+  return x.values[static_cast<std::size_t>(((a * n[1] + b) * n[2] + c) * last + d)];
 }
 
 struct Place {
@@ -275,22 +281,20 @@ void differentiate_row(const Call& call, const Place& p, Expected& x) {
 
 Expected expect(const Call& call) {
   const std::int64_t b = call.batch, h = call.heads(), q = call.queries, k = call.keys;
-  const auto zeros = [](const Dims& shape) { return Tensor(shape, DType::f64); };
   const std::int64_t positions = call.options.decay->size(-1);
-  Expected x{zeros({b, h, q, call.value_width}),
-             zeros({b, h, q}),
-             zeros({b, h, q, k}),
-             zeros({b, h, q, k}),
-             zeros({b, h, q}),
-             zeros({b, h, q}),
-             zeros({b, h, k}),
-             zeros({b, h, q}),
-             zeros({b, h, q}),
-             zeros({b, h, q, call.width}),
-             zeros({b, call.kv_heads, k, call.width}),
-             zeros({b, call.kv_heads, k, call.value_width}),
-             zeros({b, h, positions}),
-             {}};
+  Expected x{Numbers({b, h, q, call.value_width}),
+             Numbers({b, h, q}),
+             Numbers({b, h, q, k}),
+             Numbers({b, h, q, k}),
+             Numbers({b, h, q}),
+             Numbers({b, h, q}),
+             Numbers({b, h, k}),
+             Numbers({b, h, q}),
+             Numbers({b, h, q}),
+             Numbers({b, h, q, call.width}),
+             Numbers({b, call.kv_heads, k, call.width}),
+             Numbers({b, call.kv_heads, k, call.value_width}),
+             Numbers({b, h, positions})};
   const bool packed = call.options.query_segments.has_value();
   for (std::int64_t row = 0; row < b * h * q; ++row) {
     Place p{row / (h * q), row / q % h, row / q % h / call.group, row % q, 0, 0, {}};
@@ -307,15 +311,16 @@ Expected expect(const Call& call) {
 }
 
 // The largest error as a share of `size`. Infinities must be equal.
-double error(const TensorView& found, const Tensor& expected, const Tensor* size = nullptr) {
+double error(const TensorView& found, const Numbers& expected, const Numbers* size = nullptr) {
   const Tensor wide = Tensor::copy_of(found, DType::f64);
-  if (wide.shape() != expected.shape()) return kInfinity;
+  if (wide.shape() != expected.shape) return kInfinity;
   double worst = 0;
-  const auto a = wide.values<double>(), e = expected.values<double>();
+  const auto a = wide.values<double>();
+  const std::vector<double>& e = expected.values;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i] == e[i]) continue;
-    const std::size_t row = size == nullptr ? 0 : i / (a.size() / size->values<double>().size());
-    const double of_row = size == nullptr ? 0 : size->values<double>()[row];
+    const std::size_t row = size == nullptr ? 0 : i / (a.size() / size->values.size());
+    const double of_row = size == nullptr ? 0 : size->values[row];
     const double off = std::abs(a[i] - e[i]) / (1 + of_row);
     if (!(off <= worst)) worst = off;
   }
@@ -323,15 +328,15 @@ double error(const TensorView& found, const Tensor& expected, const Tensor* size
 }
 
 // The sums of a gradient over the axes that the decay lacks.
-Tensor summed_like(const TensorView& decay, Tensor& whole) {
-  Tensor sums(decay.shape(), DType::f64);
-  const Dims& n = whole.shape();
+Numbers summed_like(const TensorView& decay, Numbers& whole) {
+  Numbers sums(decay.shape());
+  const Dims& n = whole.shape;
   for (std::int64_t b = 0; b < n[0]; ++b)
     for (std::int64_t h = 0; h < n[1]; ++h)
       for (std::int64_t p = 0; p < n[2]; ++p) {
         std::int64_t place = p;
         if (decay.rank() == 3) place += ((decay.size(0) == 1 ? 0 : b) * n[1] + h) * n[2];
-        sums.values<double>()[static_cast<std::size_t>(place)] += at(whole, b, h, p);
+        sums.values[static_cast<std::size_t>(place)] += at(whole, b, h, p);
       }
   return sums;
 }
@@ -374,7 +379,7 @@ void compare(const Call& call, Expected& x, Kernel kernel) {
   EXPECT_LT(error(gradients.query, x.grad_query, &x.size), of_sums);
   EXPECT_LT(error(gradients.key, x.grad_key), of_sums);
   EXPECT_LT(error(gradients.value, x.grad_value), of_sums);
-  const Tensor decay = summed_like(*call.options.decay, x.grad_decay);
+  const Numbers decay = summed_like(*call.options.decay, x.grad_decay);
   const DType of_c = call.options.decay->dtype();
   const double of_decay = std::max(of_sums, of_c == DType::bf16 ? 0.2 : of_c == DType::f32 ? 1e-5 : 0);
   EXPECT_LT(error(gradients.decay, decay), of_decay);

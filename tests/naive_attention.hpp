@@ -1,6 +1,6 @@
 // A second implementation of attention, from the definitions alone. It uses whole matrices in long double
-// where the processor has that type, masks as matrices of bools, and no optimisations. It shares no code with
-// src/, reads elements by itself, and has its own Philox.
+// where the processor has that type, masks as matrices of bools, and no optimisations. Tests of kernels use
+// double. It shares no code with src/, reads elements by itself, and has its own Philox.
 //
 // Each result comes with a magnitude that bounds its rounding error up to a factor. A kernel that
 // accumulates with unit roundoff u can then be held to a bound instead of a guess (see compare_results.hpp).
@@ -17,8 +17,13 @@
 
 namespace heed::test {
 
+#if defined(HEED_TEST_KERNELS)
+// Kernels compute in f32. The rounding of double is 2^-29 of theirs.
+using Real = double;
+#else
 // A long double of 113 bits is computed in software, about a hundred times slower than double.
 using Real = std::conditional_t<(std::numeric_limits<long double>::digits < 113), long double, double>;
+#endif
 inline constexpr Real kMinusInfinity = -std::numeric_limits<Real>::infinity();
 
 /// An array [a, b, c, d] in row-major order.

@@ -67,9 +67,8 @@ class Draw {
   }
   double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
   bool chance(double probability) { return uniform() < probability; }
-  double normal() {
-    return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * std::acos(-1.0) * uniform());
-  }
+  /// A number from N(0, 1).
+  double normal();
   template <class T>
   T pick(const std::vector<T>& from) {
     return from[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(from.size()) - 1))];

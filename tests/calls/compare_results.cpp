@@ -1,12 +1,12 @@
 #include "compare_results.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heed::test {
@@ -16,12 +16,16 @@ namespace {
 class ResultComparison {
  public:
   ResultComparison(const AttentionOptions& options, const Naive& naive, const Rounding& rounding,
-                   RowTally& tally, FellBack fell_back)
-      : options_(options),
-        naive_(naive),
-        rounding_(rounding),
-        tally_(tally),
-        fell_back_(std::move(fell_back)) {}
+                   RowTally& tally, const FellBack& fell_back)
+      : options_(options), naive_(naive), rounding_(rounding), tally_(tally) {
+    for (Index b = 0; b < naive.batch; ++b)
+      for (Index h = 0; h < naive.heads; ++h)
+        for (Index i = 0; i < naive.queries; ++i) {
+          const Real error = exponent_error(b, h, i);
+          rows_.push_back(
+              {beyond_first_order(error), !(error < kFirstOrder), fell_back && fell_back(b, h, i)});
+        }
+  }
 
   std::string operator()(const AttentionResult& result) {
     compare_scores(result);
@@ -43,9 +47,16 @@ class ResultComparison {
     return 2 * score_error(naive_.row_magnitude(b, h, i)) +
            rounding_.slack * rounding_.unit * static_cast<Real>(naive_.keys + 8);
   }
-  Real weight_error(Index b, Index h, Index i) const { return beyond_first_order(exponent_error(b, h, i)); }
-  bool is_loose(Index b, Index h, Index i) const { return !(exponent_error(b, h, i) < kFirstOrder); }
-  bool fell_back(Index b, Index h, Index i) const { return fell_back_ && fell_back_(b, h, i); }
+
+  // Each comparison with an element of a row needs these.
+  struct Row {
+    Real weight_error;
+    bool is_loose, fell_back;
+  };
+  const Row& row(Index b, Index h, Index i) const {
+    return rows_[static_cast<std::size_t>((b * naive_.heads + h) * naive_.queries + i)];
+  }
+  Real weight_error(Index b, Index h, Index i) const { return row(b, h, i).weight_error; }
 
   bool is_seen(Index b, Index h, Index i, Index j) const {
     return naive_.final_scores(b, h, i, j) != kMinusInfinity;
@@ -56,26 +67,36 @@ class ResultComparison {
     const int received = (has(options_.need, Need::received) ? 1 : 0) + (options_.received_last > 0 ? 1 : 0);
     for (Index b = 0; b < naive_.batch; ++b)
       for (Index h = 0; h < naive_.heads; ++h) {
-        for (Index i = 0; i < naive_.queries; ++i) tally_.add(is_loose(b, h, i), fell_back(b, h, i));
-        for (Index j = 0; received > 0 && j < naive_.keys; ++j)
-          for (int n = 0; n < received; ++n) count_sum(b, h, [&](Index i) { return is_seen(b, h, i, j); });
+        for (Index i = 0; i < naive_.queries; ++i) tally_.add(row(b, h, i).is_loose, row(b, h, i).fell_back);
+        if (received > 0) count_keys(b, h, received);
+        bool any_loose = false, any_fell_back = false;
+        for (Index i = 0; i < naive_.queries; ++i) {
+          any_loose = any_loose || row(b, h, i).is_loose;
+          any_fell_back = any_fell_back || row(b, h, i).fell_back;
+        }
         for (Index bin = 0; bin < options_.map.rows * options_.map.columns; ++bin)
-          count_sum(b, h, [](Index) { return true; });
+          tally_.add(any_loose, any_fell_back);
       }
   }
-  template <class Member>
-  void count_sum(Index b, Index h, Member is_member) {
-    bool any_loose = false, any_fell_back = false;
+  // Counts the sums of each key, `times` results of them. A sum has the rows that see its key.
+  void count_keys(Index b, Index h, int times) {
+    const auto keys = static_cast<std::size_t>(naive_.keys);
+    std::vector<bool> any_loose(keys), any_fell_back(keys);
     for (Index i = 0; i < naive_.queries; ++i) {
-      if (!is_member(i)) continue;
-      any_loose = any_loose || is_loose(b, h, i);
-      any_fell_back = any_fell_back || fell_back(b, h, i);
+      const Row& one = row(b, h, i);
+      for (Index j = 0; (one.is_loose || one.fell_back) && j < naive_.keys; ++j) {
+        if (!is_seen(b, h, i, j)) continue;
+        const auto at = static_cast<std::size_t>(j);
+        any_loose[at] = any_loose[at] || one.is_loose;
+        any_fell_back[at] = any_fell_back[at] || one.fell_back;
+      }
     }
-    tally_.add(any_loose, any_fell_back);
+    for (std::size_t j = 0; j < keys; ++j)
+      for (int n = 0; n < times; ++n) tally_.add(any_loose[j], any_fell_back[j]);
   }
   static Real product(Real error, Real magnitude) { return magnitude == 0 ? 0 : error * magnitude; }
 
-  void check(const char* name, const Tensor& tensor, std::array<Index, 4> at, Real expected, Real bound) {
+  void check(const char* name, const TensorView& tensor, std::array<Index, 4> at, Real expected, Real bound) {
     if (!failure_.empty()) return;
     const Real got = naive_element(tensor, at);
     if (std::isnan(expected) ? std::isnan(got) : got == expected) return;
@@ -97,13 +118,14 @@ class ResultComparison {
     if (tensor.count() != static_cast<Index>(cube.values.size()) && failure_.empty())
       failure_ = std::string(name) + " has shape " + to_string(tensor.shape());
     if (!failure_.empty()) return;
+    const TensorView view = tensor;
     for (Index a = 0; a < cube.shape[0]; ++a)
       for (Index b = 0; b < cube.shape[1]; ++b)
         for (Index c = 0; c < cube.shape[2]; ++c)
           for (Index d = 0; d < cube.shape[3]; ++d) {
             const std::array<Index, 4> at =
                 has_last_axis ? std::array<Index, 4>{a, b, c, d} : std::array<Index, 4>{0, a, b, c};
-            check(name, tensor, at, cube(a, b, c, d), bound(a, b, c, d));
+            check(name, view, at, cube(a, b, c, d), bound(a, b, c, d));
           }
   }
 
@@ -148,16 +170,26 @@ class ResultComparison {
       check_all("distance", result.distance, naive_.distance, false, of_distance);
   }
 
+  // The errors of the weights that each key received.
+  Cube errors_of_keys() const {
+    Cube errors(naive_.batch, naive_.heads, naive_.keys, 1);
+    for (Index b = 0; b < naive_.batch; ++b)
+      for (Index h = 0; h < naive_.heads; ++h)
+        for (Index i = 0; i < naive_.queries; ++i)
+          for (Index j = 0; j < naive_.keys; ++j)
+            errors(b, h, j) += product(weight_error(b, h, i), naive_.weights(b, h, i, j));
+    return errors;
+  }
+
   // A sum over rows has the error of each row and the roundings of a sum of Lq terms. A map cell has at most
   // the error of its worst row.
   void compare_sums(const AttentionResult& result) {
     const Real roundings = rounding_.slack * rounding_.unit * static_cast<Real>(naive_.queries + naive_.keys);
+    const bool received = has(options_.need, Need::received);
+    const Cube of_rows = received || options_.received_last > 0 ? errors_of_keys() : Cube();
     const auto of_key = [&](const Cube& sums) {
       return [&](Index b, Index h, Index j, Index) {
-        Real bound = product(roundings, sums(b, h, j));
-        for (Index i = 0; i < naive_.queries; ++i)
-          bound += product(weight_error(b, h, i), naive_.weights(b, h, i, j));
-        return bound;
+        return product(roundings, sums(b, h, j)) + of_rows(b, h, j);
       };
     };
     const auto of_cell = [&](Index b, Index h, Index row, Index column) {
@@ -165,8 +197,7 @@ class ResultComparison {
       for (Index i = 0; i < naive_.queries; ++i) worst = std::max(worst, weight_error(b, h, i));
       return product(worst + roundings, naive_.map(b, h, row, column));
     };
-    if (has(options_.need, Need::received))
-      check_all("received", result.received, naive_.received, false, of_key(naive_.received));
+    if (received) check_all("received", result.received, naive_.received, false, of_key(naive_.received));
     if (options_.received_last > 0)
       check_all("received_last", result.received_last, naive_.received_last, false,
                 of_key(naive_.received_last));
@@ -177,11 +208,12 @@ class ResultComparison {
   // allowed and distinct. Where weights are NaN, nothing is ranked.
   void compare_top_k(const AttentionResult& result) {
     if (options_.top_k == 0) return;
+    const TensorView weights = result.top_k_weight, indices = result.top_k_index;
     for (Index b = 0; b < naive_.batch; ++b)
       for (Index h = 0; h < naive_.heads; ++h)
-        for (Index i = 0; i < naive_.queries; ++i) compare_top_k_row(result, b, h, i);
+        for (Index i = 0; i < naive_.queries; ++i) compare_top_k_row(weights, indices, b, h, i);
   }
-  void compare_top_k_row(const AttentionResult& result, Index b, Index h, Index i) {
+  void compare_top_k_row(const TensorView& weights, const TensorView& indices, Index b, Index h, Index i) {
     std::vector<Real> sorted;
     for (Index j = 0; j < naive_.keys; ++j)
       if (naive_.final_scores(b, h, i, j) != kMinusInfinity && !std::isnan(naive_.lse(b, h, i)))
@@ -190,11 +222,10 @@ class ResultComparison {
     std::sort(sorted.rbegin(), sorted.rend());
     std::vector<bool> seen(static_cast<std::size_t>(naive_.keys), false);
     for (Index k = 0; k < options_.top_k && failure_.empty(); ++k) {
-      const auto j = static_cast<Index>(naive_element(result.top_k_index, {b, h, i, k}));
+      const auto j = static_cast<Index>(naive_element(indices, {b, h, i, k}));
       const bool filled = k < static_cast<Index>(sorted.size());
       const Real expected = filled ? sorted[static_cast<std::size_t>(k)] : beyond;
-      check("top_k_weight", result.top_k_weight, {b, h, i, k}, expected,
-            product(weight_error(b, h, i), expected));
+      check("top_k_weight", weights, {b, h, i, k}, expected, product(weight_error(b, h, i), expected));
       const bool fits = filled ? j >= 0 && j < naive_.keys && !seen[static_cast<std::size_t>(j)] &&
                                      naive_.final_scores(b, h, i, j) != kMinusInfinity
                                : j == -1;
@@ -203,7 +234,7 @@ class ResultComparison {
                    ", " + std::to_string(k) + "] is " + std::to_string(j);
       if (!fits || !filled) continue;
       seen[static_cast<std::size_t>(j)] = true;
-      check("top_k_weight (of its index)", result.top_k_weight, {b, h, i, k}, naive_.weights(b, h, i, j),
+      check("top_k_weight (of its index)", weights, {b, h, i, k}, naive_.weights(b, h, i, j),
             product(weight_error(b, h, i), naive_.weights(b, h, i, j)));
     }
   }
@@ -212,7 +243,7 @@ class ResultComparison {
   const Naive& naive_;
   Rounding rounding_;
   RowTally& tally_;
-  FellBack fell_back_;
+  std::vector<Row> rows_;  // [B * H * Lq]
   std::string failure_;
 };
 
@@ -220,8 +251,8 @@ class ResultComparison {
 
 std::string compare_results(const AttentionResult& result, const AttentionOptions& options,
                             const Naive& naive, const Rounding& rounding, RowTally& tally,
-                            FellBack fell_back) {
-  return ResultComparison(options, naive, rounding, tally, std::move(fell_back))(result);
+                            const FellBack& fell_back) {
+  return ResultComparison(options, naive, rounding, tally, fell_back)(result);
 }
 
 }  // namespace heed::test

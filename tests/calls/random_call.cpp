@@ -2,14 +2,71 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <utility>
 #include <vector>
 
 namespace heed::test {
+
+namespace {
+
+// Logarithms and cosines to 12 digits. The library's, to 16, took a third of the time of the longest tests.
+class Tables {
+ public:
+  Tables() {
+    for (std::size_t k = 0; k < kSize; ++k) {
+      const double middle = (static_cast<double>(k) + 0.5) / kSize;
+      entries_[k] = {1 / (1 + middle), std::log(1 + middle), std::cos(kTurn * middle),
+                     std::sin(kTurn * middle)};
+    }
+  }
+
+  // log x = log 2^e + log c + log(1 + r), where x = 2^e c (1 + r) and c is in the table.
+  double log_of(double x) const {
+    constexpr std::uint64_t fraction_bits = (std::uint64_t{1} << 52) - 1;
+    const auto bits = std::bit_cast<std::uint64_t>(x);
+    const auto exponent = static_cast<std::int64_t>(bits >> 52) - 1023;
+    const double fraction = std::bit_cast<double>((bits & fraction_bits) | std::bit_cast<std::uint64_t>(1.0));
+    const Entry& entry = entries_[(bits & fraction_bits) >> 44];
+    const double r = fraction * entry.inverse - 1;
+    return static_cast<double>(exponent) * std::numbers::ln2 + entry.log +
+           r * (1 - r * (1.0 / 2 - r * (1.0 / 3 - r / 4)));
+  }
+
+  // cos(a + d) = cos a cos d - sin a sin d, where a is in the table.
+  double cosine_of_turns(double turns) const {
+    const double at = turns * kSize;
+    const auto k = static_cast<std::int64_t>(at);
+    const Entry& entry = entries_[static_cast<std::size_t>(k)];
+    const double d = (at - static_cast<double>(k) - 0.5) * (kTurn / kSize);
+    const double square = d * d;
+    return entry.cosine * (1 - square * (1.0 / 2 - square / 24)) -
+           entry.sine * d * (1 - square * (1.0 / 6 - square / 120));
+  }
+
+ private:
+  static constexpr std::size_t kSize = 256;
+  static constexpr double kTurn = 2 * std::numbers::pi;
+  struct Entry {
+    double inverse, log, cosine, sine;
+  };
+  std::array<Entry, kSize> entries_{};
+};
+
+const Tables tables;
+
+}  // namespace
+
+// Box and Muller's method. Rounding may give log 1 either sign.
+double Draw::normal() {
+  const double radius = std::sqrt(std::abs(2 * tables.log_of(1 - uniform())));
+  return radius * tables.cosine_of_turns(uniform());
+}
 
 void put(const MutableTensorView& view, const Dims& index, double value) {
   std::int64_t at = 0;
