@@ -7,6 +7,7 @@
 #include "attention/problem/score_rules.hpp"
 #include "core/largest.hpp"
 #include "heed/parallel.hpp"
+#include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/rows.hpp"
 
@@ -14,21 +15,6 @@ namespace heed {
 
 namespace detail {
 namespace {
-
-class Mean {
- public:
-  void add(double value) {
-    sum_ += value;
-    ++count_;
-  }
-  [[nodiscard]] double value() const {
-    return count_ > 0 ? sum_ / static_cast<double>(count_) : std::numeric_limits<double>::quiet_NaN();
-  }
-
- private:
-  double sum_ = 0;
-  std::int64_t count_ = 0;
-};
 
 class Summary {
  public:
@@ -51,14 +37,7 @@ class Summary {
       rows_.push_back(i);
     }
     summary_.rows = std::ssize(rows_);
-    summary_.entropy = mean(report_.entropy);
-    summary_.max_weight = mean(report_.max_weight);
-    summary_.distance = mean(report_.distance);
-    summary_.first = mean(report_.first);
-    summary_.self = mean(report_.self);
-    summary_.previous = mean(report_.previous);
-    summary_.next = mean(report_.next);
-    summary_.induction = mean(report_.induction);
+    for (const SummaryField& field : kSummaryFields) summary_.*field.value = mean(report_.*field.rows);
     score_patterns(p_, report_, sets_, allowed, summary_);
     return std::move(summary_);
   }
@@ -70,12 +49,13 @@ class Summary {
 
   // Mean over rows that are not NaN.
   [[nodiscard]] double mean(const Tensor& tensor) const {
-    Mean mean;
-    if (tensor.rank() != 3) return mean.value();
-    const RowReader value = reader(tensor);
-    for (const std::int64_t i : rows_)
-      if (!std::isnan(value(i))) mean.add(value(i));
-    return mean.value();
+    double sum = 0, count = 0;
+    if (tensor.rank() == 3) {
+      const RowReader value = reader(tensor);
+      for (const std::int64_t i : rows_)
+        if (!std::isnan(value(i))) sum += value(i), ++count;
+    }
+    return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
   }
 
   const Problem& p_;
