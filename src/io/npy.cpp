@@ -18,6 +18,7 @@
 namespace heed::io {
 namespace {
 
+using detail::bytes_of;
 using detail::ByteSource;
 using detail::fail_npy_length;
 using detail::npy_byte_count;
@@ -32,10 +33,6 @@ void refuse_more(ByteSource& source, const NpyHeader& header, std::uint64_t need
     fail_npy_length(source.subject(), header, "more than " + std::to_string(needed), needed);
 }
 
-std::span<std::byte> bytes_of(Tensor& tensor, std::uint64_t bytes) {
-  return {static_cast<std::byte*>(tensor.mutable_view().data()), static_cast<std::size_t>(bytes)};
-}
-
 // Memory for the elements is allocated only once their bytes are known to exist, or as they arrive, because a
 // header may lie. `stored` is the shape in storage order.
 Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& stored) {
@@ -45,7 +42,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
     fail_npy_length(source.subject(), header, std::to_string(*remaining), needed);
   if (remaining || needed <= kChunkBytes) {
     Tensor tensor = Tensor::uninitialized(stored, header.dtype);
-    const std::size_t count = source.read(bytes_of(tensor, needed));
+    const std::size_t count = source.read(bytes_of(tensor));
     if (count != needed) fail_npy_length(source.subject(), header, std::to_string(count), needed);
     refuse_more(source, header, needed);
     return tensor;
@@ -60,7 +57,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
   }
   refuse_more(source, header, needed);
   Tensor tensor = Tensor::uninitialized(stored, header.dtype);
-  std::span<std::byte> rest = bytes_of(tensor, needed);
+  std::span<std::byte> rest = bytes_of(tensor);
   for (std::vector<std::byte>& chunk : chunks) {
     std::memcpy(rest.data(), chunk.data(), chunk.size());
     rest = rest.subspan(chunk.size());
@@ -71,26 +68,8 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
 
 Tensor read_from(ByteSource source) {
   const NpyHeader header = detail::read_npy_start(source);
-  // Column-major order is row-major order with reversed axes.
-  const int rank = header.shape.size();
-  Dims stored = header.shape;
-  if (header.fortran_order)
-    for (int axis = 0; axis < rank; ++axis) stored[axis] = header.shape[rank - 1 - axis];
-  Tensor tensor = read_elements(source, header, stored);
-
-  const std::size_t width = size_of(header.dtype);
-  const std::span<std::byte> bytes = bytes_of(tensor, static_cast<std::uint64_t>(tensor.count()) * width);
-  if (header.swapped)
-    for (std::size_t i = 0; i < bytes.size(); i += width) std::ranges::reverse(bytes.subspan(i, width));
-  // A file may hold any byte; a bool in memory must be 0 or 1.
-  if (header.dtype == DType::boolean)
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
-  if (!header.fortran_order || rank < 2) return tensor;
-
-  const Dims stored_strides = contiguous_strides(stored);
-  Dims strides = stored_strides;
-  for (int axis = 0; axis < rank; ++axis) strides[axis] = stored_strides[rank - 1 - axis];
-  return Tensor::copy_of(TensorView(tensor.view().data(), tensor.dtype(), header.shape, strides));
+  const Dims stored = header.fortran_order ? detail::reversed(header.shape) : header.shape;
+  return detail::from_stored(read_elements(source, header, stored), header);
 }
 
 DType stored_dtype(const TensorView& tensor) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "heed/tensor.hpp"
@@ -24,6 +25,12 @@ inline constexpr std::size_t kMaxNpyStartBytes = 10012;
 /// Throws Error (io): "'q.npy' has 3 bytes of data; its shape [2] of f32 needs 8".
 [[noreturn]] void fail_npy_length(const std::string& subject, const NpyHeader& header, const std::string& has,
                                   std::uint64_t needed);
+
+/// The axes in reverse order: column-major order is row-major order with reversed axes.
+[[nodiscard]] Dims reversed(const Dims& dims);
+[[nodiscard]] std::span<std::byte> bytes_of(Tensor& tensor);
+/// The tensor of elements as they are stored: in this machine's byte order, row-major, with bools 0 or 1.
+[[nodiscard]] Tensor from_stored(Tensor stored, const NpyHeader& header);
 
 /// A start of version 1.0, row-major, in this machine's byte order. Throws invalid_argument for bf16, which
 /// has no .npy name.

@@ -45,12 +45,6 @@ std::int64_t count_of(std::span<const PositionRange> positions, std::int64_t len
   return count;
 }
 
-Dims reversed(const Dims& dims) {
-  Dims turned = dims;
-  for (int axis = 0; axis < dims.size(); ++axis) turned[axis] = dims[dims.size() - 1 - axis];
-  return turned;
-}
-
 // Calls work(offset in the file's data, bytes) for each run of bytes of the positions, in shard order.
 template <class Work>
 void for_each_run(const Dims& stored, int axis, std::span<const PositionRange> positions, std::size_t width,
@@ -64,11 +58,6 @@ void for_each_run(const Dims& stored, int axis, std::span<const PositionRange> p
     for (const PositionRange& range : positions)
       work(static_cast<std::uint64_t>((n * stored[axis] + range.begin) * inner),
            static_cast<std::size_t>((range.end - range.begin) * inner));
-}
-
-std::span<std::byte> bytes_of(Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_view().data()),
-          static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
 }
 
 // The header and the offset offset of the elements.
@@ -132,28 +121,18 @@ const Dims& TensorOnDisk::shape() const noexcept { return impl_->header.shape; }
 Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) const {
   const NpyHeader& header = impl_->header;
   axis = axis_of(header.shape, axis);
-  const int rank = header.shape.size();
-  // Column-major order is row-major order with reversed axes.
   const Dims stored = header.fortran_order ? reversed(header.shape) : header.shape;
-  const int stored_axis = header.fortran_order ? rank - 1 - axis : axis;
+  const int stored_axis = header.fortran_order ? header.shape.size() - 1 - axis : axis;
   Dims shard = stored;
   shard[stored_axis] = count_of(positions, stored[stored_axis]);
   Tensor tensor = Tensor::uninitialized(shard, header.dtype);
   const std::size_t width = size_of(header.dtype);
-  const std::span<std::byte> bytes = bytes_of(tensor);
-  std::span<std::byte> rest = bytes;
+  std::span<std::byte> rest = bytes_of(tensor);
   for_each_run(stored, stored_axis, positions, width, [&](std::uint64_t offset, std::size_t count) {
     impl_->file.read(impl_->begin + offset, rest.first(count));
     rest = rest.subspan(count);
   });
-  if (header.swapped)
-    for (std::size_t i = 0; i < bytes.size(); i += width) std::ranges::reverse(bytes.subspan(i, width));
-  // A file may hold any byte; a bool in memory must be 0 or 1.
-  if (header.dtype == DType::boolean)
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
-  if (!header.fortran_order || rank < 2) return tensor;
-  return Tensor::copy_of(
-      TensorView(tensor.view().data(), header.dtype, reversed(shard), reversed(contiguous_strides(shard))));
+  return detail::from_stored(std::move(tensor), header);
 }
 
 std::optional<TensorView> TensorOnDisk::mapped() {
