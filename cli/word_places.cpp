@@ -143,11 +143,8 @@ bool is_special(std::string_view token) {
 }  // namespace
 
 ModelHead head_named(const std::string& option, const std::string& text) {
-  const std::vector<std::string> parts = split(text, '.');
-  const auto layer = whole_number(parts.front()), head = whole_number(parts.back());
-  if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
-    refuse_value(option, text, "a layer and a head, such as 1.3,");
-  return {*layer, *head};
+  const auto [layer, head] = integer_pair(option, text, '.', 0, "a layer and a head, such as 1.3,");
+  return {layer, head};
 }
 
 void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info) {
