@@ -16,54 +16,39 @@ namespace heed {
 namespace detail {
 namespace {
 
-class Summary {
- public:
-  Summary(const Problem& p, const AttentionReport& report, const TokenSets& sets, std::int64_t batch,
-          std::int64_t head)
-      : p_(p), report_(report), sets_(sets) {
-    summary_.batch = batch;
-    summary_.head = head;
+// The mean over those of the rows that are not NaN.
+double mean_of(const Tensor& tensor, std::int64_t batch, std::int64_t head,
+               const std::vector<std::int64_t>& rows) {
+  double sum = 0, count = 0;
+  if (tensor.rank() == 3) {
+    const RowReader value(tensor, batch, head);
+    for (const std::int64_t i : rows)
+      if (!std::isnan(value(i))) sum += value(i), ++count;
   }
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
 
-  HeadSummary make() {
-    const std::vector<AllowedKeys> allowed = allowed_keys_of(p_, summary_.batch, summary_.head);
-    const RowReader lse = reader(report_.lse);
-    for (std::int64_t i = 0; i < report_.queries; ++i) {
-      if (allowed[static_cast<std::size_t>(i)].keys == 0) continue;
-      if (std::isnan(lse(i))) {
-        ++summary_.nan_rows;
-        continue;
-      }
-      rows_.push_back(i);
-    }
-    summary_.rows = std::ssize(rows_);
-    for (const SummaryField& field : kSummaryFields) summary_.*field.value = mean(report_.*field.rows);
-    score_patterns(p_, report_, sets_, allowed, summary_);
-    return std::move(summary_);
+HeadSummary summary_of(const Problem& p, const AttentionReport& report, const TokenSets& sets,
+                       std::int64_t batch, std::int64_t head) {
+  HeadSummary summary;
+  summary.batch = batch;
+  summary.head = head;
+  const std::vector<AllowedKeys> allowed = allowed_keys_of(p, batch, head);
+  const RowReader lse(report.lse, batch, head);
+  std::vector<std::int64_t> rows;  // those that see a key and are not NaN
+  for (std::int64_t i = 0; i < report.queries; ++i) {
+    if (allowed[static_cast<std::size_t>(i)].keys == 0) continue;
+    if (std::isnan(lse(i)))
+      ++summary.nan_rows;
+    else
+      rows.push_back(i);
   }
-
- private:
-  [[nodiscard]] RowReader reader(const Tensor& tensor) const {
-    return {tensor, summary_.batch, summary_.head};
-  }
-
-  // Mean over rows that are not NaN.
-  [[nodiscard]] double mean(const Tensor& tensor) const {
-    double sum = 0, count = 0;
-    if (tensor.rank() == 3) {
-      const RowReader value = reader(tensor);
-      for (const std::int64_t i : rows_)
-        if (!std::isnan(value(i))) sum += value(i), ++count;
-    }
-    return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
-  }
-
-  const Problem& p_;
-  const AttentionReport& report_;
-  const TokenSets& sets_;
-  HeadSummary summary_;
-  std::vector<std::int64_t> rows_;  // rows that see a key and are not NaN
-};
+  summary.rows = std::ssize(rows);
+  for (const SummaryField& field : kSummaryFields)
+    summary.*field.value = mean_of(report.*field.rows, batch, head, rows);
+  score_patterns(p, report, sets, allowed, summary);
+  return summary;
+}
 
 // Ties by rising index, NaN last.
 void find_most_received(const Tensor& received, std::int64_t count, HeadSummary& summary) {
@@ -83,7 +68,7 @@ void fill_summaries(const Problem& problem, std::int64_t most_received, const To
   std::vector<HeadSummary> summaries(static_cast<std::size_t>(report.batch * report.heads));
   parallel_for(report.batch * report.heads, problem.threads, [&](std::int64_t index, int /*worker*/) {
     HeadSummary& summary = summaries[static_cast<std::size_t>(index)];
-    summary = Summary(problem, report, sets, index / report.heads, index % report.heads).make();
+    summary = summary_of(problem, report, sets, index / report.heads, index % report.heads);
     if (report.received.rank() == 3) find_most_received(report.received, most_received, summary);
   });
   report.summaries = std::move(summaries);
