@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "command.hpp"
+#include "core/utf8.hpp"
 #include "draw/lettering.hpp"
 #include "heed/inspect/reports.hpp"
 #include "options.hpp"
@@ -34,8 +35,7 @@ std::string plain_word(std::string_view token) {
   for (const std::string_view mark : kMarks)
     if (token.size() > mark.size() && token.starts_with(mark)) token.remove_prefix(mark.size());
   std::string word(token);
-  for (char& c : word)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  std::ranges::transform(word, word.begin(), detail::ascii_lower);
   return word;
 }
 

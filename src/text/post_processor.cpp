@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u; }
-
 std::size_t after_letters(std::string_view text, std::size_t at, std::size_t count) {
   for (; count > 0 && at < text.size(); --count) do
       ++at;

@@ -36,12 +36,6 @@ struct TokenText {
   std::size_t n = 0, of = 1;
 };
 
-std::size_t letters_in(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;
-  }));
-}
-
 std::string_view without_letters(std::string_view text, std::size_t count) {
   for (; count > 0 && !text.empty(); --count) text.remove_prefix(decode_utf8(text).length);
   return text;

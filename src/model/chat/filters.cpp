@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/message.hpp"
+#include "core/utf8.hpp"
 #include "model/chat/functions.hpp"
 #include "model/chat/texts.hpp"
 
@@ -20,7 +21,7 @@ Value trim(const Value& subject, const Bound& given, Work& work) {
 Value length(const Value& subject, const Bound&, Work& work) {
   if (const std::string* text = subject.text()) {
     work.spend(text->size());
-    return static_cast<std::int64_t>(length_of(*text));
+    return static_cast<std::int64_t>(letters_in(*text));
   }
   if (const ListValue* list = subject.list()) return std::ssize(list->items);
   if (const DictValue* dict = subject.dict()) return std::ssize(dict->members);
