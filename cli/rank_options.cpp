@@ -21,7 +21,7 @@ namespace {
 
 using Kind = RankOptions::Kind;
 
-// Of each Kind but by_mask.
+// The names of all kinds except by_mask.
 constexpr std::array<std::string_view, 3> kShardings = {"contiguous", "zigzag", "striped"};
 
 void parse_sharding(const std::string& text, RankOptions& options) {

@@ -16,7 +16,7 @@ namespace heed {
 namespace detail {
 namespace {
 
-// The mean over those of the rows that are not NaN.
+// Leaves out NaN.
 double mean_of(const Tensor& tensor, std::int64_t batch, std::int64_t head,
                const std::vector<std::int64_t>& rows) {
   double sum = 0, count = 0;

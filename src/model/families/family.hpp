@@ -115,7 +115,7 @@ extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemm
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);
 
-/// The keys of sizes, by default those of most families.
+/// The names that a configuration has for sizes. Most families use these.
 struct SizeKeys {
   const char *layers = "num_hidden_layers", *heads = "num_attention_heads", *width = "hidden_size";
 };

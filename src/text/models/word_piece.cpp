@@ -1,6 +1,5 @@
 // WordPiece (Schuster and Nakajima 2012), as in BERT: from the left, the longest token that fits; tokens
 // within a word have a prefix. A word that cannot be split so is unknown as a whole.
-#include <algorithm>
 #include <utility>
 
 #include "core/utf8.hpp"
