@@ -171,11 +171,9 @@ void add_cache_options(CLI::App& app, Arguments& arguments) {
   add_text_option(
       app, "--cache-sequences", "N,…",
       [&](const std::string& text) {
-        for (const std::string& part : split(text, ',')) {
-          const std::optional<std::int64_t> number = whole_number(part);
-          if (!number) refuse_value("--cache-sequences", text, "a list of sequences, such as 0,2,");
-          arguments.cache_sequences.push_back(*number);
-        }
+        arguments.cache_sequences = whole_numbers(text, ',');
+        if (arguments.cache_sequences.empty())
+          refuse_value("--cache-sequences", text, "a list of sequences, such as 0,2,");
       },
       "the sequence that each batch entry attends (default: all, in order)");
 }

@@ -1,4 +1,5 @@
 // Forms of attention in `heed attend`: the difference of two softmaxes, gates, and tokens on a grid.
+#include <algorithm>
 #include <utility>
 
 #include "attend_inputs.hpp"
@@ -11,18 +12,13 @@ namespace heed::cli {
 namespace {
 
 // Whole numbers of at least 1 between the letters x.
-std::vector<std::int64_t> sizes_in(const std::string& option, const std::string& text) {
-  std::vector<std::int64_t> sizes;
-  for (const std::string& part : split(text, 'x')) {
-    sizes.push_back(whole_number(part).value_or(0));
-    if (sizes.back() < 1) refuse_value(option, text, "a list of sizes, such as 24x32 or 8x24x32,");
-  }
-  return sizes;
-}
-
 void add_sizes(CLI::App& app, const char* name, std::vector<std::int64_t>& sizes, const std::string& help) {
-  add_text_option(
-      app, name, "SIZES", [&sizes, name](const std::string& text) { sizes = sizes_in(name, text); }, help);
+  const auto store = [&sizes, name](const std::string& text) {
+    sizes = whole_numbers(text, 'x');
+    if (sizes.empty() || std::ranges::min(sizes) < 1)
+      refuse_value(name, text, "a list of sizes, such as 24x32 or 8x24x32,");
+  };
+  add_text_option(app, name, "SIZES", store, help);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // heed bench: the speed of attention on this machine, beside what the hardware allows.
+#include <algorithm>
 #include <array>
 #include <iostream>
 #include <limits>
@@ -234,12 +235,12 @@ void add_computing(CLI::App& app, BenchArguments& arguments) {
   add_text_option(
       app, "--threads", "N",
       [&arguments](const std::string& text) {
-        for (const std::string& part : split(text, ',')) {
-          const std::optional<std::int64_t> count = whole_number(part);
-          if (!count || *count < 0 || *count > std::numeric_limits<std::int16_t>::max())
-            refuse_value("--threads", text, "a list of whole numbers from 0 to 32767, separated by commas,");
-          arguments.choice.threads.push_back(*count == 0 ? default_threads() : static_cast<int>(*count));
-        }
+        const std::vector<std::int64_t> counts = whole_numbers(text, ',');
+        constexpr auto kMost = std::numeric_limits<std::int16_t>::max();
+        if (counts.empty() || std::ranges::min(counts) < 0 || std::ranges::max(counts) > kMost)
+          refuse_value("--threads", text, "a list of whole numbers from 0 to 32767, separated by commas,");
+        for (const std::int64_t count : counts)
+          arguments.choice.threads.push_back(count == 0 ? default_threads() : static_cast<int>(count));
       },
       "use at most N threads, or measure each of N,M,…; 0 is all of the machine (default 1,0)");
   add_integer(app, "--repeat", {1}, arguments.repeat,

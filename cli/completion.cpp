@@ -84,9 +84,7 @@ constexpr std::string_view kBashTaken[] = {"", "text", "file", "folder"};
 static_assert(std::size(kBashTaken) == 1 + static_cast<std::size_t>(Taken::folder));
 
 std::string bash_option(const CLI::Option& option) {
-  std::string pattern;
-  for (const std::string& name : names_of(option)) pattern += (pattern.empty() ? "" : "|") + name;
-  return "      " + pattern +
+  return "      " + detail::joined_texts(names_of(option), "|") +
          ") takes=" + std::string(kBashTaken[static_cast<std::size_t>(taken_by(option))]) + " words='" +
          joined_words(words_of(option)) + "' ;;\n";
 }

@@ -24,8 +24,7 @@ std::string entry(const std::string& name, const std::string& text) {
 
 std::string left_column(const CLI::Option& option) {
   if (!option.nonpositional()) return option.get_name(true);
-  std::string name;
-  for (const std::string& word : names_of(option)) name += (name.empty() ? "" : ", ") + word;
+  const std::string name = detail::joined_texts(names_of(option), ", ");
   return option.get_type_name().empty() ? name : name + " " + option.get_type_name();
 }
 

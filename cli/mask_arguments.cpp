@@ -1,7 +1,6 @@
 #include "mask_arguments.hpp"
 
 #include <array>
-#include <optional>
 #include <string_view>
 
 #include "command.hpp"
@@ -81,12 +80,10 @@ std::pair<const Pattern*, Numbers> parsed_pattern(const std::string& text) {
     if (text.substr(0, equals) != pattern.name) continue;
     const std::string form = std::string(pattern.name) + "=" + std::string(pattern.numbers);
     Numbers numbers;
-    if (equals != std::string::npos)
-      for (const std::string& part : split(text.substr(equals + 1), ',')) {
-        const std::optional<std::int64_t> number = whole_number(part);
-        if (!number) refuse(form + " of whole numbers");
-        numbers.push_back(number.value_or(0));
-      }
+    if (equals != std::string::npos) {
+      numbers = whole_numbers(text.substr(equals + 1), ',');
+      if (numbers.empty()) refuse(form + " of whole numbers");
+    }
     if (numbers.size() < pattern.least || numbers.size() > pattern.most) refuse(form);
     return {&pattern, std::move(numbers)};
   }
@@ -98,14 +95,19 @@ Tensor read(const char* option, const std::string& text) {
   return read_tensor(tensor_argument(option, text));
 }
 
+// Whole numbers [N, columns].
+Tensor read_numbers(const char* option, const std::string& text, std::int64_t columns) {
+  const Tensor tensor = read(option, text);
+  const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
+  if (!whole || tensor.rank() != 2 || tensor.size(1) != columns)
+    refuse_usage(option, " has dtype ", tensor.dtype(), " and shape ", tensor.shape(), "; i64 or i32 [N, ",
+                 columns, "] is expected");
+  return Tensor::copy_of(tensor, DType::i64);
+}
+
 // Reads [n, 5]: query begin and end, key begin and end, and the kind.
 SparseMask slices_of(const std::string& text, const Lengths& lengths) {
-  const Tensor tensor = read("--mask-slices", text);
-  const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
-  if (!whole || tensor.rank() != 2 || tensor.size(1) != 5)
-    refuse_usage("--mask-slices has dtype ", tensor.dtype(), " and shape ", tensor.shape(),
-                 "; i64 or i32 [N, 5] is expected");
-  const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
+  const Tensor numbers = read_numbers("--mask-slices", text, 5);
   std::vector<MaskSlice> slices;
   for (std::int64_t n = 0; n < numbers.size(0); ++n) {
     const auto at = [&](std::int64_t column) { return numbers.at<std::int64_t>(n, column); };
@@ -116,12 +118,7 @@ SparseMask slices_of(const std::string& text, const Lengths& lengths) {
 
 // Reads [n, 2]: block rows in non-decreasing order, and block columns.
 SparseMask blocks_of(const MaskArguments& arguments, const Lengths& lengths) {
-  const Tensor tensor = read("--mask-blocks", arguments.blocks);
-  const bool whole = tensor.dtype() == DType::i64 || tensor.dtype() == DType::i32;
-  if (!whole || tensor.rank() != 2 || tensor.size(1) != 2)
-    refuse_usage("--mask-blocks has dtype ", tensor.dtype(), " and shape ", tensor.shape(),
-                 "; i64 or i32 [N, 2] is expected");
-  const Tensor numbers = Tensor::copy_of(tensor, DType::i64);
+  const Tensor numbers = read_numbers("--mask-blocks", arguments.blocks, 2);
   const auto [query_block, key_block] = arguments.block_size;
   const std::int64_t rows = (lengths.queries + query_block - 1) / query_block;
   Numbers offsets{0}, indices;

@@ -90,6 +90,16 @@ std::vector<std::string> words_of(const CLI::Option& option) {
 
 std::optional<std::int64_t> whole_number(std::string_view text) { return number_in<std::int64_t>(text); }
 
+std::vector<std::int64_t> whole_numbers(std::string_view text, char separator) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& part : split(text, separator)) {
+    const std::optional<std::int64_t> number = whole_number(part);
+    if (!number) return {};
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 std::optional<double> finite_number(std::string_view text) {
   const std::optional<double> number = number_in<double>(text);
   return number && std::isfinite(*number) ? number : std::nullopt;
@@ -98,12 +108,9 @@ std::optional<double> finite_number(std::string_view text) {
 std::pair<std::int64_t, std::int64_t> integer_pair(const std::string& option, const std::string& text,
                                                    char separator, std::int64_t least,
                                                    const std::string& expected) {
-  const std::vector<std::string> parts = split(text, separator);
-  if (parts.size() != 2) refuse_value(option, text, expected);
-  const auto first = whole_number(parts[0]);
-  const auto second = whole_number(parts[1]);
-  if (!first || !second || *first < least || *second < least) refuse_value(option, text, expected);
-  return {*first, *second};
+  const std::vector<std::int64_t> numbers = whole_numbers(text, separator);
+  if (numbers.size() != 2 || std::ranges::min(numbers) < least) refuse_value(option, text, expected);
+  return {numbers[0], numbers[1]};
 }
 
 AddedOption add_integer(CLI::App& app, const std::string& name, IntegerRange range,
@@ -134,8 +141,6 @@ AddedOption add_real(CLI::App& app, const std::string& name, std::function<void(
 
 AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::string> words,
                        std::function<void(std::size_t)> store, const std::string& help) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : "|") + word;
   const auto parse = [name, words, store = std::move(store)](const std::string& text) {
     const auto found = word_or_part(words, text);
     if (found == words.end()) {
@@ -147,7 +152,7 @@ AddedOption add_choice(CLI::App& app, const std::string& name, std::vector<std::
     }
     store(static_cast<std::size_t>(found - words.begin()));
   };
-  return add_text_option(app, name, list, parse, help).words(words);
+  return add_text_option(app, name, detail::joined_texts(words, "|"), parse, help).words(words);
 }
 
 AddedOption add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,

@@ -22,6 +22,8 @@ namespace heed::cli {
 
 /// A whole number, or nothing if the text is anything else.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text);
+/// The whole numbers between separators; none if a part is anything else.
+[[nodiscard]] std::vector<std::int64_t> whole_numbers(std::string_view text, char separator);
 /// A finite number, or nothing if the text is anything else.
 [[nodiscard]] std::optional<double> finite_number(std::string_view text);
 

@@ -19,6 +19,7 @@
 #include "help.hpp"
 #include "machine.hpp"
 #include "options.hpp"
+#include "rank_options.hpp"
 #include "terminal.hpp"
 #include "text.hpp"
 
@@ -74,10 +75,7 @@ struct PlanArguments {
 constexpr std::array kLayouts = {"contiguous", "zigzag", "striped"};
 
 Sharding laid_out(std::size_t layout, std::int64_t length, int ranks) {
-  constexpr std::array kMakers = {+[](std::int64_t n, int r) { return Sharding::contiguous(n, r); },
-                                  +[](std::int64_t n, int r) { return Sharding::zigzag(n, r); },
-                                  +[](std::int64_t n, int r) { return Sharding::striped(n, r); }};
-  return kMakers[layout](length, ranks);
+  return sharding_of({.sharding = static_cast<RankOptions::Kind>(1 + layout)}, false, length, ranks);
 }
 
 // The shortest text with up to six significant digits.

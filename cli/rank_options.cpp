@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -20,21 +21,20 @@ namespace {
 
 using Kind = RankOptions::Kind;
 
+// The names of all kinds except by_mask.
+constexpr std::array<std::string_view, 3> kShardings = {"contiguous", "zigzag", "striped"};
+
 void parse_sharding(const std::string& text, RankOptions& options) {
   const std::size_t colon = text.find(':');
-  const std::string name = text.substr(0, colon);
+  const auto* const found = std::ranges::find(kShardings, text.substr(0, colon));
   const std::optional<std::int64_t> stripe =
       colon == std::string::npos ? options.stripe : whole_number(text.substr(colon + 1));
-  if (name == "contiguous" && colon == std::string::npos) {
-    options.sharding = Kind::contiguous;
-  } else if (name == "zigzag" && colon == std::string::npos) {
-    options.sharding = Kind::zigzag;
-  } else if (name == "striped" && stripe && *stripe >= 1) {
-    options.sharding = Kind::striped;
-    options.stripe = *stripe;
-  } else {
+  const auto kind = static_cast<Kind>(1 + (found - kShardings.begin()));
+  if (found == kShardings.end() || !stripe || *stripe < 1 ||
+      (colon != std::string::npos && kind != Kind::striped))
     refuse_value("--sharding", text, "contiguous, zigzag, striped or striped:N (N positions, 1 or more)");
-  }
+  options.sharding = kind;
+  options.stripe = *stripe;
 }
 
 Kind kind_of(const RankOptions& options, bool causal) {
@@ -82,14 +82,9 @@ Sharding sharding_of(const RankOptions& options, bool causal, std::int64_t lengt
 }
 
 std::string sharding_text(const RankOptions& options, bool causal) {
-  switch (kind_of(options, causal)) {
-    case Kind::zigzag:
-      return "zigzag";
-    case Kind::striped:
-      return "striped:" + std::to_string(options.stripe);
-    default:
-      return "contiguous";
-  }
+  const Kind kind = kind_of(options, causal);
+  const std::string name(kShardings[static_cast<std::size_t>(kind) - 1]);
+  return kind == Kind::striped ? name + ":" + std::to_string(options.stripe) : name;
 }
 
 namespace {

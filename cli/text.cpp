@@ -175,14 +175,10 @@ std::string signed_fixed(double value, int decimals) {
 }
 
 std::string joined_words(const std::string& first, const std::vector<std::string>& more) {
-  std::string text = first;
-  for (const std::string& word : more) text += " " + word;
-  return text;
+  return more.empty() ? first : first + " " + joined_words(more);
 }
 
-std::string joined_words(const std::vector<std::string>& words) {
-  return words.empty() ? "" : joined_words(words.front(), {words.begin() + 1, words.end()});
-}
+std::string joined_words(const std::vector<std::string>& words) { return detail::joined_texts(words, " "); }
 
 std::string with_dashes(std::string_view name) {
   std::string dashed(name);

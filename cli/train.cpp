@@ -74,15 +74,14 @@ void refuse_other_settings(const CLI::App& app, const TrainArguments& arguments,
     refuse_usage(option, " is ", given, "; the training in ", arguments.out, " was started with ", was,
                  ", and keeps it");
   };
-  const auto number = [](const auto& value) { return nlohmann::json(value).dump(); };
-  for (const IntegerSetting& one : integer_settings())
-    if (const std::string option = option_of(one.name);
-        given(app, option) && arguments.settings.*one.value != kept.*one.value)
-      refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
-  for (const RealSetting& one : real_settings())
-    if (const std::string option = option_of(one.name);
-        given(app, option) && arguments.settings.*one.value != kept.*one.value)
-      refuse(option, number(arguments.settings.*one.value), number(kept.*one.value));
+  const auto check = [&](const auto& one) {
+    const auto asked = arguments.settings.*one.value, was = kept.*one.value;
+    const std::string option = option_of(one.name);
+    if (given(app, option) && asked != was)
+      refuse(option, nlohmann::json(asked).dump(), nlohmann::json(was).dump());
+  };
+  std::ranges::for_each(integer_settings(), check);
+  std::ranges::for_each(real_settings(), check);
   if (given(app, "--task") && arguments.settings.task != kept.task)
     refuse("--task", std::string(name_of(arguments.settings.task)), std::string(name_of(kept.task)));
   if (arguments.settings.attention_only && !kept.attention_only)

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "command.hpp"
+#include "core/utf8.hpp"
 #include "draw/lettering.hpp"
 #include "heed/inspect/reports.hpp"
 #include "options.hpp"
@@ -34,8 +35,7 @@ std::string plain_word(std::string_view token) {
   for (const std::string_view mark : kMarks)
     if (token.size() > mark.size() && token.starts_with(mark)) token.remove_prefix(mark.size());
   std::string word(token);
-  for (char& c : word)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  std::ranges::transform(word, word.begin(), detail::ascii_lower);
   return word;
 }
 
@@ -143,11 +143,8 @@ bool is_special(std::string_view token) {
 }  // namespace
 
 ModelHead head_named(const std::string& option, const std::string& text) {
-  const std::vector<std::string> parts = split(text, '.');
-  const auto layer = whole_number(parts.front()), head = whole_number(parts.back());
-  if (parts.size() != 2 || !layer || !head || *layer < 0 || *head < 0)
-    refuse_value(option, text, "a layer and a head, such as 1.3,");
-  return {*layer, *head};
+  const auto [layer, head] = integer_pair(option, text, '.', 0, "a layer and a head, such as 1.3,");
+  return {layer, head};
 }
 
 void check_head(const std::string& option, const ModelHead& head, const ModelInfo& info) {

@@ -40,7 +40,7 @@ using nlohmann::json;
 AlignedText normalized(const std::string& part, const std::string& text) {
   const json value = json::parse(part);
   AlignedText result(text);
-  normalizer_from(JsonPart(value, "'t.json'", "a normalizer"))->apply(result);
+  normalizer_from(JsonPart(value, "'t.json'", "a normalizer"))(result);
   return result;
 }
 
@@ -48,7 +48,7 @@ std::vector<TextPart> words_of(const std::string& part, AlignedText text) {
   const json value = json::parse(part);
   const std::size_t size = text.size();
   Words words{std::move(text), {{0, size}}};
-  pre_tokenizer_from(JsonPart(value, "'t.json'", "a pre-tokenizer"))->apply(words);
+  pre_tokenizer_from(JsonPart(value, "'t.json'", "a pre-tokenizer"))(words);
   std::vector<TextPart> parts;
   for (const auto& word : words.words) {
     const auto span = words.text.span(word.begin, word.end);

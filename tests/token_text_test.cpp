@@ -23,7 +23,7 @@ using Places = std::vector<std::tuple<int, int, int>>;  // id, begin, end
 
 std::string decoded(const std::string& decoder, Tokens tokens) {
   const auto json = nlohmann::json::parse(decoder);
-  heed::detail::token_decoder_from(JsonPart(json, "'t.json'", "a decoder"))->apply(tokens);
+  heed::detail::token_decoder_from(JsonPart(json, "'t.json'", "a decoder"))(tokens);
   std::string text;
   for (const std::string& one : tokens) text += one;
   return text;

@@ -88,12 +88,8 @@ std::vector<BenchCase> over_caches(const std::vector<BenchCase>& rows, const Ben
 
 BenchShape parse_bench_shape(const std::string& text) {
   const std::string expected = "B,H,Hkv,Lq,Lk,D or H,Lq,Lk,D (whole numbers of at least 1)";
-  std::vector<std::int64_t> sizes;
-  for (const std::string& part : split(text, ',')) {
-    const std::optional<std::int64_t> size = whole_number(part);
-    if (!size || *size < 1) refuse_shape(text, expected);
-    sizes.push_back(*size);
-  }
+  std::vector<std::int64_t> sizes = whole_numbers(text, ',');
+  if (sizes.empty() || std::ranges::min(sizes) < 1) refuse_shape(text, expected);
   if (sizes.size() == 4) sizes = {1, sizes[0], sizes[0], sizes[1], sizes[2], sizes[3]};
   if (sizes.size() != 6) refuse_shape(text, expected);
   if (sizes[1] % sizes[2] != 0) refuse_shape(text, "a number of heads H that is a multiple of Hkv");
@@ -132,11 +128,7 @@ BenchNeeds parse_bench_needs(const std::string& text) {
   return needs;
 }
 
-std::string to_string(const BenchNeeds& needs) {
-  std::string text;
-  for (const std::string& name : needs) text += (text.empty() ? "" : ",") + name;
-  return text;
-}
+std::string to_string(const BenchNeeds& needs) { return detail::joined_texts(needs, ","); }
 
 void ask_for(const BenchNeeds& needs, AttentionOptions& options) {
   for (const std::string& name : needs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/utf8.hpp"
 #include "text.hpp"
 
 namespace heed::cli {
@@ -22,7 +23,7 @@ std::vector<std::string> characters(std::string_view text) {
   std::size_t begin = 0;
   while (begin < text.size()) {
     std::size_t end = begin + 1;
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) ++end;
+    while (end < text.size() && detail::continues_letter(text[end])) ++end;
     const std::string point(text.substr(begin, end - begin));
     if (!all.empty() && display_width(point) == 0)
       all.back() += point;

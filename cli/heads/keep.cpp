@@ -82,12 +82,10 @@ void save(const HeadsArguments& arguments, const Json& json, const ModelInfo& in
 }  // namespace
 
 EvictionPolicy policy_in(const std::string& keep) {
-  const std::vector<std::string> parts = split(keep, '+');
-  const std::int64_t sinks = whole_number(parts.front()).value_or(-1);
-  const std::int64_t recent = whole_number(parts.back()).value_or(-1);
-  if (parts.size() != 2 || sinks < 0 || recent < 1)
+  const std::vector<std::int64_t> rows = whole_numbers(keep, '+');
+  if (rows.size() != 2 || rows[0] < 0 || rows[1] < 1)
     refuse_value("--keep", keep, "a number of first keys and one of last keys, such as 4+64,");
-  return {.kind = EvictionKind::streaming, .chosen = sinks, .recent = recent};
+  return {.kind = EvictionKind::streaming, .chosen = rows[0], .recent = rows[1]};
 }
 
 void answer_kept(const heed::Model& model, const HeadsArguments& arguments, const EvictionPolicy& policy) {

@@ -1,5 +1,6 @@
 #include "look/cause.hpp"
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 
@@ -20,11 +21,9 @@ namespace {
 std::vector<ModelHead> model_heads_in(const std::string& heads, const std::string& refusal) {
   std::vector<ModelHead> all;
   for (const std::string& name : split(heads, ',')) {
-    const std::vector<std::string> parts = split(name, '.');
-    const std::int64_t layer = whole_number(parts[0]).value_or(-1);
-    const std::int64_t head = whole_number(parts.back()).value_or(-1);
-    if (parts.size() != 2 || layer < 0 || head < 0) refuse_usage(refusal);
-    all.push_back({layer, head});
+    const std::vector<std::int64_t> numbers = whole_numbers(name, '.');
+    if (numbers.size() != 2 || std::ranges::min(numbers) < 0) refuse_usage(refusal);
+    all.push_back({numbers[0], numbers[1]});
   }
   return all;
 }

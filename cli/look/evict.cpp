@@ -39,14 +39,12 @@ struct HeadLoss {
 // "h2o:32+64".
 EvictionChoice eviction_in(const std::string& text) {
   const std::vector<std::string> parts = split(text, ':');
-  const std::vector<std::string> rows = split(parts.back(), '+');
+  const std::vector<std::int64_t> rows = whole_numbers(parts.back(), '+');
   const auto kind = eviction_kind_named(parts[0]);
-  const std::int64_t chosen = whole_number(rows[0]).value_or(-1);
-  const std::int64_t recent = whole_number(rows.back()).value_or(-1);
-  if (parts.size() != 2 || rows.size() != 2 || !kind || chosen < 0 || recent < 1)
+  if (parts.size() != 2 || rows.size() != 2 || !kind || rows[0] < 0 || rows[1] < 1)
     refuse_value("--evict", text,
                  "streaming:SINKS+WINDOW, h2o:HEAVY+RECENT or snapkv:VOTED+WINDOW, such as streaming:4+64,");
-  return {text, {.kind = *kind, .chosen = chosen, .recent = recent}};
+  return {text, {.kind = *kind, .chosen = rows[0], .recent = rows[1]}};
 }
 
 // SnapKV selects keys with the last rows of a prompt; other policies work without a prompt.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "core/index.hpp"
 #include "draw/heatmap.hpp"
 #include "draw/lettering.hpp"
 #include "draw/palette.hpp"
@@ -19,15 +20,10 @@ constexpr int kLabel = 16;                 // columns for row labels
 constexpr int kIndent = 2;
 constexpr int kMapWord = 12;
 
-// The first of `size` items in bin `bin`: the least i with floor(i * bins / size) = bin.
-std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
-  return (bin * size + bins - 1) / bins;
-}
-
 // The first items of all bins, and the end.
 std::vector<std::int64_t> begins(std::int64_t bins, std::int64_t size) {
   std::vector<std::int64_t> at;
-  for (std::int64_t bin = 0; bin <= bins; ++bin) at.push_back(begin_of(bin, bins, size));
+  for (std::int64_t bin = 0; bin <= bins; ++bin) at.push_back(detail::begin_of_bin(bin, bins, size));
   return at;
 }
 

@@ -86,9 +86,7 @@ std::string csv_field(const std::string& text) {
 std::string csv_number(double value) { return std::isnan(value) ? "nan" : formatted("%.9g", value); }
 
 std::string csv_line(const std::vector<std::string>& fields) {
-  std::string line;
-  for (const std::string& field : fields) line += (line.empty() ? "" : ",") + field;
-  return line + "\r\n";
+  return detail::joined_texts(fields, ",") + "\r\n";
 }
 
 }  // namespace heed::cli

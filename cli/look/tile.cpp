@@ -17,12 +17,10 @@ namespace {
 constexpr double kBytesOfCell = 9;  // one f64 and one bool
 
 std::pair<std::int64_t, std::int64_t> range_in(const std::string& whole, const std::string& part) {
-  const std::vector<std::string> ends = split(part, ':');
-  const auto begin = whole_number(ends[0]);
-  const auto end = ends.size() == 2 ? whole_number(ends[1]) : std::nullopt;
-  if (!begin || !end || *begin < 0 || *end <= *begin)
+  const std::vector<std::int64_t> ends = whole_numbers(part, ':');
+  if (ends.size() != 2 || ends[0] < 0 || ends[1] <= ends[0])
     refuse_value("--tile", whole, "R0:R1,C0:C1 (rows R0 to R1 - 1, keys C0 to C1 - 1)");
-  return {*begin, *end};
+  return {ends[0], ends[1]};
 }
 
 TileRange tile_in(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/index.hpp"
 #include "draw/lettering.hpp"
 #include "picture/palette.hpp"
 #include "text.hpp"
@@ -53,20 +54,17 @@ HeadMap map_of_weights(const Document& document, std::int64_t batch, std::int64_
 HeadMap map_of_bins(const Document& document, const Tensor& sums, std::int64_t batch, std::int64_t head) {
   const AttentionReport& report = document.report;
   HeadMap map{sums.size(2), sums.size(3), {}, {}, {}, true};
-  const auto first = [&](std::int64_t bin, std::int64_t bins, std::int64_t length) {
-    return (bin * length + bins - 1) / bins;
-  };
   for (std::int64_t r = 0; r < map.rows; ++r) {
-    const std::int64_t begin = first(r, map.rows, report.queries);
-    const std::int64_t end = first(r + 1, map.rows, report.queries);
+    const std::int64_t begin = detail::begin_of_bin(r, map.rows, report.queries);
+    const std::int64_t end = detail::begin_of_bin(r + 1, map.rows, report.queries);
     std::int64_t key_begin = report.keys, key_end = 0;
     for (std::int64_t i = begin; i < end; ++i) {
       key_begin = std::min(key_begin, report.key_begin.at<std::int64_t>(batch, i));
       key_end = std::max(key_end, report.key_end.at<std::int64_t>(batch, i));
     }
     for (std::int64_t c = 0; c < map.columns; ++c) {
-      const bool seen =
-          first(c, map.columns, report.keys) < key_end && first(c + 1, map.columns, report.keys) > key_begin;
+      const bool seen = detail::begin_of_bin(c, map.columns, report.keys) < key_end &&
+                        detail::begin_of_bin(c + 1, map.columns, report.keys) > key_begin;
       const double sum = number_at(sums, {batch, head, r, c});
       map.shares.push_back(!seen ? kNaN : std::isnan(sum) ? 0 : sum / static_cast<double>(end - begin));
     }

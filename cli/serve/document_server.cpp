@@ -54,12 +54,10 @@ std::int64_t number(const HttpQuestion& question, const char* name, std::int64_t
 std::pair<std::int64_t, std::int64_t> range(const HttpQuestion& question, const char* name,
                                             std::int64_t count) {
   const std::string& text = parameter(question, name);
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  const auto begin = whole_number(text.substr(0, colon));
-  const auto end = whole_number(text.substr(std::min(colon + 1, text.size())));
-  if (!begin || !end || *begin < 0 || *end <= *begin || *end > count)
+  const std::vector<std::int64_t> ends = whole_numbers(text, ':');
+  if (ends.size() != 2 || ends[0] < 0 || ends[1] <= ends[0] || ends[1] > count)
     refuse(name, " is '", printable(text), "'; FROM:TO within 0:", count, " is expected");
-  return {*begin, *end};
+  return {ends[0], ends[1]};
 }
 
 // Division avoids overflow for any sizes.

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <initializer_list>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -60,6 +61,13 @@ inline MessagePart message_part(const char* text) { return {text, append_charact
 template <class... Parts>
 std::string said(const Parts&... parts) {
   return joined_parts({message_part(parts)...});
+}
+
+/// The texts with `between` between them.
+inline std::string joined_texts(std::span<const std::string> texts, std::string_view between) {
+  std::string all;
+  for (std::size_t i = 0; i < texts.size(); ++i) all.append(i > 0 ? between : "").append(texts[i]);
+  return all;
 }
 
 /// "1 head", "2 heads"; `many` is the plural of a noun that takes no s.

@@ -1,12 +1,22 @@
 // UTF-8 decoding, one code point at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace heed::detail {
+
+/// Whether a byte of UTF-8 continues a letter.
+constexpr bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u; }
+
+inline std::size_t letters_in(std::string_view text) {
+  return text.size() - static_cast<std::size_t>(std::ranges::count_if(text, continues_letter));
+}
+
+constexpr char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 struct CodePoint {
   std::uint32_t value = 0;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/index.hpp"
 #include "inspect/document_format.hpp"
 #include "inspect/plain_head.hpp"
 
@@ -231,21 +232,13 @@ class HeadCheck {
     }
     note("rows that hold numbers", std::ssize(rows) == summary->rows && nan_rows == summary->nan_rows ? 0 : 1,
          0);
-    const auto check = [&](const Tensor& tensor, double got) {
-      const std::vector<double> all = numbers_of(tensor);
+    for (const SummaryField& field : kSummaryFields) {
+      const std::vector<double> all = numbers_of(report_.*field.rows);
       double sum = 0, count = 0;
       for (std::size_t k = 0; k < rows.size() && !all.empty(); ++k)
         if (!std::isnan(all[rows[k]])) sum += all[rows[k]], ++count;
-      compare("means of the rows", got, count > 0 ? sum / count : std::nan(""), 1e-9, 1);
-    };
-    check(report_.entropy, summary->entropy);
-    check(report_.max_weight, summary->max_weight);
-    check(report_.distance, summary->distance);
-    check(report_.first, summary->first);
-    check(report_.self, summary->self);
-    check(report_.previous, summary->previous);
-    check(report_.next, summary->next);
-    check(report_.induction, summary->induction);
+      compare("means of the rows", (*summary).*field.value, count > 0 ? sum / count : std::nan(""), 1e-9, 1);
+    }
     check_most_received(*summary);
   }
 
@@ -312,13 +305,10 @@ class HeadCheck {
     const Tensor& map = report_.map[0];
     const std::int64_t rows = map.size(2), columns = map.size(3);
     const double allowed = tolerance_of_sums();
-    const auto begin = [](std::int64_t bin, std::int64_t bins, std::int64_t all) {
-      return (bin * all + bins - 1) / bins;
-    };
     std::int64_t left = kCellsOfBins * std::max(report_.queries, report_.keys);
     for (const auto& [r, c] : some_bins(rows, columns)) {
-      const Range row{begin(r, rows, report_.queries), begin(r + 1, rows, report_.queries)};
-      const Range key{begin(c, columns, report_.keys), begin(c + 1, columns, report_.keys)};
+      const Range row{begin_of_bin(r, rows, report_.queries), begin_of_bin(r + 1, rows, report_.queries)};
+      const Range key{begin_of_bin(c, columns, report_.keys), begin_of_bin(c + 1, columns, report_.keys)};
       const std::int64_t cells = (row.end - row.begin) * (key.end - key.begin);
       if (cells > left) break;
       left -= cells;

@@ -59,16 +59,22 @@ inline constexpr OptionTensor kOptionTensors[] = {
     {"key_segments", &AttentionOptions::key_segments},
 };
 
+/// A mean of a summary, and the numbers of rows that it is the mean of.
 struct SummaryField {
   const char* name;
   double HeadSummary::*value;
+  Tensor AttentionReport::*rows;
 };
 
 inline constexpr SummaryField kSummaryFields[] = {
-    {"entropy", &HeadSummary::entropy},   {"max_weight", &HeadSummary::max_weight},
-    {"distance", &HeadSummary::distance}, {"first", &HeadSummary::first},
-    {"self", &HeadSummary::self},         {"previous", &HeadSummary::previous},
-    {"next", &HeadSummary::next},         {"induction", &HeadSummary::induction},
+    {"entropy", &HeadSummary::entropy, &AttentionReport::entropy},
+    {"max_weight", &HeadSummary::max_weight, &AttentionReport::max_weight},
+    {"distance", &HeadSummary::distance, &AttentionReport::distance},
+    {"first", &HeadSummary::first, &AttentionReport::first},
+    {"self", &HeadSummary::self, &AttentionReport::self},
+    {"previous", &HeadSummary::previous, &AttentionReport::previous},
+    {"next", &HeadSummary::next, &AttentionReport::next},
+    {"induction", &HeadSummary::induction, &AttentionReport::induction},
 };
 
 /// A long list is stored in pieces: "tokens", "tokens 2", "tokens 3" …

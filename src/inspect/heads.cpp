@@ -7,6 +7,7 @@
 #include "attention/problem/score_rules.hpp"
 #include "core/largest.hpp"
 #include "heed/parallel.hpp"
+#include "inspect/document_format.hpp"
 #include "inspect/pattern_scores.hpp"
 #include "inspect/rows.hpp"
 
@@ -15,75 +16,39 @@ namespace heed {
 namespace detail {
 namespace {
 
-class Mean {
- public:
-  void add(double value) {
-    sum_ += value;
-    ++count_;
+// Leaves out NaN.
+double mean_of(const Tensor& tensor, std::int64_t batch, std::int64_t head,
+               const std::vector<std::int64_t>& rows) {
+  double sum = 0, count = 0;
+  if (tensor.rank() == 3) {
+    const RowReader value(tensor, batch, head);
+    for (const std::int64_t i : rows)
+      if (!std::isnan(value(i))) sum += value(i), ++count;
   }
-  [[nodiscard]] double value() const {
-    return count_ > 0 ? sum_ / static_cast<double>(count_) : std::numeric_limits<double>::quiet_NaN();
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
+HeadSummary summary_of(const Problem& p, const AttentionReport& report, const TokenSets& sets,
+                       std::int64_t batch, std::int64_t head) {
+  HeadSummary summary;
+  summary.batch = batch;
+  summary.head = head;
+  const std::vector<AllowedKeys> allowed = allowed_keys_of(p, batch, head);
+  const RowReader lse(report.lse, batch, head);
+  std::vector<std::int64_t> rows;  // those that see a key and are not NaN
+  for (std::int64_t i = 0; i < report.queries; ++i) {
+    if (allowed[static_cast<std::size_t>(i)].keys == 0) continue;
+    if (std::isnan(lse(i)))
+      ++summary.nan_rows;
+    else
+      rows.push_back(i);
   }
-
- private:
-  double sum_ = 0;
-  std::int64_t count_ = 0;
-};
-
-class Summary {
- public:
-  Summary(const Problem& p, const AttentionReport& report, const TokenSets& sets, std::int64_t batch,
-          std::int64_t head)
-      : p_(p), report_(report), sets_(sets) {
-    summary_.batch = batch;
-    summary_.head = head;
-  }
-
-  HeadSummary make() {
-    const std::vector<AllowedKeys> allowed = allowed_keys_of(p_, summary_.batch, summary_.head);
-    const RowReader lse = reader(report_.lse);
-    for (std::int64_t i = 0; i < report_.queries; ++i) {
-      if (allowed[static_cast<std::size_t>(i)].keys == 0) continue;
-      if (std::isnan(lse(i))) {
-        ++summary_.nan_rows;
-        continue;
-      }
-      rows_.push_back(i);
-    }
-    summary_.rows = std::ssize(rows_);
-    summary_.entropy = mean(report_.entropy);
-    summary_.max_weight = mean(report_.max_weight);
-    summary_.distance = mean(report_.distance);
-    summary_.first = mean(report_.first);
-    summary_.self = mean(report_.self);
-    summary_.previous = mean(report_.previous);
-    summary_.next = mean(report_.next);
-    summary_.induction = mean(report_.induction);
-    score_patterns(p_, report_, sets_, allowed, summary_);
-    return std::move(summary_);
-  }
-
- private:
-  [[nodiscard]] RowReader reader(const Tensor& tensor) const {
-    return {tensor, summary_.batch, summary_.head};
-  }
-
-  // Mean over rows that are not NaN.
-  [[nodiscard]] double mean(const Tensor& tensor) const {
-    Mean mean;
-    if (tensor.rank() != 3) return mean.value();
-    const RowReader value = reader(tensor);
-    for (const std::int64_t i : rows_)
-      if (!std::isnan(value(i))) mean.add(value(i));
-    return mean.value();
-  }
-
-  const Problem& p_;
-  const AttentionReport& report_;
-  const TokenSets& sets_;
-  HeadSummary summary_;
-  std::vector<std::int64_t> rows_;  // rows that see a key and are not NaN
-};
+  summary.rows = std::ssize(rows);
+  for (const SummaryField& field : kSummaryFields)
+    summary.*field.value = mean_of(report.*field.rows, batch, head, rows);
+  score_patterns(p, report, sets, allowed, summary);
+  return summary;
+}
 
 // Ties by rising index, NaN last.
 void find_most_received(const Tensor& received, std::int64_t count, HeadSummary& summary) {
@@ -103,7 +68,7 @@ void fill_summaries(const Problem& problem, std::int64_t most_received, const To
   std::vector<HeadSummary> summaries(static_cast<std::size_t>(report.batch * report.heads));
   parallel_for(report.batch * report.heads, problem.threads, [&](std::int64_t index, int /*worker*/) {
     HeadSummary& summary = summaries[static_cast<std::size_t>(index)];
-    summary = Summary(problem, report, sets, index / report.heads, index % report.heads).make();
+    summary = summary_of(problem, report, sets, index / report.heads, index % report.heads);
     if (report.received.rank() == 3) find_most_received(report.received, most_received, summary);
   });
   report.summaries = std::move(summaries);

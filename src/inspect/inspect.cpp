@@ -131,20 +131,15 @@ class ReportBuilder {
       take_results(result_.kernel, result_.isa);
       return;
     }
-    if (wanted_.rows.empty()) {
-      result_ = allocate_results(problem_, options_, 4);
-      bind_outputs(views_of(result_), options_, 4, problem_);
-      const AttentionRun done = run(problem_);
-      take_results(done.kernel, done.isa);
-      return;
-    }
     // Dropout depends on the row number, so then the rows must keep their places.
-    const bool alone = options_.dropout.probability == 0;
-    CallOfRows call = alone ? call_of_rows(problem_, wanted_.rows) : CallOfRows{{}, {}, {}, {}, problem_};
-    result_ = allocate_results(call.problem, options_, 4);
-    bind_outputs(views_of(result_), options_, 4, call.problem);
-    const AttentionRun done = run(call.problem);
-    put_in_place(alone);
+    const bool alone = !wanted_.rows.empty() && options_.dropout.probability == 0;
+    CallOfRows some;
+    if (alone) some = call_of_rows(problem_, wanted_.rows);
+    Problem& problem = alone ? some.problem : problem_;
+    result_ = allocate_results(problem, options_, 4);
+    bind_outputs(views_of(result_), options_, 4, problem);
+    const AttentionRun done = run(problem);
+    if (!wanted_.rows.empty()) put_in_place(alone);
     take_results(done.kernel, done.isa);
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/check/checks.hpp"
+#include "core/index.hpp"
 #include "core/message.hpp"
 #include "heed/inspect/reports.hpp"
 #include "heed/parallel.hpp"
@@ -37,10 +38,10 @@ class Picture {
     for (std::int64_t r = 0; r < bins_.rows; ++r)
       for (std::int64_t c = 0; c < bins_.columns; ++c) {
         const double count = allowed_[static_cast<std::size_t>(r * bins_.columns + c)];
-        const double size = static_cast<double>(begin_of(r + 1, bins_.rows, p_.query_length) -
-                                                begin_of(r, bins_.rows, p_.query_length)) *
-                            static_cast<double>(begin_of(c + 1, bins_.columns, p_.key_length) -
-                                                begin_of(c, bins_.columns, p_.key_length));
+        const double size = static_cast<double>(begin_of_bin(r + 1, bins_.rows, p_.query_length) -
+                                                begin_of_bin(r, bins_.rows, p_.query_length)) *
+                            static_cast<double>(begin_of_bin(c + 1, bins_.columns, p_.key_length) -
+                                                begin_of_bin(c, bins_.columns, p_.key_length));
         picture.allowed.at<double>(r, c) = size > 0 ? count / size : 0;
         picture.allowed_share += count;
       }
@@ -52,11 +53,6 @@ class Picture {
   }
 
  private:
-  // The first index of a bin: the smallest i with floor(i * bins / size) = bin.
-  static std::int64_t begin_of(std::int64_t bin, std::int64_t bins, std::int64_t size) {
-    return (bin * size + bins - 1) / bins;
-  }
-
   // Adds integers, whose sums in doubles do not depend on the order.
   void add_rows(const Segment& segment, std::int64_t begin, std::int64_t end) {
     const auto tiles = static_cast<std::size_t>((p_.key_length + kTile - 1) / kTile);

@@ -69,7 +69,7 @@ Tensor read_elements(ByteSource& source, const NpyHeader& header, const Dims& st
 Tensor read_from(ByteSource source) {
   const NpyHeader header = detail::read_npy_start(source);
   const Dims stored = header.fortran_order ? detail::reversed(header.shape) : header.shape;
-  return detail::row_major(read_elements(source, header, stored), header);
+  return detail::from_stored(read_elements(source, header, stored), header);
 }
 
 DType stored_dtype(const TensorView& tensor) {

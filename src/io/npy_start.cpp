@@ -67,18 +67,18 @@ void fail_npy_length(const std::string& subject, const NpyHeader& header, const 
        needed);
 }
 
-std::span<std::byte> bytes_of(Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_view().data()),
-          static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
-}
-
 Dims reversed(const Dims& dims) {
   Dims turned = dims;
   for (int axis = 0; axis < dims.size(); ++axis) turned[axis] = dims[dims.size() - 1 - axis];
   return turned;
 }
 
-Tensor row_major(Tensor stored, const NpyHeader& header) {
+std::span<std::byte> bytes_of(Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_view().data()),
+          static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
+}
+
+Tensor from_stored(Tensor stored, const NpyHeader& header) {
   const std::size_t width = size_of(header.dtype);
   const std::span<std::byte> bytes = bytes_of(stored);
   if (header.swapped)
@@ -86,7 +86,7 @@ Tensor row_major(Tensor stored, const NpyHeader& header) {
   // A file may hold any byte; a bool in memory must be 0 or 1.
   if (header.dtype == DType::boolean)
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(byte != std::byte{0} ? 1 : 0);
-  if (!header.fortran_order || stored.rank() < 2) return stored;
+  if (!header.fortran_order || header.shape.size() < 2) return stored;
   return Tensor::copy_of(TensorView(stored.view().data(), header.dtype, reversed(stored.shape()),
                                     reversed(contiguous_strides(stored.shape()))));
 }

@@ -26,12 +26,11 @@ inline constexpr std::size_t kMaxNpyStartBytes = 10012;
 [[noreturn]] void fail_npy_length(const std::string& subject, const NpyHeader& header, const std::string& has,
                                   std::uint64_t needed);
 
-/// The bytes of the elements.
-[[nodiscard]] std::span<std::byte> bytes_of(Tensor& tensor);
-/// Column-major order is row-major order with reversed axes.
+/// The axes in reverse order: column-major order is row-major order with reversed axes.
 [[nodiscard]] Dims reversed(const Dims& dims);
-/// The file's tensor, or a shard of it, from the elements as they lie in the file.
-[[nodiscard]] Tensor row_major(Tensor stored, const NpyHeader& header);
+[[nodiscard]] std::span<std::byte> bytes_of(Tensor& tensor);
+/// The tensor of elements as they are stored: in this machine's byte order, row-major, with bools 0 or 1.
+[[nodiscard]] Tensor from_stored(Tensor stored, const NpyHeader& header);
 
 /// A start of version 1.0, row-major, in this machine's byte order. Throws invalid_argument for bf16, which
 /// has no .npy name.

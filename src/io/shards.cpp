@@ -121,9 +121,8 @@ const Dims& TensorOnDisk::shape() const noexcept { return impl_->header.shape; }
 Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) const {
   const NpyHeader& header = impl_->header;
   axis = axis_of(header.shape, axis);
-  const int rank = header.shape.size();
   const Dims stored = header.fortran_order ? reversed(header.shape) : header.shape;
-  const int stored_axis = header.fortran_order ? rank - 1 - axis : axis;
+  const int stored_axis = header.fortran_order ? header.shape.size() - 1 - axis : axis;
   Dims shard = stored;
   shard[stored_axis] = count_of(positions, stored[stored_axis]);
   Tensor tensor = Tensor::uninitialized(shard, header.dtype);
@@ -133,7 +132,7 @@ Tensor TensorOnDisk::read(int axis, std::span<const PositionRange> positions) co
     impl_->file.read(impl_->begin + offset, rest.first(count));
     rest = rest.subspan(count);
   });
-  return detail::row_major(std::move(tensor), header);
+  return detail::from_stored(std::move(tensor), header);
 }
 
 std::optional<TensorView> TensorOnDisk::mapped() {

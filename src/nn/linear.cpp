@@ -93,18 +93,22 @@ MutableTensorView rows_of(Tensor& x) {
   return x.mutable_view().reshape({x.count() / columns, columns});
 }
 
-void check(const TensorView& x, const TensorView& weight, const std::optional<TensorView>& bias) {
+void check(const TensorView& weight, const std::optional<TensorView>& bias) {
   detail::require_real(weight, "weight");
   detail::require_rank(weight, "weight", 2, "[out, in]");
-  detail::require_dtype(x, "x", weight.dtype(), "weight");
-  if (x.rank() < 1 || x.shape().back() != weight.shape()[1])
-    refuse("x has shape ", x.shape(), "; [..., ", weight.shape()[1], "] is expected for a weight of shape ",
-           weight.shape());
   if (!bias) return;
   detail::require_dtype(*bias, "bias", weight.dtype(), "weight");
   if (bias->shape() != Dims{weight.shape()[0]})
     refuse("bias has shape ", to_string(bias->shape()), "; [", weight.shape()[0],
            "] is expected for a weight of shape ", weight.shape());
+}
+
+void check(const TensorView& x, const TensorView& weight, const std::optional<TensorView>& bias) {
+  check(weight, bias);
+  detail::require_dtype(x, "x", weight.dtype(), "weight");
+  if (x.rank() < 1 || x.shape().back() != weight.shape()[1])
+    refuse("x has shape ", x.shape(), "; [..., ", weight.shape()[1], "] is expected for a weight of shape ",
+           weight.shape());
 }
 
 }  // namespace
@@ -140,13 +144,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, Generator& gen
 
 Linear::Linear(Tensor matrix, std::optional<Tensor> offset)
     : weight(std::move(matrix)), bias(std::move(offset)) {
-  detail::require_real(weight, "weight");
-  detail::require_rank(weight, "weight", 2, "[out, in]");
-  if (!bias) return;
-  detail::require_dtype(*bias, "bias", weight.dtype(), "weight");
-  if (bias->shape() != Dims{weight.size(0)})
-    refuse("bias has shape ", to_string(bias->shape()), "; [", weight.size(0),
-           "] is expected for a weight of shape ", weight.shape());
+  check(weight, bias ? std::optional<TensorView>(*bias) : std::nullopt);
 }
 
 Tensor Linear::forward(const TensorView& x) const {

@@ -60,12 +60,6 @@ Source in_proj_source(const ProjectionName& name, const std::vector<NamedParamet
   return source;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "nothing" : text;
-}
-
 bool has_parameter(const std::vector<NamedParameter>& parameters, const std::string& name) {
   return std::ranges::any_of(parameters,
                              [&](const NamedParameter& parameter) { return parameter.name == name; });
@@ -96,7 +90,8 @@ Source find(const std::string& path, const io::SafetensorsReader& file, const Na
     const std::string alone = name.prefix + name.part.substr(0, 1) + "_proj_" + name.kind;
     if (file.contains(alone)) return {alone};
   }
-  fail(path, "has no tensor ", parameter.name, "; it has ", listed(file.names()));
+  const std::string names = heed::detail::joined_texts(file.names(), ", ");
+  fail(path, "has no tensor ", parameter.name, "; it has ", names.empty() ? "nothing" : names);
 }
 
 // Whether a file's shape holds the same rows split into heads: [heads, d, D] for [heads d, D].

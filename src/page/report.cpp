@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/index.hpp"
 #include "page/opening.hpp"
 
 namespace heed::detail {
@@ -152,8 +153,8 @@ class Holder {
     std::vector<char> open(static_cast<std::size_t>(columns));
     for (std::int64_t r = 0; r < rows; ++r) {
       std::fill(open.begin(), open.end(), char{0});
-      for (std::int64_t i = first_of(r, rows, report_.queries); i < first_of(r + 1, rows, report_.queries);
-           ++i) {
+      for (std::int64_t i = begin_of_bin(r, rows, report_.queries);
+           i < begin_of_bin(r + 1, rows, report_.queries); ++i) {
         const std::int64_t from = begin.at<std::int64_t>(i);
         const std::int64_t to = end.at<std::int64_t>(i);
         if (from >= to) continue;
@@ -164,10 +165,6 @@ class Holder {
         if (open[static_cast<std::size_t>(c)] == 0)
           map.at<double>(r, c) = -std::numeric_limits<double>::infinity();
     }
-  }
-  // Bin r of `bins` holds the places i with floor(i * bins / count) = r; see AttentionOptions::map.
-  static std::int64_t first_of(std::int64_t bin, std::int64_t bins, std::int64_t count) {
-    return (bin * count + bins - 1) / bins;
   }
   std::int64_t bin_of(std::int64_t key, std::int64_t columns) const { return key * columns / report_.keys; }
 
@@ -298,9 +295,7 @@ class Holder {
                                     : "all but " + std::to_string(top_k_) + " of the " +
                                           std::to_string(keys) + " keys attended to most");
     if (!detail_.curves) missing.push_back("the figures of each row and key");
-    std::string text;
-    for (const std::string& one : missing) text += (text.empty() ? "" : ", ") + one;
-    return text;
+    return joined_texts(missing, ", ");
   }
 
   const AttentionReport& report_;

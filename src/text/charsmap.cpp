@@ -52,12 +52,7 @@ std::uint32_t label_of(std::uint32_t unit) { return unit & 0x800000FFu; }
 std::size_t offset_of(std::uint32_t unit) { return std::size_t{unit >> 10} << ((unit & 0x200u) >> 6); }
 
 bool begins_point(std::string_view text, std::size_t at) {
-  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) != 0x80u;
-}
-
-std::int64_t count_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; });
+  return at < text.size() && !continues_letter(text[at]);
 }
 
 // The size in bytes of the first grapheme of a text.
@@ -115,7 +110,7 @@ std::optional<std::string_view> Charsmap::replacement(std::string_view text) con
 bool Charsmap::change(std::string_view text, std::vector<PointChange>& changes) const {
   const auto found = replacement(text);
   if (!found) return false;
-  std::int64_t left = count_points(text);  // the remaining code points to replace
+  auto left = static_cast<std::int64_t>(letters_in(text));  // the remaining code points to replace
   for (std::size_t at = 0; at < found->size(); --left) {
     const CodePoint point = decode_utf8(found->substr(at));
     changes.push_back({point.value, left > 0 ? 0 : 1});

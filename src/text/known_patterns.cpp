@@ -63,7 +63,7 @@ std::size_t contraction(const Reader& text, std::size_t at, bool any_case) {
   if (text.byte(at) != '\'') return 0;
   const auto letter = [&](std::size_t place) {
     const char byte = text.byte(place);
-    return any_case && byte >= 'A' && byte <= 'Z' ? static_cast<char>(byte - 'A' + 'a') : byte;
+    return any_case ? ascii_lower(byte) : byte;
   };
   const char first = letter(at + 1);
   const char second = letter(at + 2);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -225,45 +226,23 @@ void space_ideographs(AlignedText& text) {
   });
 }
 
-class Bert : public Normalizer {
- public:
-  explicit Bert(const JsonPart& part)
-      : clean_(part.flag("clean_text")),
-        ideographs_(part.flag("handle_chinese_chars")),
-        lower_(part.flag("lowercase")),
-        accents_(part.flag("strip_accents", lower_)) {}
-  void apply(AlignedText& text) const override {
-    if (clean_) clean(text);
-    if (ideographs_) space_ideographs(text);
-    if (accents_) {
+Normalizer bert_normalizer(const JsonPart& part) {
+  const bool cleans = part.flag("clean_text"), ideographs = part.flag("handle_chinese_chars"),
+             lowers = part.flag("lowercase"), accents = part.flag("strip_accents", lowers);
+  return [=](AlignedText& text) {
+    if (cleans) clean(text);
+    if (ideographs) space_ideographs(text);
+    if (accents) {
       normalize(text, NormalForm::nfd);
       drop_points(text, is_nonspacing_mark);
     }
-    if (lower_) lower(text);
-  }
+    if (lowers) lower(text);
+  };
+}
 
- private:
-  bool clean_, ideographs_, lower_, accents_;
-};
-
-class Form : public Normalizer {
- public:
-  explicit Form(NormalForm form) : form_(form) {}
-  void apply(AlignedText& text) const override { normalize(text, form_); }
-
- private:
-  NormalForm form_;
-};
-
-// A normalizer without settings.
-class Plain : public Normalizer {
- public:
-  explicit Plain(void (*change)(AlignedText&)) : change_(change) {}
-  void apply(AlignedText& text) const override { change_(text); }
-
- private:
-  void (*change_)(AlignedText&);
-};
+Normalizer in_form(NormalForm form) {
+  return [form](AlignedText& text) { normalize(text, form); };
+}
 
 void strip_accents(AlignedText& text) { drop_points(text, is_mark); }
 
@@ -288,89 +267,57 @@ void to_letters(AlignedText& text) {
   text = std::move(letters);
 }
 
-class Strip : public Normalizer {
- public:
-  explicit Strip(const JsonPart& part) : left_(part.flag("strip_left")), right_(part.flag("strip_right")) {}
-  void apply(AlignedText& text) const override {
-    const std::string_view bytes = text.text();
-    std::size_t begin = 0;
-    std::size_t end = bytes.size();
-    while (left_ && begin < end) {
-      const CodePoint point = decode_utf8(bytes.substr(begin));
-      if (!is_white_space(point.value)) break;
-      begin += point.length;
-    }
-    while (right_ && begin < end) {
-      const std::size_t last = begin_of_last(bytes.substr(0, end));
-      if (!is_white_space(decode_utf8(bytes.substr(last)).value)) break;
-      end = last;
-    }
-    if (end - begin < bytes.size()) text = text.part(begin, end);
+void strip_space(bool at_begin, bool at_end, AlignedText& text) {
+  const std::string_view bytes = text.text();
+  std::size_t begin = 0;
+  std::size_t end = bytes.size();
+  while (at_begin && begin < end) {
+    const CodePoint point = decode_utf8(bytes.substr(begin));
+    if (!is_white_space(point.value)) break;
+    begin += point.length;
   }
-
- private:
-  bool left_, right_;
-};
-
-class Prepend : public Normalizer {
- public:
-  explicit Prepend(const JsonPart& part) : prefix_(part.text("prepend")) {}
-  void apply(AlignedText& text) const override { prepend(prefix_, text); }
-
- private:
-  std::string prefix_;
-};
-
-class Replace : public Normalizer {
- public:
-  explicit Replace(const JsonPart& part) : pattern_(pattern_from(part)), content_(part.text("content")) {}
-  void apply(AlignedText& text) const override { replace(*pattern_, content_, text); }
-
- private:
-  std::unique_ptr<const Pattern> pattern_;
-  std::string content_;
-};
-
-class Sequence : public Normalizer {
- public:
-  explicit Sequence(const JsonPart& part) {
-    for (const JsonPart& one : part.parts("normalizers")) all_.push_back(normalizer_from(one));
+  while (at_end && begin < end) {
+    const std::size_t last = begin_of_last(bytes.substr(0, end));
+    if (!is_white_space(decode_utf8(bytes.substr(last)).value)) break;
+    end = last;
   }
-  void apply(AlignedText& text) const override {
-    for (const auto& one : all_) one->apply(text);
-  }
+  if (end - begin < bytes.size()) text = text.part(begin, end);
+}
 
- private:
-  std::vector<std::unique_ptr<const Normalizer>> all_;
-};
-
-class Precompiled : public Normalizer {
- public:
-  explicit Precompiled(const JsonPart& part) : map_(part.text("precompiled_charsmap"), part) {}
-  void apply(AlignedText& text) const override { map_.apply(text); }
-
- private:
-  Charsmap map_;
-};
+Normalizer normalizer_sequence(const JsonPart& part) {
+  std::vector<Normalizer> all;
+  for (const JsonPart& one : part.parts("normalizers")) all.push_back(normalizer_from(one));
+  return [all](AlignedText& text) {
+    for (const Normalizer& one : all) one(text);
+  };
+}
 
 }  // namespace
 
-std::unique_ptr<const Normalizer> normalizer_from(const JsonPart& part) {
+Normalizer normalizer_from(const JsonPart& part) {
   const std::string& type = part.type();
-  if (type == "BertNormalizer") return std::make_unique<Bert>(part);
-  if (type == "NFC") return std::make_unique<Form>(NormalForm::nfc);
-  if (type == "NFD") return std::make_unique<Form>(NormalForm::nfd);
-  if (type == "NFKC") return std::make_unique<Form>(NormalForm::nfkc);
-  if (type == "NFKD") return std::make_unique<Form>(NormalForm::nfkd);
-  if (type == "Lowercase") return std::make_unique<Plain>(lower);
-  if (type == "StripAccents") return std::make_unique<Plain>(strip_accents);
-  if (type == "Nmt") return std::make_unique<Plain>(nmt);
-  if (type == "ByteLevel") return std::make_unique<Plain>(to_letters);
-  if (type == "Strip") return std::make_unique<Strip>(part);
-  if (type == "Prepend") return std::make_unique<Prepend>(part);
-  if (type == "Replace") return std::make_unique<Replace>(part);
-  if (type == "Precompiled") return std::make_unique<Precompiled>(part);
-  if (type == "Sequence") return std::make_unique<Sequence>(part);
+  if (type == "BertNormalizer") return bert_normalizer(part);
+  if (type == "NFC") return in_form(NormalForm::nfc);
+  if (type == "NFD") return in_form(NormalForm::nfd);
+  if (type == "NFKC") return in_form(NormalForm::nfkc);
+  if (type == "NFKD") return in_form(NormalForm::nfkd);
+  if (type == "Lowercase") return lower;
+  if (type == "StripAccents") return strip_accents;
+  if (type == "Nmt") return nmt;
+  if (type == "ByteLevel") return to_letters;
+  if (type == "Strip")
+    return [left = part.flag("strip_left"), right = part.flag("strip_right")](AlignedText& text) {
+      strip_space(left, right, text);
+    };
+  if (type == "Prepend") return [prefix = part.text("prepend")](AlignedText& text) { prepend(prefix, text); };
+  if (type == "Replace")
+    return [pattern = pattern_from(part), content = part.text("content")](AlignedText& text) {
+      replace(pattern, content, text);
+    };
+  if (type == "Precompiled")
+    return [map = std::make_shared<const Charsmap>(part.text("precompiled_charsmap"), part)](
+               AlignedText& text) { map->apply(text); };
+  if (type == "Sequence") return normalizer_sequence(part);
   part.fail_type();
 }
 

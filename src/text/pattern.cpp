@@ -1,5 +1,6 @@
 #include "text/pattern.hpp"
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,47 +11,12 @@
 namespace heed::detail {
 namespace {
 
-class StringPattern : public Pattern {
- public:
-  explicit StringPattern(std::string string) : string_(std::move(string)) {}
-  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override {
-    std::vector<TextRange> all;
-    for (std::size_t at = text.find(string_); at != std::string_view::npos;
-         at = text.find(string_, at + string_.size()))
-      all.push_back({at, at + string_.size()});
-    return all;
-  }
-
- private:
-  std::string string_;
-};
-
-class RegexPattern : public Pattern {
- public:
-  explicit RegexPattern(Regex regex) : regex_(std::move(regex)) {}
-  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override {
-    return regex_.find(text);
-  }
-
- private:
-  Regex regex_;
-};
-
-class KnownPattern : public Pattern {
- public:
-  explicit KnownPattern(FindWords words) : find_(words) {}
-  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override { return find_(text); }
-
- private:
-  FindWords find_;
-};
-
-class PointPattern : public Pattern {
+class PointPattern {
  public:
   explicit PointPattern(bool (*holds)(std::uint32_t)) : holds_(holds) {
     for (std::uint32_t point = 0; point < ascii_.size(); ++point) ascii_[point] = holds(point);
   }
-  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override {
+  std::vector<TextRange> operator()(std::string_view text) const {
     std::vector<TextRange> all;
     for (std::size_t at = 0; at < text.size();) {
       const auto byte = static_cast<unsigned char>(text[at]);
@@ -68,29 +34,34 @@ class PointPattern : public Pattern {
 
 }  // namespace
 
-std::unique_ptr<const Pattern> string_pattern(std::string string) {
-  return std::make_unique<StringPattern>(std::move(string));
+Pattern string_pattern(std::string string) {
+  return [string = std::move(string)](std::string_view text) {
+    std::vector<TextRange> all;
+    for (std::size_t at = text.find(string); at != std::string_view::npos;
+         at = text.find(string, at + string.size()))
+      all.push_back({at, at + string.size()});
+    return all;
+  };
 }
 
-std::unique_ptr<const Pattern> point_pattern(bool (*holds)(std::uint32_t point)) {
-  return std::make_unique<PointPattern>(holds);
-}
+Pattern point_pattern(bool (*holds)(std::uint32_t point)) { return PointPattern(holds); }
 
-std::unique_ptr<const Pattern> pattern_from(const JsonPart& part) {
+Pattern pattern_from(const JsonPart& part) {
   const JsonPart pattern(part.at("pattern"), part.file(), "a pattern");
   if (!pattern.has("String")) return regex_pattern(pattern.text("Regex"), part);
   const std::string string = pattern.text("String");
   return string.empty() ? regex_pattern(string, part) : string_pattern(string);
 }
 
-std::unique_ptr<const Pattern> regex_pattern(const std::string& regex, const JsonPart& part) {
-  if (const FindWords known = known_pattern(regex)) return std::make_unique<KnownPattern>(known);
-  return std::make_unique<RegexPattern>(Regex(regex, part));
+Pattern regex_pattern(const std::string& regex, const JsonPart& part) {
+  if (const FindWords known = known_pattern(regex)) return known;
+  const auto compiled = std::make_shared<const Regex>(regex, part);
+  return [compiled](std::string_view text) { return compiled->find(text); };
 }
 
 void replace(const Pattern& pattern, std::string_view content, AlignedText& text) {
   TextEdit edit(text);
-  for (const TextRange& match : pattern.find(text.text())) {
+  for (const TextRange& match : pattern(text.text())) {
     const std::size_t end = match.end;
     const Span before = end == 0 ? Span{text.start(), text.start()} : text.span(end - 1, end);
     edit.replace(match.begin, end, content, before);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,22 +13,17 @@
 
 namespace heed::detail {
 
-/// Immutable; several threads may use one.
-class Pattern {
- public:
-  virtual ~Pattern() = default;
-  /// The matches, in order and disjoint.
-  [[nodiscard]] virtual std::vector<TextRange> find(std::string_view text) const = 0;
-};
+/// Finds the matches in a text, in order and disjoint. Several threads may use one.
+using Pattern = std::function<std::vector<TextRange>(std::string_view text)>;
 
 /// Reads the member "pattern" of a part: {"String": …} or {"Regex": …}. Throws Error (io).
-[[nodiscard]] std::unique_ptr<const Pattern> pattern_from(const JsonPart& part);
+[[nodiscard]] Pattern pattern_from(const JsonPart& part);
 /// Matches a regular expression. Throws Error (io).
-[[nodiscard]] std::unique_ptr<const Pattern> regex_pattern(const std::string& regex, const JsonPart& part);
+[[nodiscard]] Pattern regex_pattern(const std::string& regex, const JsonPart& part);
 /// Matches a string, which must not be empty.
-[[nodiscard]] std::unique_ptr<const Pattern> string_pattern(std::string string);
+[[nodiscard]] Pattern string_pattern(std::string string);
 /// Matches each code point for which the function holds.
-[[nodiscard]] std::unique_ptr<const Pattern> point_pattern(bool (*holds)(std::uint32_t point));
+[[nodiscard]] Pattern point_pattern(bool (*holds)(std::uint32_t point));
 
 /// Replaces each match by the content. The content's origin is the last code point of the match.
 void replace(const Pattern& pattern, std::string_view content, AlignedText& text);

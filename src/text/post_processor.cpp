@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u; }
-
 std::size_t after_letters(std::string_view text, std::size_t at, std::size_t count) {
   for (; count > 0 && at < text.size(); --count) do
       ++at;
@@ -63,7 +61,8 @@ class Trim {
   explicit Trim(const JsonPart& part)
       : trims_(part.flag("trim_offsets", true)), prefixed_(part.flag("add_prefix_space", true)) {}
 
-  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary) const {
+  void operator()(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+                  bool /*add_special*/) const {
     if (!trims_) return;
     for (std::size_t n = 0; n < tokens.size(); ++n)
       trim(tokens[n], *vocabulary.token(tokens[n].id), n == 0, text);
@@ -82,18 +81,6 @@ class Trim {
   bool trims_, prefixed_;
 };
 
-class TrimOnly final : public PostProcessor {
- public:
-  explicit TrimOnly(const JsonPart& part) : trim_(part) {}
-  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
-             bool /*add_special*/) const override {
-    trim_.apply(tokens, text, vocabulary);
-  }
-
- private:
-  Trim trim_;
-};
-
 using Ids = std::vector<std::int64_t>;
 
 void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<TextToken>& tokens) {
@@ -104,14 +91,14 @@ void add_tokens(const Ids& ids, const TokenVocabulary& vocabulary, std::vector<T
 }
 
 // Adds tokens before and after the text.
-class Around final : public PostProcessor {
+class Around {
  public:
   Around(Ids before, Ids after, std::optional<Trim> trim = std::nullopt)
       : before_(std::move(before)), after_(std::move(after)), trim_(trim) {}
 
-  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
-             bool add_special) const override {
-    if (trim_) trim_->apply(tokens, text, vocabulary);
+  void operator()(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+                  bool add_special) const {
+    if (trim_) (*trim_)(tokens, text, vocabulary, add_special);
     if (!add_special) return;
     std::vector<TextToken> all;
     add_tokens(before_, vocabulary, all);
@@ -139,10 +126,10 @@ Ids named_id(const JsonPart& part, const char* member) {
   return {id_from(part, pair[1])};
 }
 
-std::unique_ptr<const PostProcessor> around_from(const JsonPart& part) {
+PostProcessor around_from(const JsonPart& part) {
   std::optional<Trim> trim;
   if (part.type() == "RobertaProcessing") trim.emplace(part);
-  return std::make_unique<Around>(named_id(part, "cls"), named_id(part, "sep"), trim);
+  return Around(named_id(part, "cls"), named_id(part, "sep"), trim);
 }
 
 // The ids of a special token named in a template.
@@ -157,7 +144,7 @@ Ids ids_named(const JsonPart& part, const json& piece) {
   return ids;
 }
 
-std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
+PostProcessor template_from(const JsonPart& part) {
   Ids around[2];
   std::size_t texts = 0;
   if (!part.at("single").is_array()) part.fail("whose single form is not a list");
@@ -174,30 +161,25 @@ std::unique_ptr<const PostProcessor> template_from(const JsonPart& part) {
     }
   }
   if (texts != 1) part.fail("whose single form has the text ", texts, " times; 1 is expected");
-  return std::make_unique<Around>(std::move(around[0]), std::move(around[1]));
+  return Around(std::move(around[0]), std::move(around[1]));
 }
 
-class ProcessorSequence final : public PostProcessor {
- public:
-  explicit ProcessorSequence(const JsonPart& part) {
-    for (const JsonPart& one : part.parts("processors")) all_.push_back(post_processor_from(one));
-  }
-  void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
-             bool add_special) const override {
-    for (const auto& one : all_) one->apply(tokens, text, vocabulary, add_special);
-  }
-
- private:
-  std::vector<std::unique_ptr<const PostProcessor>> all_;
-};
+PostProcessor processor_sequence(const JsonPart& part) {
+  std::vector<PostProcessor> all;
+  for (const JsonPart& one : part.parts("processors")) all.push_back(post_processor_from(one));
+  return [all](std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
+               bool add_special) {
+    for (const PostProcessor& one : all) one(tokens, text, vocabulary, add_special);
+  };
+}
 
 }  // namespace
 
-std::unique_ptr<const PostProcessor> post_processor_from(const JsonPart& part) {
+PostProcessor post_processor_from(const JsonPart& part) {
   if (part.type() == "BertProcessing" || part.type() == "RobertaProcessing") return around_from(part);
   if (part.type() == "TemplateProcessing") return template_from(part);
-  if (part.type() == "ByteLevel") return std::make_unique<TrimOnly>(part);
-  if (part.type() == "Sequence") return std::make_unique<ProcessorSequence>(part);
+  if (part.type() == "ByteLevel") return Trim(part);
+  if (part.type() == "Sequence") return processor_sequence(part);
   part.fail_type();
 }
 

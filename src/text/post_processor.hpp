@@ -2,7 +2,7 @@
 // spans.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -12,17 +12,12 @@
 
 namespace heed::detail {
 
-/// Immutable; several threads may use one.
-class PostProcessor {
- public:
-  virtual ~PostProcessor() = default;
-  /// Processes the tokens of the text. With `add_special` false only spans change. Throws Error
-  /// (invalid_argument) if it adds ids that are not tokens.
-  virtual void apply(std::vector<TextToken>& tokens, std::string_view text, const TokenVocabulary& vocabulary,
-                     bool add_special) const = 0;
-};
+/// Processes the tokens of the text. With `add_special` false only spans change. Throws Error
+/// (invalid_argument) if it adds ids that are not tokens. Several threads may use one.
+using PostProcessor = std::function<void(std::vector<TextToken>& tokens, std::string_view text,
+                                         const TokenVocabulary& vocabulary, bool add_special)>;
 
 /// Makes a post-processor from a tokenizer.json. Throws Error (io).
-[[nodiscard]] std::unique_ptr<const PostProcessor> post_processor_from(const JsonPart& part);
+[[nodiscard]] PostProcessor post_processor_from(const JsonPart& part);
 
 }  // namespace heed::detail

@@ -68,7 +68,7 @@ void split(const Pattern& pattern, SplitBehavior behavior, bool invert, Words& w
   std::vector<Stretch> stretches;
   const std::string_view text = words.text.text();
   for (const Word& word : words.words) {
-    const auto matches = pattern.find(text.substr(word.begin, word.end - word.begin));
+    const auto matches = pattern(text.substr(word.begin, word.end - word.begin));
     stretches_of(word, matches, invert, stretches);
     join(stretches, behavior, cut);
   }
@@ -77,32 +77,17 @@ void split(const Pattern& pattern, SplitBehavior behavior, bool invert, Words& w
 }
 
 // Splits words at the matches of a pattern.
-class Splitter : public PreTokenizer {
- public:
-  Splitter(std::unique_ptr<const Pattern> pattern, SplitBehavior behavior, bool invert = false)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void apply(Words& words) const override { split(*pattern_, behavior_, invert_, words); }
+PreTokenizer splitter(Pattern pattern, SplitBehavior behavior, bool invert = false) {
+  return [pattern = std::move(pattern), behavior, invert](Words& words) {
+    split(pattern, behavior, invert, words);
+  };
+}
 
- private:
-  std::unique_ptr<const Pattern> pattern_;
-  SplitBehavior behavior_;
-  bool invert_;
-};
-
-class Sequence : public PreTokenizer {
- public:
-  Sequence() = default;
-  explicit Sequence(const JsonPart& part) {
-    for (const JsonPart& one : part.parts("pretokenizers")) add(pre_tokenizer_from(one));
-  }
-  void add(std::unique_ptr<const PreTokenizer> one) { all_.push_back(std::move(one)); }
-  void apply(Words& words) const override {
-    for (const auto& one : all_) one->apply(words);
-  }
-
- private:
-  std::vector<std::unique_ptr<const PreTokenizer>> all_;
-};
+PreTokenizer pre_tokenizer_sequence(std::vector<PreTokenizer> all) {
+  return [all = std::move(all)](Words& words) {
+    for (const PreTokenizer& one : all) one(words);
+  };
+}
 
 // Rewrites each word: `change(words, word, text)` appends the new word to `text`.
 template <typename Change>
@@ -116,35 +101,30 @@ void rewrite_words(Words& words, const Change& change) {
   words.text = std::move(text);
 }
 
-class ByteLevel : public PreTokenizer {
- public:
-  explicit ByteLevel(const JsonPart& part) : prefix_(part.flag("add_prefix_space")) {
-    if (part.flag("use_regex", true)) pattern_ = regex_pattern(std::string(kWordsOfGpt2), part);
-  }
-  void apply(Words& words) const override {
-    if (prefix_) add_prefix(words);
-    if (pattern_) split(*pattern_, SplitBehavior::isolated, false, words);
+void add_prefix_space(Words& words) {
+  const std::string_view bytes = words.text.text();
+  const auto begins_with_space = [&](const Word& word) { return bytes[word.begin] == ' '; };
+  if (std::all_of(words.words.begin(), words.words.end(), begins_with_space)) return;
+  rewrite_words(words, [&](const Word& word, AlignedText& text) {
+    if (!begins_with_space(word)) text.add(" ", words.text.span(word.begin, word.begin + 1));
+    text.add(words.text, word.begin, word.end);
+  });
+}
+
+PreTokenizer byte_level(const JsonPart& part) {
+  const bool prefix = part.flag("add_prefix_space");
+  Pattern pattern;  // empty: words stay whole
+  if (part.flag("use_regex", true)) pattern = regex_pattern(std::string(kWordsOfGpt2), part);
+  return [prefix, pattern](Words& words) {
+    if (prefix) add_prefix_space(words);
+    if (pattern) split(pattern, SplitBehavior::isolated, false, words);
     rewrite_words(words, [&](const Word& word, AlignedText& text) {
       add_letters(words.text, word.begin, word.end, text);
     });
-  }
+  };
+}
 
- private:
-  static void add_prefix(Words& words) {
-    const std::string_view bytes = words.text.text();
-    const auto begins_with_space = [&](const Word& word) { return bytes[word.begin] == ' '; };
-    if (std::all_of(words.words.begin(), words.words.end(), begins_with_space)) return;
-    rewrite_words(words, [&](const Word& word, AlignedText& text) {
-      if (!begins_with_space(word)) text.add(" ", words.text.span(word.begin, word.begin + 1));
-      text.add(words.text, word.begin, word.end);
-    });
-  }
-
-  bool prefix_;
-  std::unique_ptr<const Pattern> pattern_;  // null: words stay whole
-};
-
-class Metaspace : public PreTokenizer {
+class Metaspace {
  public:
   explicit Metaspace(const JsonPart& part)
       : mark_(part.text("replacement")), split_(part.flag("split", true)) {
@@ -158,9 +138,9 @@ class Metaspace : public PreTokenizer {
     first_ = prefix && scheme == 1;
     pattern_ = string_pattern(mark_);
   }
-  void apply(Words& words) const override {
+  void operator()(Words& words) const {
     rewrite_words(words, [&](const Word& word, AlignedText& text) { mark(words.text, word, text); });
-    if (split_) split(*pattern_, SplitBehavior::merged_with_next, false, words);
+    if (split_) split(pattern_, SplitBehavior::merged_with_next, false, words);
   }
 
  private:
@@ -183,40 +163,26 @@ class Metaspace : public PreTokenizer {
   bool split_;
   bool always_ = false;  // added before every word that lacks it
   bool first_ = false;   // added only before the text's first word
-  std::unique_ptr<const Pattern> pattern_;
+  Pattern pattern_;
 };
 
-class FixedLength : public PreTokenizer {
- public:
-  explicit FixedLength(const JsonPart& part) : length_(part.integer("length", 1, 1 << 30, 5)) {}
-  void apply(Words& words) const override {
+PreTokenizer fixed_length(const JsonPart& part) {
+  return [length = part.integer("length", 1, 1 << 30, 5)](Words& words) {
     std::vector<Word> cut;
     for (const Word& word : words.words) {
       std::int64_t count = 0;
       for (std::size_t at = word.begin; at < word.end; ++count) {
         const std::size_t next = at + decode_utf8(std::string_view(words.text.text()).substr(at)).length;
-        if (count % length_ == 0) cut.push_back({at, at});
+        if (count % length == 0) cut.push_back({at, at});
         cut.back().end = next;
         at = next;
       }
     }
     words.words = std::move(cut);
-  }
-
- private:
-  std::int64_t length_;
-};
+  };
+}
 
 // Runs of letters and their marks, or runs of signs.
-std::vector<TextRange> words_or_signs(std::string_view text);
-
-class WhitespacePattern : public Pattern {
- public:
-  [[nodiscard]] std::vector<TextRange> find(std::string_view text) const override {
-    return words_or_signs(text);
-  }
-};
-
 std::vector<TextRange> words_or_signs(std::string_view text) {
   enum class Kind { none, space, word, sign };
   std::vector<TextRange> all;
@@ -234,43 +200,38 @@ std::vector<TextRange> words_or_signs(std::string_view text) {
   return all;
 }
 
-std::unique_ptr<const PreTokenizer> splitter(bool (*holds)(std::uint32_t), SplitBehavior behavior) {
-  return std::make_unique<Splitter>(point_pattern(holds), behavior);
-}
-
-std::unique_ptr<const PreTokenizer> bert() {
-  auto both = std::make_unique<Sequence>();
-  both->add(splitter(is_white_space, SplitBehavior::removed));
-  both->add(splitter(is_punctuation, SplitBehavior::isolated));
-  return both;
-}
-
-std::unique_ptr<const PreTokenizer> delimiter(const JsonPart& part) {
+PreTokenizer delimiter(const JsonPart& part) {
   const std::string text = part.text("delimiter");
   if (text.empty() || decode_utf8(text).length != text.size())
     part.fail("whose delimiter is not a single code point");
-  return std::make_unique<Splitter>(string_pattern(text), SplitBehavior::removed);
+  return splitter(string_pattern(text), SplitBehavior::removed);
 }
 
 }  // namespace
 
-std::unique_ptr<const PreTokenizer> pre_tokenizer_from(const JsonPart& part) {
+PreTokenizer pre_tokenizer_from(const JsonPart& part) {
   const std::string& type = part.type();
-  if (type == "ByteLevel") return std::make_unique<ByteLevel>(part);
-  if (type == "BertPreTokenizer") return bert();
-  if (type == "Metaspace") return std::make_unique<Metaspace>(part);
-  if (type == "Whitespace")
-    return std::make_unique<Splitter>(std::make_unique<WhitespacePattern>(), SplitBehavior::removed, true);
-  if (type == "WhitespaceSplit") return splitter(is_white_space, SplitBehavior::removed);
-  if (type == "Punctuation") return splitter(is_punctuation, split_behavior_from(part, "Isolated"));
+  if (type == "ByteLevel") return byte_level(part);
+  if (type == "BertPreTokenizer")
+    return pre_tokenizer_sequence({splitter(point_pattern(is_white_space), SplitBehavior::removed),
+                                   splitter(point_pattern(is_punctuation), SplitBehavior::isolated)});
+  if (type == "Metaspace") return Metaspace(part);
+  if (type == "Whitespace") return splitter(words_or_signs, SplitBehavior::removed, true);
+  if (type == "WhitespaceSplit") return splitter(point_pattern(is_white_space), SplitBehavior::removed);
+  if (type == "Punctuation")
+    return splitter(point_pattern(is_punctuation), split_behavior_from(part, "Isolated"));
   if (type == "Digits")
-    return splitter(is_numeric,
+    return splitter(point_pattern(is_numeric),
                     part.flag("individual_digits") ? SplitBehavior::isolated : SplitBehavior::contiguous);
   if (type == "CharDelimiterSplit") return delimiter(part);
-  if (type == "FixedLength") return std::make_unique<FixedLength>(part);
+  if (type == "FixedLength") return fixed_length(part);
   if (type == "Split")
-    return std::make_unique<Splitter>(pattern_from(part), split_behavior_from(part, ""), part.flag("invert"));
-  if (type == "Sequence") return std::make_unique<Sequence>(part);
+    return splitter(pattern_from(part), split_behavior_from(part, ""), part.flag("invert"));
+  if (type == "Sequence") {
+    std::vector<PreTokenizer> all;
+    for (const JsonPart& one : part.parts("pretokenizers")) all.push_back(pre_tokenizer_from(one));
+    return pre_tokenizer_sequence(std::move(all));
+  }
   part.fail_type();
 }
 

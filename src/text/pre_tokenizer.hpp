@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <functional>
 #include <vector>
 
 #include "text/shared/aligned.hpp"
@@ -21,15 +21,10 @@ struct Words {
   std::vector<Word> words;
 };
 
-/// Immutable; several threads may use one.
-class PreTokenizer {
- public:
-  virtual ~PreTokenizer() = default;
-  /// Splits each word further, and may change the text.
-  virtual void apply(Words& words) const = 0;
-};
+/// Splits each word further, and may change the text. Several threads may use one.
+using PreTokenizer = std::function<void(Words& words)>;
 
 /// Makes a pre-tokenizer from a tokenizer.json. Throws Error (io).
-[[nodiscard]] std::unique_ptr<const PreTokenizer> pre_tokenizer_from(const JsonPart& part);
+[[nodiscard]] PreTokenizer pre_tokenizer_from(const JsonPart& part);
 
 }  // namespace heed::detail

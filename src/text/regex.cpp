@@ -47,7 +47,7 @@ bool is_in_category(const YoungPoints& points, std::string_view category) {
 // The ranges that a category (L, Nd) or a class (w, Alpha) lacks.
 std::string young_points_of(const std::string& name) {
   std::string categories = " " + name + " ", plain = categories, young;
-  for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  std::ranges::transform(plain, plain.begin(), ascii_lower);
   if (const std::size_t at = kYoungClasses.find(plain); at != kYoungClasses.npos) {
     const std::size_t begin = kYoungClasses.find(':', at);
     categories = kYoungClasses.substr(begin, kYoungClasses.find(';', begin) - begin);

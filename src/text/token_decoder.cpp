@@ -64,14 +64,14 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 // Each letter of a token stands for a byte. Added tokens, which have other letters, stay as they are.
-class ByteLevelDecoder final : public TokenDecoder {
+class ByteLevelDecoder {
  public:
   ByteLevelDecoder() {
     bytes_.fill(-1);
     for (std::int16_t byte = 0; byte < 256; ++byte)
       bytes_[byte_letters()[static_cast<std::size_t>(byte)]] = byte;
   }
-  void apply(Tokens& tokens) const override {
+  void operator()(Tokens& tokens) const {
     std::string text;
     for (const std::string& token : tokens) text += bytes_of(token).value_or(token);
     tokens = {lossy_utf8(text)};
@@ -92,195 +92,149 @@ class ByteLevelDecoder final : public TokenDecoder {
   std::array<std::int16_t, 0x144> bytes_;  // of each letter, or -1
 };
 
+void clean_spaces(std::string& token) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kClean = {{{" .", "."},
+                                                                                     {" ?", "?"},
+                                                                                     {" !", "!"},
+                                                                                     {" ,", ","},
+                                                                                     {" ' ", "'"},
+                                                                                     {" n't", "n't"},
+                                                                                     {" 'm", "'m"},
+                                                                                     {" do not", " don't"},
+                                                                                     {" 's", "'s"},
+                                                                                     {" 've", "'ve"},
+                                                                                     {" 're", "'re"}}};
+  for (const auto& [from, to] : kClean) replace_all(token, from, to);
+}
+
 // Removes "##", and puts a space before other tokens, except before punctuation.
-class WordPieceDecoder final : public TokenDecoder {
- public:
-  explicit WordPieceDecoder(const JsonPart& part)
-      : prefix_(part.text("prefix", "##")), cleanup_(part.flag("cleanup", true)) {}
-  void apply(Tokens& tokens) const override {
+TokenDecoder word_piece_decoder(const JsonPart& part) {
+  return [prefix = part.text("prefix", "##"), cleanup = part.flag("cleanup", true)](Tokens& tokens) {
     bool is_first = true;
     for (std::string& token : tokens) {
-      if (!is_first) token = token.starts_with(prefix_) ? token.substr(prefix_.size()) : " " + token;
+      if (!is_first) token = token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
       is_first = false;
-      if (cleanup_) clean(token);
+      if (cleanup) clean_spaces(token);
     }
-  }
-
- private:
-  static void clean(std::string& token) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kClean = {{{" .", "."},
-                                                                                       {" ?", "?"},
-                                                                                       {" !", "!"},
-                                                                                       {" ,", ","},
-                                                                                       {" ' ", "'"},
-                                                                                       {" n't", "n't"},
-                                                                                       {" 'm", "'m"},
-                                                                                       {" do not", " don't"},
-                                                                                       {" 's", "'s"},
-                                                                                       {" 've", "'ve"},
-                                                                                       {" 're", "'re"}}};
-    for (const auto& [from, to] : kClean) replace_all(token, from, to);
-  }
-
-  std::string prefix_;
-  bool cleanup_;
-};
+  };
+}
 
 // The replacement stands for a space, except at the beginning, where the tokenizer added it.
-class MetaspaceDecoder final : public TokenDecoder {
- public:
-  explicit MetaspaceDecoder(const JsonPart& part)
-      : replacement_(part.text("replacement", "▁")),
-        prepended_(part.choice("prepend_scheme", {"always", "first", "never"}, "always") != 2 &&
-                   part.flag("add_prefix_space", true)) {
-    if (replacement_.empty()) part.fail("whose replacement is empty");
-  }
-  void apply(Tokens& tokens) const override {
+TokenDecoder metaspace_decoder(const JsonPart& part) {
+  const std::string replacement = part.text("replacement", "▁");
+  const bool prepended = part.choice("prepend_scheme", {"always", "first", "never"}, "always") != 2 &&
+                         part.flag("add_prefix_space", true);
+  if (replacement.empty()) part.fail("whose replacement is empty");
+  return [=](Tokens& tokens) {
     for (std::size_t n = 0; n < tokens.size(); ++n)
-      replace_all(tokens[n], replacement_, n == 0 && prepended_ ? "" : " ");
-  }
-
- private:
-  std::string replacement_;
-  bool prepended_;
-};
+      replace_all(tokens[n], replacement, n == 0 && prepended ? "" : " ");
+  };
+}
 
 // The suffix marks the end of a word.
-class SuffixDecoder final : public TokenDecoder {
- public:
-  explicit SuffixDecoder(const JsonPart& part) : suffix_(part.text("suffix", "</w>")) {
-    if (suffix_.empty()) part.fail("whose suffix is empty");
-  }
-  void apply(Tokens& tokens) const override {
+TokenDecoder suffix_decoder(const JsonPart& part) {
+  const std::string suffix = part.text("suffix", "</w>");
+  if (suffix.empty()) part.fail("whose suffix is empty");
+  return [suffix](Tokens& tokens) {
     for (std::size_t n = 0; n < tokens.size(); ++n)
-      replace_all(tokens[n], suffix_, n + 1 == tokens.size() ? "" : " ");
-  }
+      replace_all(tokens[n], suffix, n + 1 == tokens.size() ? "" : " ");
+  };
+}
 
- private:
-  std::string suffix_;
-};
+int hexadecimal_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::optional<char> byte_named(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  const int high = hexadecimal_digit(token[3]), low = hexadecimal_digit(token[4]);
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
+}
 
 // "<0xE2>" stands for a byte. Each byte of a run that is not UTF-8 becomes U+FFFD.
-class ByteFallbackDecoder final : public TokenDecoder {
- public:
-  void apply(Tokens& tokens) const override {
-    Tokens made;
-    std::string bytes;
-    const auto flush = [&] {
-      if (is_utf8(bytes)) {
-        if (!bytes.empty()) made.push_back(bytes);
-      } else {
-        made.insert(made.end(), bytes.size(), "\uFFFD");
-      }
-      bytes.clear();
-    };
-    for (std::string& token : tokens) {
-      if (const auto byte = byte_of(token)) {
-        bytes += *byte;
-        continue;
-      }
-      flush();
-      made.push_back(std::move(token));
+void fall_back_to_bytes(Tokens& tokens) {
+  Tokens made;
+  std::string bytes;
+  const auto flush = [&] {
+    if (is_utf8(bytes)) {
+      if (!bytes.empty()) made.push_back(bytes);
+    } else {
+      made.insert(made.end(), bytes.size(), "\uFFFD");
+    }
+    bytes.clear();
+  };
+  for (std::string& token : tokens) {
+    if (const auto byte = byte_named(token)) {
+      bytes += *byte;
+      continue;
     }
     flush();
-    tokens = std::move(made);
+    made.push_back(std::move(token));
   }
+  flush();
+  tokens = std::move(made);
+}
 
- private:
-  static std::optional<char> byte_of(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-    const int high = digit(token[3]), low = digit(token[4]);
-    if (high < 0 || low < 0) return std::nullopt;
-    return static_cast<char>(high * 16 + low);
-  }
-  static int digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  }
-};
-
-class FuseDecoder final : public TokenDecoder {
- public:
-  void apply(Tokens& tokens) const override {
-    std::string text;
-    for (const std::string& token : tokens) text += token;
-    tokens = {std::move(text)};
-  }
-};
+void fuse(Tokens& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  tokens = {std::move(text)};
+}
 
 // Removes a letter before and after each token, up to a given number of times.
-class StripDecoder final : public TokenDecoder {
- public:
-  explicit StripDecoder(const JsonPart& part)
-      : letter_(part.text("content")),
-        before_(part.integer("start", 0, kMax)),
-        after_(part.integer("stop", 0, kMax)) {
-    if (letter_.empty()) part.fail("whose content is empty");
-  }
-  void apply(Tokens& tokens) const override {
+TokenDecoder strip_decoder(const JsonPart& part) {
+  constexpr std::int64_t kMax = 1 << 30;
+  const std::string letter = part.text("content");
+  const std::int64_t before = part.integer("start", 0, kMax), after = part.integer("stop", 0, kMax);
+  if (letter.empty()) part.fail("whose content is empty");
+  return [=](Tokens& tokens) {
     for (std::string& token : tokens) {
       std::string_view rest = token;
-      for (std::int64_t n = 0; n < before_ && rest.starts_with(letter_); ++n)
-        rest.remove_prefix(letter_.size());
-      for (std::int64_t n = 0; n < after_ && rest.ends_with(letter_); ++n) rest.remove_suffix(letter_.size());
+      for (std::int64_t n = 0; n < before && rest.starts_with(letter); ++n) rest.remove_prefix(letter.size());
+      for (std::int64_t n = 0; n < after && rest.ends_with(letter); ++n) rest.remove_suffix(letter.size());
       token = std::string(rest);
     }
-  }
+  };
+}
 
- private:
-  static constexpr std::int64_t kMax = 1 << 30;
-  std::string letter_;
-  std::int64_t before_, after_;
-};
-
-class ReplaceDecoder final : public TokenDecoder {
- public:
-  explicit ReplaceDecoder(const JsonPart& part)
-      : pattern_(pattern_from(part)), content_(part.text("content")) {}
-  void apply(Tokens& tokens) const override {
+TokenDecoder replace_decoder(const JsonPart& part) {
+  return [pattern = pattern_from(part), content = part.text("content")](Tokens& tokens) {
     for (std::string& token : tokens) {
       std::string changed;
       std::size_t at = 0;
-      for (const TextRange& match : pattern_->find(token)) {
-        changed.append(token, at, match.begin - at).append(content_);
+      for (const TextRange& match : pattern(token)) {
+        changed.append(token, at, match.begin - at).append(content);
         at = match.end;
       }
       token = changed.append(token, at);
     }
-  }
+  };
+}
 
- private:
-  std::unique_ptr<const Pattern> pattern_;
-  std::string content_;
-};
-
-class DecoderSequence final : public TokenDecoder {
- public:
-  explicit DecoderSequence(const JsonPart& part) {
-    for (const JsonPart& one : part.parts("decoders")) all_.push_back(token_decoder_from(one));
-  }
-  void apply(Tokens& tokens) const override {
-    for (const auto& one : all_) one->apply(tokens);
-  }
-
- private:
-  std::vector<std::unique_ptr<const TokenDecoder>> all_;
-};
+TokenDecoder decoder_sequence(const JsonPart& part) {
+  std::vector<TokenDecoder> all;
+  for (const JsonPart& one : part.parts("decoders")) all.push_back(token_decoder_from(one));
+  return [all](Tokens& tokens) {
+    for (const TokenDecoder& one : all) one(tokens);
+  };
+}
 
 }  // namespace
 
-std::unique_ptr<const TokenDecoder> token_decoder_from(const JsonPart& part) {
+TokenDecoder token_decoder_from(const JsonPart& part) {
   const std::string& type = part.type();
-  if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
-  if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(part);
-  if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(part);
-  if (type == "BPEDecoder") return std::make_unique<SuffixDecoder>(part);
-  if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
-  if (type == "Fuse") return std::make_unique<FuseDecoder>();
-  if (type == "Strip") return std::make_unique<StripDecoder>(part);
-  if (type == "Replace") return std::make_unique<ReplaceDecoder>(part);
-  if (type == "Sequence") return std::make_unique<DecoderSequence>(part);
+  if (type == "ByteLevel") return ByteLevelDecoder();
+  if (type == "WordPiece") return word_piece_decoder(part);
+  if (type == "Metaspace") return metaspace_decoder(part);
+  if (type == "BPEDecoder") return suffix_decoder(part);
+  if (type == "ByteFallback") return fall_back_to_bytes;
+  if (type == "Fuse") return fuse;
+  if (type == "Strip") return strip_decoder(part);
+  if (type == "Replace") return replace_decoder(part);
+  if (type == "Sequence") return decoder_sequence(part);
   part.fail_type();
 }
 

@@ -1,7 +1,7 @@
 // Turning tokens back into text.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,15 +9,10 @@
 
 namespace heed::detail {
 
-/// Immutable; several threads may use one.
-class TokenDecoder {
- public:
-  virtual ~TokenDecoder() = default;
-  /// Turns tokens into pieces of text, whose concatenation is the text.
-  virtual void apply(std::vector<std::string>& tokens) const = 0;
-};
+/// Turns tokens into pieces of text, whose concatenation is the text. Several threads may use one.
+using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
 
 /// Makes a decoder from a tokenizer.json. Throws Error (io).
-[[nodiscard]] std::unique_ptr<const TokenDecoder> token_decoder_from(const JsonPart& part);
+[[nodiscard]] TokenDecoder token_decoder_from(const JsonPart& part);
 
 }  // namespace heed::detail

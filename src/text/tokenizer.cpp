@@ -36,12 +36,6 @@ struct TokenText {
   std::size_t n = 0, of = 1;
 };
 
-std::size_t letters_in(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;
-  }));
-}
-
 std::string_view without_letters(std::string_view text, std::size_t count) {
   for (; count > 0 && !text.empty(); --count) text.remove_prefix(decode_utf8(text).length);
   return text;
@@ -205,10 +199,9 @@ void check_text(std::string_view text) {
 }
 
 // A part that may be missing or null.
-template <typename Part, typename Make>
-std::unique_ptr<const Part> part_of(const JsonPart& file, const char* member, const char* name, Make make) {
-  if (!file.has(member)) return nullptr;
-  return make(JsonPart(file.at(member), file.file(), name));
+template <typename Part>
+Part part_of(const JsonPart& file, const char* member, const char* name, Part (*make)(const JsonPart& part)) {
+  return file.has(member) ? make(JsonPart(file.at(member), file.file(), name)) : Part();
 }
 
 std::vector<JsonPart> added_tokens_of(const JsonPart& file) {
@@ -248,12 +241,11 @@ void check_unread(const json& values, const JsonPart& file) {
 
 struct HEED_HIDDEN Tokenizer::Impl {
   explicit Impl(const JsonPart& file)
-      : normalizer(part_of<Normalizer>(file, "normalizer", "a normalizer", normalizer_from)),
-        pre_tokenizer(part_of<PreTokenizer>(file, "pre_tokenizer", "a pre-tokenizer", pre_tokenizer_from)),
-        post_processor(
-            part_of<PostProcessor>(file, "post_processor", "a post-processor", post_processor_from)),
-        decoder(part_of<TokenDecoder>(file, "decoder", "a decoder", token_decoder_from)),
-        vocabulary(token_model_from(file.at("model"), file.file()), added_tokens_of(file), normalizer.get()),
+      : normalizer(part_of(file, "normalizer", "a normalizer", normalizer_from)),
+        pre_tokenizer(part_of(file, "pre_tokenizer", "a pre-tokenizer", pre_tokenizer_from)),
+        post_processor(part_of(file, "post_processor", "a post-processor", post_processor_from)),
+        decoder(part_of(file, "decoder", "a decoder", token_decoder_from)),
+        vocabulary(token_model_from(file.at("model"), file.file()), added_tokens_of(file), normalizer),
         given(vocabulary, false),
         normalized(vocabulary, true) {}
 
@@ -264,10 +256,10 @@ struct HEED_HIDDEN Tokenizer::Impl {
     return {found.id, span.begin, span.end, vocabulary.is_special(found.id)};
   }
 
-  std::unique_ptr<const Normalizer> normalizer;  // these may be null
-  std::unique_ptr<const PreTokenizer> pre_tokenizer;
-  std::unique_ptr<const PostProcessor> post_processor;
-  std::unique_ptr<const TokenDecoder> decoder;
+  Normalizer normalizer;  // these may be empty
+  PreTokenizer pre_tokenizer;
+  PostProcessor post_processor;
+  TokenDecoder decoder;
   TokenVocabulary vocabulary;
   AddedTokenFinder given;       // finds tokens in the text as given
   AddedTokenFinder normalized;  // finds tokens in the normalised text
@@ -277,7 +269,7 @@ struct HEED_HIDDEN Tokenizer::Impl {
 void Tokenizer::Impl::encode_given(std::string_view text, std::size_t begin, PieceCache& cache,
                                    std::vector<TextToken>& tokens) const {
   AlignedText changed(text, begin);
-  if (normalizer) normalizer->apply(changed);
+  if (normalizer) normalizer(changed);
   const auto all = normalized.find(changed.text());
   if (all.empty()) return encode_normalized(std::move(changed), cache, tokens);
   std::size_t at = 0;
@@ -294,7 +286,7 @@ void Tokenizer::Impl::encode_normalized(AlignedText text, PieceCache& cache,
   if (text.size() == 0) return;
   const std::size_t size = text.size();
   Words words{std::move(text), {{0, size}}};
-  if (pre_tokenizer) pre_tokenizer->apply(words);
+  if (pre_tokenizer) pre_tokenizer(words);
   for (const auto& word : words.words) {
     const std::string_view bytes = std::string_view(words.text.text()).substr(0, word.end);
     for (std::size_t begin = word.begin, next = begin; begin < word.end; begin = next) {
@@ -349,7 +341,7 @@ std::vector<TextToken> Tokenizer::encode(std::string_view text, bool add_special
     at = found.end;
   }
   if (at < text.size()) impl_->encode_given(text.substr(at), at, cache, tokens);
-  if (impl_->post_processor) impl_->post_processor->apply(tokens, text, impl_->vocabulary, add_special);
+  if (impl_->post_processor) impl_->post_processor(tokens, text, impl_->vocabulary, add_special);
   return tokens;
 }
 
@@ -362,7 +354,7 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids, bool skip_speci
     const auto named = skip_special ? this->id(*token) : std::nullopt;
     if (!named || !is_special(*named)) tokens.emplace_back(*token);
   }
-  if (impl_->decoder) impl_->decoder->apply(tokens);
+  if (impl_->decoder) impl_->decoder(tokens);
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i) text += (impl_->decoder || i == 0 ? "" : " ") + tokens[i];
   return text;

@@ -12,22 +12,22 @@ namespace {
 constexpr std::size_t kLongestAddedToken = 1024;
 constexpr std::int64_t kMaxTokens = 1 << 24;
 
-std::string pattern_of(const AddedToken& token, const Normalizer* normalizer) {
+std::string pattern_of(const AddedToken& token, const Normalizer& normalizer) {
   if (!token.normalized || !normalizer) return token.content;
   AlignedText text(token.content);
-  normalizer->apply(text);
+  normalizer(text);
   return text.text();
 }
 
 }  // namespace
 
 TokenVocabulary::TokenVocabulary(std::unique_ptr<const TokenModel> model, const std::vector<JsonPart>& added,
-                                 const Normalizer* normalizer)
+                                 const Normalizer& normalizer)
     : model_(std::move(model)), next_(model_->count()), size_(model_->size()) {
   for (const JsonPart& part : added) add(part, normalizer);
 }
 
-void TokenVocabulary::add(const JsonPart& part, const Normalizer* normalizer) {
+void TokenVocabulary::add(const JsonPart& part, const Normalizer& normalizer) {
   AddedToken token;
   token.content = part.text("content");
   if (token.content.empty()) return;

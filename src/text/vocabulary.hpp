@@ -29,9 +29,9 @@ struct AddedToken {
 
 class TokenVocabulary {
  public:
-  /// `added` are the members of added_tokens; `normalizer` may be null. Throws Error (io).
+  /// `added` are the members of added_tokens; `normalizer` may be empty. Throws Error (io).
   TokenVocabulary(std::unique_ptr<const TokenModel> model, const std::vector<JsonPart>& added,
-                  const Normalizer* normalizer);
+                  const Normalizer& normalizer);
 
   [[nodiscard]] const TokenModel& model() const { return *model_; }
   [[nodiscard]] const std::vector<AddedToken>& added() const { return added_; }
@@ -44,7 +44,7 @@ class TokenVocabulary {
   [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
-  void add(const JsonPart& part, const Normalizer* normalizer);
+  void add(const JsonPart& part, const Normalizer& normalizer);
   [[nodiscard]] const AddedToken* added_of(std::int64_t id) const;
 
   std::unique_ptr<const TokenModel> model_;

@@ -214,11 +214,9 @@ heed_status heed_get_target(std::size_t index, heed_target* target) {
       heed::detail::refuse("index is ", index, "; 0 to ", all.size() - 1, " is expected");
     const heed::Target& from = all[index];
     *target = {};
-    std::string required;
-    for (const std::string& feature : from.required) required += (required.empty() ? "" : " ") + feature;
     copy_text(from.name, target->name);
     copy_text(from.description, target->description);
-    copy_text(required, target->required);
+    copy_text(heed::detail::joined_texts(from.required, " "), target->required);
     target->available = from.available ? 1 : 0;
     target->chosen = from.chosen ? 1 : 0;
     copy_text(from.why, target->why);

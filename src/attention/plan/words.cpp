@@ -149,6 +149,19 @@ std::string reference_reason(const Problem& p, bool of_gradients) {
                         "a dimension or top_k beyond 1024, or a map of more than 32768 columns.";
 }
 
+// The words about the kernel, and about a call with `products` multiply-adds per key.
+template <class Plan>
+AttentionPlan kernel_in_words(const Problem& p, const Plan& plan, std::int64_t products, bool of_gradients) {
+  const bool in_f64 = plan.kernel == Kernel::reference;
+  AttentionPlan words;
+  words.kernel = plan.kernel;
+  words.isa = plan.isa;
+  words.multiply_adds = visible_pairs(p) * static_cast<double>(products);
+  words.because = in_f64 ? reference_reason(p, of_gradients) : target_reason(plan.isa);
+  if (in_f64) words.falls_back = "Nothing: the reference computes in f64.";
+  return words;
+}
+
 // Changes the words about the first piece to words about a call with `products` multiply-adds per key.
 void say_gathered(const GatherPlan& gathers, std::int64_t products, AttentionPlan& words) {
   const Problem& p = gathers.call;
@@ -165,16 +178,8 @@ void say_gathered(const GatherPlan& gathers, std::int64_t products, AttentionPla
 }  // namespace
 
 AttentionPlan in_words(const Problem& p, const ExecutionPlan& plan) {
-  AttentionPlan words;
-  words.kernel = plan.kernel;
-  words.isa = plan.isa;
-  words.multiply_adds = visible_pairs(p) * static_cast<double>(p.head_dim + p.value_dim);
-  if (plan.kernel == Kernel::reference) {
-    words.because = reference_reason(p, false);
-    words.falls_back = "Nothing: the reference computes in f64.";
-    return words;
-  }
-  words.because = target_reason(plan.isa);
+  AttentionPlan words = kernel_in_words(p, plan, p.head_dim + p.value_dim, false);
+  if (plan.kernel == Kernel::reference) return words;
   words.falls_back = "Rows whose numbers f32 cannot hold are computed again in f64.";
   for (const ForwardPass& pass : plan.forward())
     words.passes.push_back(in_words(pass, "forward", plan.threads));
@@ -203,19 +208,10 @@ AttentionPlan in_words(const Problem& p, Kernel wanted) {
 }
 
 AttentionPlan in_words(const BackwardProblem& p, const BackwardPlan& plan) {
-  AttentionPlan words;
-  words.kernel = plan.kernel;
-  words.isa = plan.isa;
   // Five products, of which three have the head dimension and two the value dimension.
-  words.multiply_adds =
-      visible_pairs(p.forward) * static_cast<double>(3 * p.forward.head_dim + 2 * p.forward.value_dim);
-  if (plan.kernel == Kernel::reference) {
-    words.because = reference_reason(p.forward, true);
-    words.falls_back = "Nothing: the reference computes in f64.";
-    return words;
-  }
-  words.because = target_reason(plan.isa);
-  if (plan.tasks.empty()) return words;
+  AttentionPlan words =
+      kernel_in_words(p.forward, plan, 3 * p.forward.head_dim + 2 * p.forward.value_dim, true);
+  if (plan.kernel == Kernel::reference || plan.tasks.empty()) return words;
   words.falls_back = said("Key heads with rows that f32 cannot hold run again on ", plan.unit_of_failed->name,
                           ", without those rows, whose share is added in f64.");
   std::int64_t splits = 1;

@@ -179,19 +179,10 @@ std::string to_string(const ModelHead& head) {
 }
 
 std::string to_string(const StreamPart& part) {
-  switch (part.kind) {
-    case StreamPart::Kind::token:
-      return "token";
-    case StreamPart::Kind::position:
-      return "position";
-    case StreamPart::Kind::head:
-      return to_string(ModelHead{part.layer, part.head});
-    case StreamPart::Kind::mlp:
-      return "MLP " + std::to_string(part.layer);
-    case StreamPart::Kind::biases:
-      return "biases";
-  }
-  return "";
+  using Kind = StreamPart::Kind;
+  if (part.kind == Kind::head) return to_string(ModelHead{part.layer, part.head});
+  if (part.kind == Kind::mlp) return "MLP " + std::to_string(part.layer);
+  return part.kind == Kind::token ? "token" : part.kind == Kind::position ? "position" : "biases";
 }
 
 WhyAnswer why(const Model& model, const TensorView& tokens, const WhyQuestion& question) {

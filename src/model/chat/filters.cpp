@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/message.hpp"
+#include "core/utf8.hpp"
 #include "model/chat/functions.hpp"
 #include "model/chat/texts.hpp"
 
@@ -20,7 +21,7 @@ Value trim(const Value& subject, const Bound& given, Work& work) {
 Value length(const Value& subject, const Bound&, Work& work) {
   if (const std::string* text = subject.text()) {
     work.spend(text->size());
-    return static_cast<std::int64_t>(length_of(*text));
+    return static_cast<std::int64_t>(letters_in(*text));
   }
   if (const ListValue* list = subject.list()) return std::ssize(list->items);
   if (const DictValue* dict = subject.dict()) return std::ssize(dict->members);
@@ -215,19 +216,15 @@ bool passes(const Value& value, const std::optional<Value>& test, const std::opt
   return passes_test(text_of_argument(test, ""), value, given, work);
 }
 
-template <bool wanted>
+// The test is of the items, or of their attribute that the first argument names.
+template <bool wanted, bool of_attribute>
 Value select(const Value& subject, const Bound& given, Work& work) {
+  constexpr std::size_t kTest = of_attribute ? 1 : 0;
   std::vector<Value> made;
-  for (const Value& item : items_or_none(subject, work))
-    if (passes(item, given[0], given[1], work) == wanted) made.push_back(item);
-  return generator_of(std::move(made));
-}
-
-template <bool wanted>
-Value select_by(const Value& subject, const Bound& given, Work& work) {
-  std::vector<Value> made;
-  for (const Value& item : items_or_none(subject, work))
-    if (passes(at_path(item, *given[0], work), given[1], given[2], work) == wanted) made.push_back(item);
+  for (const Value& item : items_or_none(subject, work)) {
+    const Value tested = of_attribute ? at_path(item, *given[0], work) : item;
+    if (passes(tested, given[kTest], given[kTest + 1], work) == wanted) made.push_back(item);
+  }
   return generator_of(std::move(made));
 }
 
@@ -255,10 +252,10 @@ constexpr Function kFilters[] = {
     {"unique", {"case_sensitive", "attribute"}, 0, &unique},
     {"sum", {"attribute", "start"}, 0, &sum},
     {"map", {"filter", "attribute", "default"}, 0, &map},
-    {"select", {"test", "argument"}, 0, &select<true>},
-    {"reject", {"test", "argument"}, 0, &select<false>},
-    {"selectattr", {"attribute", "test", "argument"}, 1, &select_by<true>},
-    {"rejectattr", {"attribute", "test", "argument"}, 1, &select_by<false>},
+    {"select", {"test", "argument"}, 0, &select<true, false>},
+    {"reject", {"test", "argument"}, 0, &select<false, false>},
+    {"selectattr", {"attribute", "test", "argument"}, 1, &select<true, true>},
+    {"rejectattr", {"attribute", "test", "argument"}, 1, &select<false, true>},
 };
 
 template <class... Types>

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "core/message.hpp"
+#include "core/utf8.hpp"
 #include "io/fault.hpp"
 #include "model/chat/texts.hpp"
 
@@ -90,7 +91,7 @@ Value find_part(const Value& subject, const Bound& given, Work& work) {
   work.spend(subject.text()->size());
   const std::size_t at = find_in(*subject.text(), text_of_argument(given[0], ""));
   if (at == std::string::npos) return std::int64_t{-1};
-  return static_cast<std::int64_t>(length_of(std::string_view(*subject.text()).substr(0, at)));
+  return static_cast<std::int64_t>(letters_in(std::string_view(*subject.text()).substr(0, at)));
 }
 
 template <bool at_begin>
@@ -311,7 +312,7 @@ Value subscript(const Value& value, const Value& key, Work& work) {
   if (!key.integer(at) || !has_places) return Undefined{"an item"};
   work.spend(value.text() ? value.text()->size() : 1);
   const auto length =
-      static_cast<std::int64_t>(value.text() ? length_of(*value.text()) : value.list()->items.size());
+      static_cast<std::int64_t>(value.text() ? letters_in(*value.text()) : value.list()->items.size());
   if (at < -length || at >= length) return Undefined{"an item"};
   const auto place = static_cast<std::size_t>(at < 0 ? at + length : at);
   return value.list() ? value.list()->items[place] : Value(characters_of(*value.text(), work)[place]);

@@ -11,8 +11,6 @@
 namespace heed::detail::chat {
 namespace {
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
-
 // The bytes of the first code point if it is to be stripped; else 0.
 std::size_t stripped_at(std::string_view text, const std::optional<std::string>& characters) {
   if (text.empty()) return 0;
@@ -36,13 +34,8 @@ std::vector<Value> split_at_spaces(std::string_view text, std::int64_t most) {
 
 bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
-
-std::size_t length_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !continues(c); }));
-}
 
 std::vector<std::string_view> characters_of(std::string_view text, Work& work) {
   work.spend(text.size() * sizeof(Value));
@@ -124,7 +117,7 @@ std::string in_case(std::string_view text, Case wanted) {
     inside = wanted == Case::title   ? is_ascii_letter(c)
              : wanted == Case::words ? space_at({&c, 1}) == 0 && kBeforeWords.find(c) == kBeforeWords.npos
                                      : true;
-    c = raises ? upper(c) : lower(c);
+    c = raises ? upper(c) : ascii_lower(c);
   }
   return made;
 }

@@ -12,7 +12,6 @@
 
 namespace heed::detail::chat {
 
-[[nodiscard]] std::size_t length_of(std::string_view text);
 [[nodiscard]] std::vector<std::string_view> characters_of(std::string_view text, Work& work);
 
 /// The position of `part` from `from` on, or npos; in time linear in the text.

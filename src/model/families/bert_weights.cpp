@@ -20,18 +20,10 @@ std::string root_of(const Weights& weights, const std::string& root) {
   return weights.contains(root + "embeddings.word_embeddings.weight") ? root : "";
 }
 
-std::int64_t read_encoder_sizes(const ModelConfig& config, ModelInfo& info) {
-  info.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
-  info.heads = config.integer("num_attention_heads", 1, kMaxHeads);
-  info.model_dim = config.integer("hidden_size", 1, kMaxWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
-  require_multiple(config, "hidden_size", info.model_dim, "num_attention_heads", info.heads);
-  return config.integer("intermediate_size", 1, kMaxWidth);
-}
-
 EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, ModelInfo& info,
                                  const std::string& root, std::int64_t embedding_dim) {
-  const std::int64_t inner = read_encoder_sizes(config, info);
+  read_sizes(config, info);
+  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth);
   info.context = config.integer("max_position_embeddings", 1, kMaxContext);
   const double epsilon = epsilon_of(config, "layer_norm_eps");
   const Activation activation = activation_of(config, "hidden_act");

@@ -12,9 +12,6 @@ namespace heed::detail {
 /// A part of a checkpoint named `root` ("bert."), or "" in a folder of the encoder alone.
 [[nodiscard]] std::string root_of(const Weights& weights, const std::string& root);
 
-/// Reads layers, heads, width and vocabulary into `info`. Returns the width of the MLPs.
-[[nodiscard]] std::int64_t read_encoder_sizes(const ModelConfig& config, ModelInfo& info);
-
 /// Reads the sizes into `info`, embeddings of `embedding_dim` numbers under root + "embeddings.", and the
 /// blocks.
 [[nodiscard]] EncoderWeights read_bert_weights(const ModelConfig& config, Weights& weights, ModelInfo& info,

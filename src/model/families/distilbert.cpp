@@ -15,12 +15,8 @@ constexpr EncoderBlockNames kDistilBertBlock = {"attention.q_lin",   "attention.
                                                 "ffn.lin2",          "output_layer_norm"};
 
 std::unique_ptr<const Family> make_distilbert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  info.layers = config.integer("n_layers", 1, kMaxLayers);
-  info.heads = config.integer("n_heads", 1, kMaxHeads);
-  info.model_dim = config.integer("dim", 1, kMaxWidth);
-  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  read_sizes(config, info, {.layers = "n_layers", .heads = "n_heads", .width = "dim"});
   info.context = config.integer("max_position_embeddings", 1, kMaxContext);
-  require_multiple(config, "dim", info.model_dim, "n_heads", info.heads);
   const std::int64_t inner = config.integer("hidden_dim", 1, kMaxWidth), dim = info.model_dim;
   const Activation activation = activation_of(config, "activation");
 

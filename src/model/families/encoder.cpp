@@ -92,9 +92,7 @@ class Encoder final : public Family {
   Tensor last_norm(const Tensor& stream, int /*threads*/) const override { return Tensor::copy_of(stream); }
 
   Tensor logits(const TensorView& hidden, int threads) const override {
-    Tensor x = linear(hidden, weights_.head->transform, threads);
-    activate(weights_.head->activation, x, threads);
-    return linear(layer_norm(x, weights_.head->norm, threads), weights_.head->unembedding, threads);
+    return head_logits(*weights_.head, hidden, threads);
   }
 
   const LinearWeights& output_projection(std::int64_t layer) const override {
@@ -157,9 +155,13 @@ class Encoder final : public Family {
 
 }  // namespace
 
+Tensor head_logits(const EncoderHead& head, const TensorView& hidden, int threads) {
+  Tensor x = linear(hidden, head.transform, threads);
+  activate(head.activation, x, threads);
+  return linear(layer_norm(x, head.norm, threads), head.unembedding, threads);
+}
+
 std::unique_ptr<const Family> make_encoder(EncoderWeights weights, ModelInfo& info) {
-  info.kv_heads = info.heads;
-  info.head_dim = info.model_dim / info.heads;
   info.fixed_context = true;
   info.causal = false;
   info.predicts = weights.head.has_value();

@@ -49,6 +49,9 @@ struct EncoderWeights {
   std::optional<EncoderHead> head;
 };
 
+/// hidden [R, D] → [R, vocabulary].
+[[nodiscard]] Tensor head_logits(const EncoderHead& head, const TensorView& hidden, int threads);
+
 /// Sets the properties of all encoders in `info`: fixed context, not causal, whether it predicts.
 [[nodiscard]] std::unique_ptr<const Family> make_encoder(EncoderWeights weights, ModelInfo& info);
 

@@ -31,6 +31,15 @@ const FamilyEntry& family_of(const ModelConfig& config) {
               ". heed.transformers.look shows the heads of other models through transformers");
 }
 
+void read_sizes(const ModelConfig& config, ModelInfo& info, const SizeKeys& keys) {
+  info.layers = config.integer(keys.layers, 1, kMaxLayers);
+  info.heads = info.kv_heads = config.integer(keys.heads, 1, kMaxHeads);
+  info.model_dim = config.integer(keys.width, 1, kMaxWidth);
+  info.vocabulary = config.integer("vocab_size", 1, kMaxVocabulary);
+  require_multiple(config, keys.width, info.model_dim, keys.heads, info.heads);
+  info.head_dim = info.model_dim / info.heads;
+}
+
 Activation activation_of(const ModelConfig& config, const char* name) {
   const std::string text = config.text(name);
   const auto known = activation_named(text);

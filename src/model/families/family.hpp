@@ -101,11 +101,6 @@ class Family {
 using MakeFamily = std::unique_ptr<const Family> (*)(const ModelConfig& config, Weights& weights,
                                                      ModelInfo& info);
 
-template <class T>
-std::unique_ptr<const Family> make_family(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  return std::make_unique<T>(config, weights, info);
-}
-
 /// Each family's file ends with its entry.
 struct FamilyEntry {
   std::string_view model_type;
@@ -119,6 +114,13 @@ extern const FamilyEntry kBert, kCamembert, kDistilBert, kElectra, kGemma, kGemm
 
 /// The entry of the configuration's model_type. Throws Error (io) that lists the types that heed runs.
 [[nodiscard]] const FamilyEntry& family_of(const ModelConfig& config);
+
+/// The names that a configuration has for sizes. Most families use these.
+struct SizeKeys {
+  const char *layers = "num_hidden_layers", *heads = "num_attention_heads", *width = "hidden_size";
+};
+/// Reads them and vocab_size into `info`, where the heads share the width and have keys of their own.
+void read_sizes(const ModelConfig& config, ModelInfo& info, const SizeKeys& keys = {});
 
 /// The activation that member `name` states. Throws Error (io) for one that heed does not have.
 [[nodiscard]] Activation activation_of(const ModelConfig& config, const char* name);

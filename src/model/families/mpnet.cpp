@@ -20,7 +20,8 @@ constexpr EncoderBlockNames kMpnetBlock = {"attention.attn.q", "attention.attn.k
                                            "output.dense",     "output.LayerNorm"};
 
 std::unique_ptr<const Family> make_mpnet(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  const std::int64_t inner = read_encoder_sizes(config, info), dim = info.model_dim;
+  read_sizes(config, info);
+  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth), dim = info.model_dim;
   const std::int64_t positions = config.integer("max_position_embeddings", kPadding + 2, kMaxContext);
   const double epsilon = epsilon_of(config, "layer_norm_eps");
   const std::string root = root_of(weights, "mpnet."), at = root + "embeddings.";

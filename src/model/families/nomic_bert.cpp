@@ -29,7 +29,8 @@ EncoderBlock read_nomic_block(Weights& weights, const std::string& at, std::int6
 }
 
 std::unique_ptr<const Family> make_nomic_bert(const ModelConfig& config, Weights& weights, ModelInfo& info) {
-  const std::int64_t inner = read_encoder_sizes(config, info), dim = info.model_dim;
+  read_sizes(config, info);
+  const std::int64_t inner = config.integer("intermediate_size", 1, kMaxWidth), dim = info.model_dim;
   info.context = config.integer("max_position_embeddings", 1, kMaxContext);
   const double epsilon = epsilon_of(config, "layer_norm_eps");
   const std::string root = root_of(weights, "nomic_bert.");
@@ -38,9 +39,9 @@ std::unique_ptr<const Family> make_nomic_bert(const ModelConfig& config, Weights
   made.types = weights.matrix(root + "embeddings.token_type_embeddings.weight",
                               config.integer("type_vocab_size", 1, kMaxVocabulary), dim);
   made.norm = layer_norm_weights(weights, root + "emb_ln", dim, epsilon);
-  require_number(config, "head_dim", static_cast<double>(dim / info.heads));
+  require_number(config, "head_dim", static_cast<double>(info.head_dim));
   const RopeRules rules = rope_rules(config);
-  made.rope = Rope(config, rules, rotated_dims(config, rules, dim / info.heads));
+  made.rope = Rope(config, rules, rotated_dims(config, rules, info.head_dim));
   for (std::int64_t n = 0; n < info.layers; ++n)
     made.blocks.push_back(read_nomic_block(weights, root + "encoder.layers." + std::to_string(n) + ".", dim,
                                            inner, epsilon, activation_of(config, "hidden_act")));

@@ -89,7 +89,7 @@ bool strips_right(const GgufFile& file, std::string_view token) {
   const GgufValue* name = file.find("general.name");
   if (name == nullptr || token == "<unk>" || token == "<s>" || token == "<|endoftext|>") return false;
   std::string lower(name->text());
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  std::ranges::transform(lower, lower.begin(), ascii_lower);
   return lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
 }
 

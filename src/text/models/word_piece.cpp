@@ -1,8 +1,8 @@
 // WordPiece (Schuster and Nakajima 2012), as in BERT: from the left, the longest token that fits; tokens
 // within a word have a prefix. A word that cannot be split so is unknown as a whole.
-#include <algorithm>
 #include <utility>
 
+#include "core/utf8.hpp"
 #include "text/models/token_models.hpp"
 
 namespace heed::detail {
@@ -19,12 +19,6 @@ TokenTrie continuing(const TokenTable& table, std::string_view prefix) {
   return TokenTrie(std::move(entries));
 }
 
-bool has_more_letters(std::string_view word, std::size_t most) {
-  if (word.size() <= most) return false;
-  const auto is_first = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; };
-  return static_cast<std::size_t>(std::count_if(word.begin(), word.end(), is_first)) > most;
-}
-
 class WordPiece final : public TableModel {
  public:
   WordPiece(const JsonPart& part, TokenIds vocabulary)
@@ -36,7 +30,7 @@ class WordPiece final : public TableModel {
 
   void cut(std::string_view word, std::vector<TokenPiece>& pieces) const override {
     const std::size_t before = pieces.size();
-    bool known = !has_more_letters(word, longest_);
+    bool known = word.size() <= longest_ || letters_in(word) <= longest_;
     for (std::size_t begin = 0; known && begin < word.size();) {
       TokenPiece piece{-1, begin, begin};
       const TokenTrie& trie = begin == 0 ? table_.trie() : continuing_;

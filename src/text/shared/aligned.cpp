@@ -4,16 +4,10 @@
 
 namespace heed::detail {
 
-namespace {
-
-bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u; }
-
-}  // namespace
-
 Span AlignedText::span(std::size_t begin, std::size_t end) const {
   if (changed_) return {spans_[begin].begin, spans_[end - 1].end};
-  while (begin > 0 && is_continuation(text_[begin])) --begin;
-  while (end < text_.size() && is_continuation(text_[end])) ++end;
+  while (begin > 0 && continues_letter(text_[begin])) --begin;
+  while (end < text_.size() && continues_letter(text_[end])) ++end;
   return {begin_ + static_cast<std::uint32_t>(begin), begin_ + static_cast<std::uint32_t>(end)};
 }
 
@@ -36,7 +30,7 @@ void AlignedText::add(const AlignedText& other, std::size_t begin, std::size_t e
   }
   for (std::size_t at = begin; at < end;) {
     std::size_t next = at + 1;
-    while (next < end && is_continuation(other.text_[next])) ++next;
+    while (next < end && continues_letter(other.text_[next])) ++next;
     spans_.resize(spans_.size() + next - at, other.span(at, next));
     at = next;
   }

@@ -26,7 +26,7 @@ void append_utf8(std::uint32_t point, std::string& text);
 /// The begin of the last code point of a text, which must not be empty.
 [[nodiscard]] inline std::size_t begin_of_last(std::string_view text) {
   std::size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0u) == 0x80u) --begin;
+  while (begin > 0 && continues_letter(text[begin])) --begin;
   return begin;
 }
 
