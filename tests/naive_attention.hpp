@@ -62,8 +62,9 @@ struct Naive {
   Cube slope;                    ///< [B, H, Lq, Lk]: derivative of the score by scale <q, k>, from softcap
   Cube sink_weight;              ///< [B, H, Lq, 1]: exp(sink - lse)
   Cube score_magnitude;          ///< [B, H, Lq, Lk]: |scale| sum_d |q_d k_d| + |bias| + |ALiBi| + softcap
-  /// [B, H, Lq, 1]: the largest magnitude of the scores with a weight. ALiBi is counted from the key of the
-  /// segment that is nearest to the row, since a constant shared by all scores of a row changes no weight.
+  /// [B, H, Lq, 1]: the largest magnitude of the largest score and of those with a weight. ALiBi is counted
+  /// from the key of the segment that is nearest to the row, since a constant shared by all scores of a row
+  /// changes no weight.
   Cube row_magnitude;
   Cube output_magnitude;  ///< [B, H, Lq, Dv]: sum_j dropout(p_ij) |v_j|
 };

@@ -294,7 +294,8 @@ class NaiveAttention {
       for (Index j = 0; j < n_.keys; ++j)
         if (seen(b, h, i, j)) {
           n_.weights(b, h, i, j) = std::exp(n_.final_scores(b, h, i, j) - largest) / total;
-          if (n_.weights(b, h, i, j) != 0)
+          // Beside a large sink, the largest score may have no weight.
+          if (n_.weights(b, h, i, j) != 0 || n_.final_scores(b, h, i, j) == n_.max_score(b, h, i))
             n_.row_magnitude(b, h, i) = std::max(n_.row_magnitude(b, h, i), relative_magnitude_(b, h, i, j));
         }
     });
