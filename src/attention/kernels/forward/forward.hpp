@@ -285,20 +285,20 @@ inline const SoftmaxState& attend_task(TaskState& state, const Tiling& tiling) {
     return state.w.softmax;
   }
   KeyRange columns = {0, 0};
-  bool merges = false;
+  bool has_merged = false;
   for (std::int64_t span = first; span * cpu::kSpan < seen.end && state.left_out < state.rows; ++span) {
     const KeyRange keys = keys_of_span(seen, span);
     if (!may_see_span(state, keys)) continue;
     count_path(state.call.paths, Path::spans_merged);
     carry_bins(state, columns);
     attend_keys(state, pass, keys);
-    if (merges)
+    if (has_merged)
       merge_span(state, state.w.softmax, columns);
     else
       begin_merged(state, columns);
-    merges = true;
+    has_merged = true;
   }
-  if (!merges) clear_merged(state);
+  if (!has_merged) clear_merged(state);
   state.columns = columns;
   return state.w.merged;
 }

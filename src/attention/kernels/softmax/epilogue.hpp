@@ -352,7 +352,7 @@ inline bool wants_output_alone(const Arguments& call) {
          !keeps_statistics(call);
 }
 
-/// finish_row() for such a call, in a third of the time.
+/// finish_row() for such a call. It looks at no other result, which shows in short calls (docs/kernel.md).
 HEED_INLINE bool finish_output_alone(const TaskContext& state, const SoftmaxState& s, std::int64_t row) {
   if (s.shift[row] < -kMaxScore / 2) return finish_row(state, s, row);
   RowTotals totals = {};
