@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,20 @@ constexpr std::int64_t kDim = 16;
 constexpr std::int64_t kOffset = 300;
 
 // Only the first of kDim elements is not 0, so a score is a product of two numbers.
-Tensor column_of(const std::vector<float>& values) {
+Tensor column_of(const std::vector<float>& values, heed::DType dtype) {
   Tensor tensor({1, 1, static_cast<std::int64_t>(values.size()), kDim}, heed::DType::f32);
   for (std::size_t i = 0; i < values.size(); ++i)
     tensor.values<float>()[i * static_cast<std::size_t>(kDim)] = values[i];
-  return tensor;
+  return Tensor::copy_of(tensor, dtype);
+}
+
+// The nearest numbers of eight significant bits, which bf16 holds.
+void round_to_bf16(std::vector<float>& values) {
+  for (float& x : values) {
+    int exponent;
+    const float part = std::frexp(x, &exponent);
+    x = std::ldexp(std::nearbyint(part * 256), exponent - 8);
+  }
 }
 
 // Neighbouring rows have different orders, and some have none.
@@ -57,7 +67,9 @@ std::vector<Keys> kinds_of_keys() {
   std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937_64(3));
   std::vector<float> few = shuffled;
   for (float& x : few) x = std::round(x / 7);  // eleven different values
-  return {{"shuffled", shuffled}, {"of few values", few}, {"rising", rising}};
+  std::vector<float> gently = rising;          // no shift grows, but each key enters the lists
+  for (float& x : gently) x /= 10;
+  return {{"shuffled", shuffled}, {"of few values", few}, {"rising", rising}, {"gently rising", gently}};
 }
 
 enum class Masks { none, causal, window, lengths };
@@ -114,25 +126,38 @@ class FusedTopK : public ::testing::Test {
   }
 
   // Tries rows that fill no group, rows that fill several, and few enough rows to read keys in place. If
-  // HEED_TEST_SHARE skips calls, a slow emulation leaves out the many.
+  // HEED_TEST_SHARE skips calls, a slow emulation leaves out the many. In bf16, lists of one length are
+  // enough.
   void expect_sorted_lists(const std::vector<std::int64_t>& top_ks) const {
     std::vector<std::int64_t> numbers_of_rows{3, 45};
     if (!heed::test::is_emulated() || heed::test::makes_all_calls()) numbers_of_rows.push_back(203);
-    for (const Keys& keys : kinds_of_keys())
-      for (const std::int64_t rows : numbers_of_rows)
-        for (const Masks masks : {Masks::none, Masks::causal, Masks::window, Masks::lengths})
-          for (const std::int64_t k : top_ks) {
-            SCOPED_TRACE(::testing::Message() << "keys " << keys.name << ", " << rows << " rows, masks "
-                                              << static_cast<int>(masks) << ", top " << k);
-            const std::vector<float> queries = queries_of(rows);
-            const Tensor key = column_of(keys.values);
-            heed::test::PathWatch paths;
-            const AttentionResult result =
-                heed::attention(column_of(queries), key, key, options_of(masks, k, lengths_));
-            ASSERT_FALSE(paths.fell_back_at_all());
-            expect_sorted(result, queries, keys.values, masks, k);
-            if (HasFatalFailure()) return;
-          }
+    for (const heed::DType dtype : {heed::DType::f32, heed::DType::bf16}) {
+      const std::span<const std::int64_t> tried(top_ks.data(),
+                                                dtype == heed::DType::bf16 ? 1 : top_ks.size());
+      for (Keys keys : kinds_of_keys()) {
+        if (dtype == heed::DType::bf16) round_to_bf16(keys.values);
+        for (const std::int64_t rows : numbers_of_rows)
+          for (const Masks masks : {Masks::none, Masks::causal, Masks::window, Masks::lengths})
+            for (const std::int64_t k : tried) {
+              SCOPED_TRACE(::testing::Message()
+                           << heed::name_of(dtype) << " keys " << keys.name << ", " << rows << " rows, masks "
+                           << static_cast<int>(masks) << ", top " << k);
+              expect_sorted_lists(keys.values, dtype, rows, masks, k);
+              if (HasFatalFailure()) return;
+            }
+      }
+    }
+  }
+
+  void expect_sorted_lists(const std::vector<float>& keys, heed::DType dtype, std::int64_t rows, Masks masks,
+                           std::int64_t k) const {
+    const std::vector<float> queries = queries_of(rows);
+    const Tensor key = column_of(keys, dtype);
+    heed::test::PathWatch paths;
+    const AttentionResult result =
+        heed::attention(column_of(queries, dtype), key, key, options_of(masks, k, lengths_));
+    ASSERT_FALSE(paths.fell_back_at_all());
+    expect_sorted(result, queries, keys, masks, k);
   }
 
   Tensor lengths_ = Tensor::from<std::int32_t>({333}, {1});

@@ -74,4 +74,43 @@ class RowBits {
   __m512i place_ = _mm512_setzero_si512();
 };
 
+/// Bits of kLanes rows and a pair of vectors, taken like those of RowBits.
+class PairBits {
+ public:
+  /// first, second [kLanes]: the bits of the rows' vectors.
+  HEED_INLINE PairBits(const std::uint16_t* first, const std::uint16_t* second)
+      : bits_(_mm512_or_si512(widened(first), _mm512_slli_epi32(widened(second), 16))) {}
+  [[nodiscard]] HEED_INLINE bool any() const { return _mm512_test_epi32_mask(bits_, bits_) != 0; }
+  /// Takes the lowest bit of each row. Returns false if no row had one.
+  HEED_INLINE bool take() {
+    had_ = _mm512_test_epi32_mask(bits_, bits_);
+    const __m512i lowest = _mm512_and_si512(bits_, _mm512_sub_epi32(_mm512_setzero_si512(), bits_));
+    bits_ = _mm512_xor_si512(bits_, lowest);
+    // The upper bits of a float hold its exponent + 127.
+    const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepu32_ps(lowest)), 23);
+    place_ = _mm512_sub_epi32(exponent, _mm512_set1_epi32(127));
+    return had_ != 0;
+  }
+  /// For each row that had a bit, the float at its place in the row; `rest` for the others. A row's vectors
+  /// are `stride` floats apart, and the rows of each vector follow each other.
+  [[nodiscard]] HEED_INLINE Vf gather(const float* rows, std::int32_t stride, Vf rest) const {
+    const __m512i row =
+        _mm512_set_epi32(240, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 16, 0);
+    const __m512i second = _mm512_and_si512(place_, _mm512_set1_epi32(16));
+    const __m512i at = _mm512_add_epi32(_mm512_add_epi32(place_, row),
+                                        _mm512_mullo_epi32(second, _mm512_set1_epi32(stride / 16 - 1)));
+    return _mm512_mask_i32gather_ps(rest, had_, at, rows, 4);
+  }
+  [[nodiscard]] HEED_INLINE Vf places(std::int32_t first) const {
+    return _mm512_castsi512_ps(_mm512_add_epi32(place_, _mm512_set1_epi32(first)));
+  }
+
+ private:
+  HEED_INLINE static __m512i widened(const std::uint16_t* bits) {
+    return _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(bits)));
+  }
+  __m512i bits_, place_ = _mm512_setzero_si512();
+  Mask had_ = 0;
+};
+
 }  // namespace heed::detail::HEED_ISA

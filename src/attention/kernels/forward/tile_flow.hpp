@@ -279,7 +279,7 @@ class TileFlow {
       way.work.start(scores, panel, calls_of(product, layout, pieces, progress.values));
       multiply(product, layout, pieces, progress, way);
       outgrown = way.work.finish();
-      way.work.keep_candidates();
+      if (way.work.keep_candidates()) insert_waiting(state_, block.row, kLongColumn);
       if (at == end) break;
       panel = panel_at(block, at);
     } while (outgrown == 0 && !one && is_plain(state_, group, panel));
@@ -331,6 +331,13 @@ class TileFlow {
     std::int64_t done = p;  // panels of the block
     int read = progress_.read;
     std::uint32_t outgrown = 0;
+    // The marks of a panel are read while the next one is multiplied, when their stores have ended.
+    PanelCandidates previous = {};
+    const auto append_previous = [&]() __attribute__((always_inline)) {
+      if constexpr (Rows::kMarksCandidates)
+        if (previous.weights != nullptr && way.work.append_candidates(previous))
+          insert_waiting(state_, block.row, kLongColumn);
+    };
     for (;;) {
       scores.keys += panel_floats;
       if (done + 1 == kBlockPanels) {
@@ -343,9 +350,12 @@ class TileFlow {
         }
       }
       const Piece* const end = pieces + (done + 1) * of_block.pieces / kBlockPanels;
-      way.work.start(scores_[read], {nullptr, 0, kPanel, done * kPanel},
+      const std::int64_t key =
+          Rows::kMarksCandidates ? key_ + (kv_block - kv_blocks_) * kKvBlock + done * kPanel : 0;
+      way.work.start(scores_[read], {nullptr, key, kPanel, done * kPanel},
                      calls_of(scores, layout, larger(0, end - piece), of_block));
       multiply_scores(scores, layout, 1 - read, way);
+      append_previous();
       if (piece >= end) store_deferred(way.deferred);  // a softmax reads the scores next
       for (; piece < end; ++piece) {
         const TileMatrix of_a = {a + piece->a, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
@@ -354,15 +364,12 @@ class TileFlow {
         multiply_tiles_once<WeightsByElements, 2, 2, true>(of_a, of_b, piece->steps, of_c, way);
       }
       outgrown = way.work.finish();
-      way.work.keep_candidates();
+      if constexpr (Rows::kMarksCandidates) previous = way.work.candidates();
       read = 1 - read;
       ++done;
       if (outgrown != 0) break;
       if (done < kBlockPanels) continue;
       if (kv_block == last) break;
-      if constexpr (Rows::kMarksCandidates)
-        insert_candidates(state_, block.row, rows_of(block), state_.weights,
-                          key_ + (kv_block - kv_blocks_) * kKvBlock);
       a = way.work.swap_operands(state_.w.weight_parts);
       b = const_cast<float*>(kv_block->values);
       c = of_block.result;
@@ -370,6 +377,7 @@ class TileFlow {
       done = 0;
       ++kv_block;
     }
+    append_previous();
     p = done;
     if (kv_block != kv_blocks_ + block.kv_block) row_of_values_ = block.row;
     block.kv_block = kv_block - kv_blocks_;
@@ -395,10 +403,11 @@ class TileFlow {
     count_path(state_.call.paths, Path::masked);
     if (panel.keys != kPanel) count_path(state_.call.paths, Path::tail);
     if (!is_cut_to_ranges(state_, state_.w.group[block.row / kGroupRows])) return kAllRows;
-    typename Rows::OfRanges ranges(state_, block.row, rows_of(block));
+    insert_marked(block);
+    typename Rows::OfRanges ranges(state_, block.row, rows_of(block), waits());
     ranges.start(scores, panel, 1);
     const std::uint32_t outgrown = ranges.finish();
-    ranges.keep_candidates();
+    if (ranges.keep_candidates()) insert_waiting(state_, block.row, kLongColumn);
     return outgrown;
   }
 
@@ -415,14 +424,18 @@ class TileFlow {
       if (is_cut) {
         rest = attend_cut<Rows>(block, p, after);
       } else if (!goes_whole(block, p, whole)) {
-        rest = attend_plain<Rows>(block, p, after, Rows(state_, block.row, rows));
+        insert_marked(block);
+        rest = attend_plain<Rows>(block, p, after, Rows(state_, block.row, rows, waits()));
       } else if constexpr (kAdds) {
-        rest = attend_whole<Rows>(block, p, whole, next, Rows(state_, block.row, rows));
+        insert_marked(block);
+        rest = attend_whole<Rows>(block, p, whole, next, Rows(state_, block.row, rows, waits()));
       }
       if (!is_cut) count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));
       const PanelKeys panel = panel_at(block, p - 1);
       if (rest != 0) {
         if (row_of_values_ == block.row) complete_values();  // before a shift scales the output
+        if (waits()) insert_waiting(state_, block.row, 1);   // likewise, before it scales the lists
+        has_marked_ = true;
         softmax_by_memory<Format>(state_, block.row, rows, rest, panel, scores_[1 - progress_.read], false);
       }
       group.started = true;
@@ -434,6 +447,15 @@ class TileFlow {
       p = 0;
       --whole;
     }
+  }
+
+  /// Whether the candidates of plain panels wait in columns. Those of other panels are marked. Keys are
+  /// inserted in their order, so only one kind is kept at a time.
+  [[nodiscard]] bool waits() const { return ends_groups_ && state_.call.top_k > 0; }
+  void insert_marked(const Block& block) {
+    if (has_marked_ && waits())
+      insert_candidates(state_, block.row, rows_of(block), state_.weights, key_of(block));
+    has_marked_ = false;
   }
 
   void complete_values() {
@@ -454,7 +476,8 @@ class TileFlow {
   /// next.
   void end_kv_block(const Block& block, std::int64_t rows) {
     const KvBlock& kv_block = kv_blocks_[block.kv_block];
-    insert_candidates(state_, block.row, rows, state_.weights, key_of(block));
+    insert_marked(block);
+    if (waits()) insert_waiting(state_, block.row, 1);
     if (!state_.call.output.data) return;
     drop_block(state_, block.row, rows, key_of(block), kv_block.count);
     progress_.values = values_of(block, kv_block);
@@ -472,6 +495,7 @@ class TileFlow {
   const std::int64_t panel_floats_ = kPanel * Format::kParts * 16 * layout_.steps;
   Progress progress_;
   std::int64_t row_of_values_ = -1;  // the first row of the waiting product
+  bool has_marked_ = false;          // whether the block may have marked candidates
   alignas(64) MatrixScores scores_[2];
   alignas(64) float unused_[4 * kLanes * kLanes];  // takes stores when nothing is deferred
   TileMatrix deferred_;

@@ -78,7 +78,8 @@ class SoftmaxRows {
                                            kTraits.candidates, kTraits.sums},
                                Format>;
 
-  SoftmaxRows(const TaskState& state, std::int64_t row, std::int64_t rows)
+  /// With `waits`, candidates wait in columns.
+  SoftmaxRows(const TaskState& state, std::int64_t row, std::int64_t rows, bool waits)
       : all_(tile_rows(state, 0)),
         scale_(in_register(splat(state.call.log2_scale))),
         query_row_(state.w.query_row + row),
@@ -86,10 +87,15 @@ class SoftmaxRows {
         first_weights_(state.stores_weights ? panel_weights(state.w, row, 0) : nullptr),
         stores_all_(has_panel_statistics(state.call) || (state.call.output.data && !state.splits_weights)),
         first_bits_(state.w.candidate_bits),
+        waiting_(waits ? state.w.waiting : WaitingCandidates{}),
+        first_marks_(state.w.marks),
+        marks_(state.w.marks),
         row_(row),
         rows_(rows),
         rounded_(state.sums_rounded ? state.w.softmax.sum : state.w.softmax.rounded) {
     if (rounded_ != nullptr) rounded_ += row * kLanes;
+    if (kTraits.candidates && rows < kGroupRows)  // rows beyond have no candidates
+      for (std::int64_t i = 0; i < 2 * kPanelVectors * kGroupRows; ++i) first_marks_[i] = 0;
   }
 
   static constexpr bool kMarksCandidates = kTraits.candidates;
@@ -111,7 +117,8 @@ class SoftmaxRows {
     weights_ = first_weights_ == nullptr ? nullptr : first_weights_ + done;
     if (kTraits.candidates) all_.candidate_bits = first_bits_ + done / kLanes;
     shares_ = {rows_, calls};
-    outgrown_ = marked_ = 0;
+    if (kTraits.candidates) marks_ = first_marks_ + (marks_ == first_marks_ ? kPanelVectors * kGroupRows : 0);
+    outgrown_ = 0;
   }
 
   HEED_INLINE void operator()() {
@@ -123,20 +130,28 @@ class SoftmaxRows {
     return outgrown_;
   }
 
-  /// Marks the candidates of the rows that have some, and stores these rows' weights. Few rows of a panel
-  /// have candidates, so the others' weights need no room in the first-level cache.
-  HEED_INLINE void keep_candidates() {
-    if constexpr (kTraits.candidates)
-      for (; marked_ != 0; marked_ &= marked_ - 1) {
-        const std::int64_t r = __builtin_ctz(marked_);
-        Vf weights[kPanelVectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < kPanelVectors; ++v) {
-          weights[v] = load(scores_ + (v * kGroupRows + r) * kLanes);
-          store(weights_ + r * kKvBlock + v * kLanes, weights[v]);
-        }
-        note_candidates(weights, all_, row_ + r);
-      }
+  /// The candidates of the panel's rows. They stay until the next panel but one begins.
+  [[nodiscard]] HEED_INLINE PanelCandidates candidates() const { return {scores_, marks_, key_}; }
+  /// Appends candidates to the columns that wait. Returns whether some columns are long.
+  HEED_INLINE bool append_candidates(const PanelCandidates& from) {
+    bool is_long = false;
+#pragma GCC unroll 2
+    for (std::int64_t i = 0; i < kGroupRows / kLanes; ++i) {
+      const CandidateColumns to = waiting_.columns.from(i * kMostWaiting);
+      std::int64_t count = waiting_.count[i];
+#pragma GCC unroll 2
+      for (int v = 0; v < kPanelVectors; v += 2) count = append(to, count, from, i * kLanes, v);
+      waiting_.count[i] = count;
+      is_long |= count >= kLongColumn;
+    }
+    return is_long;
+  }
+  /// The same for the panel's candidates. If none wait, they are marked, and their weights stored.
+  HEED_INLINE bool keep_candidates() {
+    if constexpr (!kTraits.candidates) return false;
+    if (waiting_.count != nullptr) return append_candidates(candidates());
+    for (std::int64_t r = 0; r < rows_; ++r) mark_candidates(r);
+    return false;
   }
 
  private:
@@ -154,6 +169,15 @@ class SoftmaxRows {
   // Sums of rounded weights alone belong to weights that become an operand.
   static constexpr bool kAlwaysSplits = !kTraits.sums;
 
+  HEED_INLINE void mark_candidates(std::int64_t r) {
+    CandidateBits* to = all_.candidate_bits + (row_ + r) * all_.candidate_ld;
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) {
+      to[v] = marks_[v * kGroupRows + r];
+      if (marks_[v * kGroupRows + r] != 0)
+        store(weights_ + r * kKvBlock + v * kLanes, load(scores_ + (v * kGroupRows + r) * kLanes));
+    }
+  }
   HEED_INLINE void convert_row(std::int64_t r) {
     if constexpr (kInlined)
       convert(r);
@@ -175,6 +199,9 @@ class SoftmaxRows {
     }
     if (!fits_shift<kWhole, Scaled>(score, all_, row_ + r, Mask{}, scale_, DecayTerms{})) {
       outgrown_ |= std::uint32_t{1} << r;
+      if constexpr (kTraits.candidates)
+#pragma GCC unroll 4
+        for (int v = 0; v < kPanelVectors; ++v) marks_[v * kGroupRows + r] = 0;
       return;
     }
     exp_row<kUnmarked>(
@@ -188,8 +215,10 @@ class SoftmaxRows {
       }
     }
     if constexpr (kTraits.candidates) {
-      const Mask above = greater(row_maximum(weights), splat(all_.entry_threshold[row_ + r]));
-      marked_ |= std::uint32_t{any(above)} << r;
+      const Vf entry = splat(all_.entry_threshold[row_ + r]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; ++v)
+        marks_[v * kGroupRows + r] = static_cast<CandidateBits>(bits_of(greater(weights[v], entry)));
 #pragma GCC unroll 4
       for (int v = 0; v < kPanelVectors; ++v) store(scores_ + (v * kGroupRows + r) * kLanes, weights[v]);
     }
@@ -206,14 +235,16 @@ class SoftmaxRows {
   float *first_operand_, *first_weights_;  // of the KV block
   bool stores_all_;                        // with candidates: whether the weights of all rows are stored
   CandidateBits* first_bits_;
+  WaitingCandidates waiting_;            // nullptr: candidates are marked
+  CandidateBits *first_marks_, *marks_;  // [kPanelVectors][kGroupRows], of the panel
   std::int64_t key_ = 0;
-  float* scores_ = nullptr;   // with kTraits.candidates, weights take their place: keep_candidates()
+  float* scores_ = nullptr;   // with kTraits.candidates, weights take their place
   float* operand_ = nullptr;  // null: weights do not become an operand
   float* weights_ = nullptr;  // null: they are not stored
   std::int64_t row_, rows_;
-  float* rounded_;                           // sums of rounded weights; null: none
-  EqualShares shares_;                       // of rows
-  std::uint32_t outgrown_ = 0, marked_ = 0;  // a bit for each row
+  float* rounded_;              // sums of rounded weights; null: none
+  EqualShares shares_;          // of rows
+  std::uint32_t outgrown_ = 0;  // a bit for each row
 };
 
 /// Calls f with a null pointer to the type of SoftmaxRows that a task needs.
@@ -288,7 +319,7 @@ void softmax_panel(TaskState& state, std::int64_t row, std::int64_t rows, const 
   if (panel.keys != kPanel) count_path(state.call.paths, Path::tail);
   if (in_range && is_plain(state, group, panel)) {
     with_softmax_rows<Format>(state, [&]<class Rows>(Rows*) {
-      Rows of_group(state, row, rows);
+      Rows of_group(state, row, rows, false);
       of_group.start(scores, panel, 1);
       rest = of_group.finish();
       of_group.keep_candidates();

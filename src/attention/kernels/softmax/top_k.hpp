@@ -1,7 +1,8 @@
 // The most attended keys of each row. While a KV block is scored, keys whose weight may enter their row's
 // list are marked as bits (TileRows::candidate_bits). Afterwards the marked keys of kLanes rows are gathered
 // in ascending order, one column per row. Then the first, second, … entries of the columns are inserted into
-// all these rows' lists at once (top_k_lists.hpp).
+// all these rows' lists at once (top_k_lists.hpp). With matrix tiles, candidates of plain panels are gathered
+// after each panel instead, and wait in columns until some are long.
 #pragma once
 
 #include "attention/kernels/softmax/workspace.hpp"
@@ -23,6 +24,10 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 inline void start_candidates(const TaskState& state) {
   const Workspace& w = state.w;
   clear(w.candidates, kKvBlock);
+  if constexpr (kHasMatrixTiles) {
+    clear(w.waiting.columns, kGroupRows / kLanes * kMostWaiting);
+    for (std::int64_t i = 0; i < kGroupRows / kLanes; ++i) w.waiting.count[i] = 0;
+  }
   for (std::int64_t i = 0; i < w.list_rows * kVectors; ++i) w.candidate_bits[i] = 0;
 }
 
@@ -77,7 +82,35 @@ inline std::uint64_t words_with_candidates(const CandidateBits* candidate_bits) 
   return some;
 }
 
+/// The candidates of a group's rows in a panel.
+struct PanelCandidates {
+  const float* weights;        ///< [kPanelVectors][kGroupRows][kLanes]
+  const CandidateBits* marks;  ///< [kPanelVectors][kGroupRows]
+  std::int64_t key;            ///< the panel's first key
+};
+
 #if defined(HEED_ROW_BITS)
+
+/// Appends the candidates of kLanes rows, from `row` of the group on, and of the panel's vectors v and v + 1
+/// to columns with `count` entries. Returns the new count. A loop of unpredictable length costs more than a
+/// gather in vain, so two entries are gathered at a time.
+HEED_INLINE std::int64_t append(const CandidateColumns& to, std::int64_t count, const PanelCandidates& from,
+                                std::int64_t row, int v) {
+  const CandidateBits* marks = from.marks + v * kGroupRows + row;
+  const float* weights = from.weights + (v * kGroupRows + row) * kLanes;
+  const auto key = static_cast<std::int32_t>(from.key + v * kLanes);
+  PairBits bits(marks, marks + kGroupRows);
+  do {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t at = count * kLanes;
+      count += static_cast<std::int64_t>(bits.take());
+      store(to.weight + at, bits.gather(weights, kGroupRows * kLanes, splat(kNoWeight)));
+      store(reinterpret_cast<float*>(to.key) + at, bits.places(key));
+    }
+  } while (bits.any());
+  return count;
+}
 
 /// Gathers the candidates of kLanes rows into columns, one of all rows at a time. Returns the number of
 /// entries of the longest column. `key` is the KV block's first key.
@@ -94,6 +127,22 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
 }
 
 #else
+
+HEED_INLINE std::int64_t append(const CandidateColumns& to, std::int64_t count, const PanelCandidates& from,
+                                std::int64_t row, int v) {
+  std::int64_t longest = count;
+  for (std::int64_t r = row; r < row + kLanes; ++r) {
+    std::int64_t at = count;
+    for (std::int64_t key = v * kLanes; key < (v + 2) * kLanes; ++key) {
+      const std::int64_t vector = key / kLanes * kGroupRows + r;
+      if ((from.marks[vector] >> key % kLanes & 1) == 0) continue;
+      to.weight[at * kLanes + r - row] = from.weights[vector * kLanes + key % kLanes];
+      to.key[at++ * kLanes + r - row] = static_cast<std::int32_t>(from.key + key);
+    }
+    longest = larger(longest, at);
+  }
+  return longest;
+}
 
 HEED_INLINE std::uint64_t candidate_word(const CandidateBits* candidate_bits, std::int64_t i) {
   std::uint64_t word;
@@ -148,6 +197,20 @@ inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bi
 
 #endif
 
+/// Inserts `count` candidates of each of kLanes rows, of which the first `real` have lists, and empties the
+/// columns.
+inline void insert_columns(const TaskState& state, std::int64_t row, std::int64_t real,
+                           const CandidateColumns& columns, std::int64_t count) {
+  const SoftmaxState& s = state.w.softmax;
+  if (state.tracks_maxima) drop_light_entries(columns, count);
+  const CandidateColumns lists = lists_of(s, row);
+  count_path(state.call.paths, Path::top_k_insertion);
+  insert(lists, s.levels, columns, state.w.moved, count);
+  clear(columns, count);
+  const Vf last = load(lists.weight + (state.call.top_k - 1) * kLanes);
+  store_first(s.entry_threshold + row, real, maximum(last, splat(kAnyWeight)));
+}
+
 /// Called after a KV block: inserts the marked keys of kLanes rows, of which the first `real` have lists.
 inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, std::int64_t real,
                                       const float* weights, std::int64_t kv_block_key) {
@@ -163,12 +226,7 @@ inline void insert_candidates_of_rows(const TaskState& state, std::int64_t row, 
   }
   const std::int64_t count = gather(w, candidate_bits, some, weights, kv_block_key);
   __builtin_memset(candidate_bits, 0, kLanes * kVectors * sizeof(CandidateBits));
-  if (state.tracks_maxima) drop_light_entries(w.candidates, count);
-  const CandidateColumns lists = lists_of(w.softmax, row);
-  count_path(state.call.paths, Path::top_k_insertion);
-  insert(lists, w.softmax.levels, w.candidates, w.moved, count);
-  clear(w.candidates, count);
-  store_first(entry, real, maximum(load(lists.weight + (state.call.top_k - 1) * kLanes), splat(kAnyWeight)));
+  insert_columns(state, row, real, w.candidates, count);
 }
 
 /// The same for a block of rows from `row` on; `weights` belong to the block.
@@ -178,6 +236,18 @@ inline void insert_candidates(const TaskState& state, std::int64_t row, std::int
   const std::int64_t end = smaller(row + rows, state.rows);
   for (std::int64_t r = row; r < end; r += kLanes)
     insert_candidates_of_rows(state, r, end - r, weights + (r - row) * kKvBlock, kv_block_key);
+}
+
+/// Inserts the candidates that wait in columns of at least `length` entries. The group begins at row `row`.
+[[gnu::noinline]] inline void insert_waiting(const TaskState& state, std::int64_t row, std::int64_t length) {
+  const WaitingCandidates& waiting = state.w.waiting;
+  for (std::int64_t i = 0; i < kGroupRows / kLanes; ++i) {
+    if (waiting.count[i] < length) continue;
+    const std::int64_t first = row + i * kLanes;
+    insert_columns(state, first, state.rows - first, waiting.columns.from(i * kMostWaiting),
+                   waiting.count[i]);
+    waiting.count[i] = 0;
+  }
 }
 
 }  // namespace heed::detail::HEED_ISA

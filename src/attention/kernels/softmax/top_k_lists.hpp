@@ -29,6 +29,21 @@ inline CandidateColumns take_columns(Memory& memory, std::int64_t count) {
   return {memory.floats(count), memory.take<std::int32_t>(count)};
 }
 
+/// Columns of this length are inserted before the next panel, which adds at most kPanel entries.
+inline constexpr int kLongColumn = 8;
+inline constexpr int kMostWaiting = kLongColumn + kPanel;
+
+/// Candidates of a group's rows that wait to be inserted, in the order of their keys.
+struct WaitingCandidates {
+  CandidateColumns columns;  ///< [kGroupRows / kLanes][kMostWaiting][kLanes]: a column per row
+  std::int64_t* count;       ///< [kGroupRows / kLanes]: entries of the longest of kLanes columns
+};
+
+inline WaitingCandidates take_waiting(Memory& memory, bool wanted) {
+  const std::int64_t rows = wanted ? kGroupRows : 0;
+  return {take_columns(memory, rows * kMostWaiting), memory.take<std::int64_t>(rows / kLanes)};
+}
+
 inline void clear(const CandidateColumns& columns, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) store(columns.weight + i * kLanes, splat(kNoWeight));
 }

@@ -86,6 +86,8 @@ struct Workspace {
   // Top-k:
   std::int64_t list_rows;         // rows, rounded up to whole vectors
   CandidateColumns candidates;    // [kKvBlock][kLanes], for a KV block and kLanes rows
+  WaitingCandidates waiting;      // of the current group, by matrix tiles
+  CandidateBits* marks;           // [2][kPanelVectors][kGroupRows], of its last two panels
   float* moved;                   // same shape; carries entries between levels
   CandidateBits* candidate_bits;  // [list_rows][kKvBlock / kLanes], and a word that gather() may read
   CandidateColumns list;          // [levels], for one row
@@ -227,6 +229,9 @@ inline Workspace lay_out(const Arguments& call, const Tiling& tiling, void* base
   w.partial = memory.floats(w.step < kKvBlock ? rows * parts.value_columns : 0);
   w.list_rows = call.top_k > 0 ? round_up(rows, kLanes) : 0;
   w.candidates = take_columns(memory, call.top_k > 0 ? kKvBlock * kLanes : 0);
+  const bool waits = call.top_k > 0 && kHasMatrixTiles;
+  w.waiting = take_waiting(memory, waits);
+  w.marks = memory.take<CandidateBits>(waits ? 2 * kPanelVectors * kGroupRows : 0);
   w.moved = memory.floats(call.top_k > 0 ? kKvBlock * kLanes : 0);
   w.list = take_columns(memory, round_up(call.top_k, kLevelsAtOnce));
   w.candidate_bits = memory.take<CandidateBits>(w.list_rows * kKvBlock / kLanes + 8);
