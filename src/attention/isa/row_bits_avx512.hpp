@@ -74,7 +74,7 @@ class RowBits {
   __m512i place_ = _mm512_setzero_si512();
 };
 
-/// Bits of kLanes rows and a pair of vectors, taken like those of RowBits.
+/// Bits of kLanes rows and a pair of vectors. They are taken as RowBits takes them.
 class PairBits {
  public:
   /// first, second [kLanes]: the bits of the rows' vectors.

@@ -449,7 +449,7 @@ class TileFlow {
     }
   }
 
-  /// Whether the candidates of plain panels wait in columns. Those of other panels are marked. Keys are
+  /// Whether the candidates of plain panels wait in columns. Other panels mark their candidates. Keys are
   /// inserted in their order, so only one kind is kept at a time.
   [[nodiscard]] bool waits() const { return ends_groups_ && state_.call.top_k > 0; }
   void insert_marked(const Block& block) {
