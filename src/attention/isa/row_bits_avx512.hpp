@@ -16,31 +16,50 @@ template <std::size_t kWords>
 class RowBits {
  public:
   /// `words` [kLanes][kWords]
-  HEED_INLINE explicit RowBits(const std::uint64_t* words) {
-    const __m512i row =
-        _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi64(kWords));
-#pragma GCC unroll 3
-    for (std::size_t i = 0; i < kWords; ++i) {
-      words_[0][i] = _mm512_i64gather_epi64(row, words + i, 8);
-      words_[1][i] = _mm512_i64gather_epi64(row, words + 8 * kWords + i, 8);
-    }
+  HEED_INLINE explicit RowBits(const std::uint32_t* words) {
+    const __m512i row = _mm512_mullo_epi32(lanes(), _mm512_set1_epi32(kWords));
+#pragma GCC unroll 6
+    for (std::size_t i = 0; i < kWords; ++i) words_[i] = _mm512_i32gather_epi32(row, words + i, 4);
+  }
+  /// first, second [kLanes]: the two halves of the only word of each row.
+  HEED_INLINE RowBits(const std::uint16_t* first, const std::uint16_t* second) {
+    static_assert(kWords == 1);
+    words_[0] = _mm512_or_si512(widened(first), _mm512_slli_epi32(widened(second), 16));
+  }
+  [[nodiscard]] HEED_INLINE bool any() const {
+    __m512i all = words_[0];
+#pragma GCC unroll 6
+    for (std::size_t i = 1; i < kWords; ++i) all = _mm512_or_si512(all, words_[i]);
+    return _mm512_test_epi32_mask(all, all) != 0;
   }
   /// Takes the lowest bit of each row. Returns false if no row had one.
   HEED_INLINE bool take() {
-    __m512i first, last;
-    const unsigned of_first = take(words_[0], first);
-    const unsigned of_last = take(words_[1], last);
-    had_ = static_cast<Mask>(of_first | of_last << 8);
-    place_ = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(first)),
-                                _mm512_cvtepi64_epi32(last), 1);
+    __m512i word = words_[0], before = _mm512_set1_epi32(-127);
+    had_ = _mm512_test_epi32_mask(word, word);
+    words_[0] = _mm512_mask_and_epi32(word, had_, word, _mm512_sub_epi32(word, _mm512_set1_epi32(1)));
+#pragma GCC unroll 6
+    for (std::size_t i = 1; i < kWords; ++i) {
+      const Mask here = _mm512_mask_test_epi32_mask(static_cast<Mask>(~had_), words_[i], words_[i]);
+      word = _mm512_mask_mov_epi32(word, here, words_[i]);
+      before = _mm512_mask_mov_epi32(before, here, _mm512_set1_epi32(static_cast<int>(32 * i) - 127));
+      words_[i] = _mm512_mask_and_epi32(words_[i], here, words_[i],
+                                        _mm512_sub_epi32(words_[i], _mm512_set1_epi32(1)));
+      had_ = static_cast<Mask>(had_ | here);
+    }
+    const __m512i lowest = _mm512_and_si512(word, _mm512_sub_epi32(_mm512_setzero_si512(), word));
+    // The upper bits of a float hold its exponent + 127.
+    place_ = _mm512_add_epi32(before, _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepu32_ps(lowest)), 23));
     return had_ != 0;
   }
-  /// For each row that had a bit, the float at its place in the row; `rest` for the others. Rows are `stride`
-  /// floats apart.
-  [[nodiscard]] HEED_INLINE Vf gather(const float* rows, std::int32_t stride, Vf rest) const {
-    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const __m512i at = _mm512_add_epi32(place_, _mm512_mullo_epi32(lane, _mm512_set1_epi32(stride)));
-    return _mm512_mask_i32gather_ps(rest, had_, at, rows, 4);
+  /// For each row that had a bit, the float at its place in the row; `rest` for the others. Rows are
+  /// `row_stride` floats apart, and a row's vectors `vector_stride`.
+  [[nodiscard]] HEED_INLINE Vf gather(const float* rows, std::int32_t row_stride, std::int32_t vector_stride,
+                                      Vf rest) const {
+    const __m512i further =
+        _mm512_mullo_epi32(_mm512_srli_epi32(place_, 4), _mm512_set1_epi32(vector_stride - 16));
+    const __m512i row = _mm512_mullo_epi32(lanes(), _mm512_set1_epi32(row_stride));
+    return _mm512_mask_i32gather_ps(rest, had_, _mm512_add_epi32(_mm512_add_epi32(place_, row), further),
+                                    rows, 4);
   }
   /// The numbers of the bits, plus `first`, as integers.
   [[nodiscard]] HEED_INLINE Vf places(std::int32_t first) const {
@@ -48,69 +67,16 @@ class RowBits {
   }
 
  private:
-  using Words = __m512i[kWords];  // of eight rows
-
-  HEED_INLINE static __mmask8 take(Words& words, __m512i& place) {
-    const __m512i one = _mm512_set1_epi64(1);
-    __m512i word = _mm512_setzero_si512(), before = _mm512_setzero_si512();
-    __mmask8 had = 0;
-#pragma GCC unroll 3
-    for (std::size_t i = 0; i < kWords; ++i) {
-      const __mmask8 here = _mm512_mask_test_epi64_mask(static_cast<__mmask8>(~had), words[i], words[i]);
-      word = _mm512_mask_mov_epi64(word, here, words[i]);
-      before = _mm512_mask_mov_epi64(before, here, _mm512_set1_epi64(static_cast<std::int64_t>(64 * i)));
-      words[i] = _mm512_mask_and_epi64(words[i], here, words[i], _mm512_sub_epi64(words[i], one));
-      had = static_cast<__mmask8>(had | here);
-    }
-    const __m512i lowest = _mm512_and_si512(word, _mm512_sub_epi64(_mm512_setzero_si512(), word));
-    // The upper bits of a double hold its exponent + 1023.
-    const __m512i exponent = _mm512_srli_epi64(_mm512_castpd_si512(_mm512_cvtepu64_pd(lowest)), 52);
-    place = _mm512_add_epi64(before, _mm512_sub_epi64(exponent, _mm512_set1_epi64(1023)));
-    return had;
+  HEED_INLINE static __m512i lanes() {
+    return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   }
-
-  Words words_[2];  // of the first and the last eight rows
-  Mask had_ = 0;
-  __m512i place_ = _mm512_setzero_si512();
-};
-
-/// Bits of kLanes rows and a pair of vectors. They are taken as RowBits takes them.
-class PairBits {
- public:
-  /// first, second [kLanes]: the bits of the rows' vectors.
-  HEED_INLINE PairBits(const std::uint16_t* first, const std::uint16_t* second)
-      : bits_(_mm512_or_si512(widened(first), _mm512_slli_epi32(widened(second), 16))) {}
-  [[nodiscard]] HEED_INLINE bool any() const { return _mm512_test_epi32_mask(bits_, bits_) != 0; }
-  /// Takes the lowest bit of each row. Returns false if no row had one.
-  HEED_INLINE bool take() {
-    had_ = _mm512_test_epi32_mask(bits_, bits_);
-    const __m512i lowest = _mm512_and_si512(bits_, _mm512_sub_epi32(_mm512_setzero_si512(), bits_));
-    bits_ = _mm512_xor_si512(bits_, lowest);
-    // The upper bits of a float hold its exponent + 127.
-    const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepu32_ps(lowest)), 23);
-    place_ = _mm512_sub_epi32(exponent, _mm512_set1_epi32(127));
-    return had_ != 0;
-  }
-  /// For each row that had a bit, the float at its place in the row; `rest` for the others. A row's vectors
-  /// are `stride` floats apart, and the rows of each vector follow each other.
-  [[nodiscard]] HEED_INLINE Vf gather(const float* rows, std::int32_t stride, Vf rest) const {
-    const __m512i row =
-        _mm512_set_epi32(240, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64, 48, 32, 16, 0);
-    const __m512i second = _mm512_and_si512(place_, _mm512_set1_epi32(16));
-    const __m512i at = _mm512_add_epi32(_mm512_add_epi32(place_, row),
-                                        _mm512_mullo_epi32(second, _mm512_set1_epi32(stride / 16 - 1)));
-    return _mm512_mask_i32gather_ps(rest, had_, at, rows, 4);
-  }
-  [[nodiscard]] HEED_INLINE Vf places(std::int32_t first) const {
-    return _mm512_castsi512_ps(_mm512_add_epi32(place_, _mm512_set1_epi32(first)));
-  }
-
- private:
   HEED_INLINE static __m512i widened(const std::uint16_t* bits) {
     return _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(bits)));
   }
-  __m512i bits_, place_ = _mm512_setzero_si512();
+
+  __m512i words_[kWords];
   Mask had_ = 0;
+  __m512i place_ = _mm512_setzero_si512();
 };
 
 }  // namespace heed::detail::HEED_ISA

@@ -333,11 +333,6 @@ class TileFlow {
     std::uint32_t outgrown = 0;
     // The marks of a panel are read while the next one is multiplied, when their stores have ended.
     PanelCandidates previous = {};
-    const auto append_previous = [&]() __attribute__((always_inline)) {
-      if constexpr (Rows::kMarksCandidates)
-        if (previous.weights != nullptr && way.work.append_candidates(previous))
-          insert_waiting(state_, block.row, kLongColumn);
-    };
     for (;;) {
       scores.keys += panel_floats;
       if (done + 1 == kBlockPanels) {
@@ -350,12 +345,11 @@ class TileFlow {
         }
       }
       const Piece* const end = pieces + (done + 1) * of_block.pieces / kBlockPanels;
-      const std::int64_t key =
-          Rows::kMarksCandidates ? key_ + (kv_block - kv_blocks_) * kKvBlock + done * kPanel : 0;
-      way.work.start(scores_[read], {nullptr, key, kPanel, done * kPanel},
+      const std::int64_t key = key_ + (kv_block - kv_blocks_) * kKvBlock + done * kPanel;
+      way.work.start(scores_[read], {nullptr, Rows::kMarksCandidates ? key : 0, kPanel, done * kPanel},
                      calls_of(scores, layout, larger(0, end - piece), of_block));
       multiply_scores(scores, layout, 1 - read, way);
-      append_previous();
+      if (way.work.append_candidates(previous)) insert_waiting(state_, block.row, kLongColumn);
       if (piece >= end) store_deferred(way.deferred);  // a softmax reads the scores next
       for (; piece < end; ++piece) {
         const TileMatrix of_a = {a + piece->a, kLanes, kMatrixRows * kLanes, kWeightStep, kWeightPart};
@@ -364,7 +358,7 @@ class TileFlow {
         multiply_tiles_once<WeightsByElements, 2, 2, true>(of_a, of_b, piece->steps, of_c, way);
       }
       outgrown = way.work.finish();
-      if constexpr (Rows::kMarksCandidates) previous = way.work.candidates();
+      if (Rows::kMarksCandidates) previous = way.work.candidates();
       read = 1 - read;
       ++done;
       if (outgrown != 0) break;
@@ -377,7 +371,7 @@ class TileFlow {
       done = 0;
       ++kv_block;
     }
-    append_previous();
+    if (way.work.append_candidates(previous)) insert_waiting(state_, block.row, kLongColumn);
     p = done;
     if (kv_block != kv_blocks_ + block.kv_block) row_of_values_ = block.row;
     block.kv_block = kv_block - kv_blocks_;
@@ -421,13 +415,12 @@ class TileFlow {
       const ScoreProduct& after = whole > 0 ? product_of(whole_block_after(block), 0) : next;
       const bool is_cut = !is_plain(state_, group, panel_at(block, p));
       std::uint32_t rest = 0;
+      if (!is_cut) insert_marked(block);
       if (is_cut) {
         rest = attend_cut<Rows>(block, p, after);
       } else if (!goes_whole(block, p, whole)) {
-        insert_marked(block);
         rest = attend_plain<Rows>(block, p, after, Rows(state_, block.row, rows, waits()));
       } else if constexpr (kAdds) {
-        insert_marked(block);
         rest = attend_whole<Rows>(block, p, whole, next, Rows(state_, block.row, rows, waits()));
       }
       if (!is_cut) count_path(state_.call.paths, Path::outgrown, __builtin_popcount(rest));

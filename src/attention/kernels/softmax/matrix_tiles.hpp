@@ -132,8 +132,9 @@ class SoftmaxRows {
 
   /// The candidates of the panel's rows. They stay until the next panel but one begins.
   [[nodiscard]] HEED_INLINE PanelCandidates candidates() const { return {scores_, marks_, key_}; }
-  /// Appends candidates to the columns that wait. Returns whether some columns are long.
+  /// Appends a panel's candidates, if there is one, to the columns that wait. Returns whether some are long.
   HEED_INLINE bool append_candidates(const PanelCandidates& from) {
+    if (!kTraits.candidates || from.weights == nullptr) return false;
     bool is_long = false;
 #pragma GCC unroll 2
     for (std::int64_t i = 0; i < kGroupRows / kLanes; ++i) {

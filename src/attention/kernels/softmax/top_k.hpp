@@ -91,39 +91,39 @@ struct PanelCandidates {
 
 #if defined(HEED_ROW_BITS)
 
-/// Appends the candidates of kLanes rows, from `row` of the group on, and of the panel's vectors v and v + 1
-/// to columns with `count` entries. Returns the new count. A loop of unpredictable length costs more than a
-/// gather in vain, so two entries are gathered at a time.
-HEED_INLINE std::int64_t append(const CandidateColumns& to, std::int64_t count, const PanelCandidates& from,
-                                std::int64_t row, int v) {
-  const CandidateBits* marks = from.marks + v * kGroupRows + row;
-  const float* weights = from.weights + (v * kGroupRows + row) * kLanes;
-  const auto key = static_cast<std::int32_t>(from.key + v * kLanes);
-  PairBits bits(marks, marks + kGroupRows);
+/// Appends one candidate of each row after another to columns with `count` entries. Returns the new count. A
+/// loop of unpredictable length costs more than a gather in vain, so two are gathered at a time.
+template <std::size_t kWords>
+HEED_INLINE std::int64_t append(const CandidateColumns& to, std::int64_t count, RowBits<kWords>& bits,
+                                const float* weights, std::int32_t row_stride, std::int32_t vector_stride,
+                                std::int64_t key) {
   do {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const std::int64_t at = count * kLanes;
       count += static_cast<std::int64_t>(bits.take());
-      store(to.weight + at, bits.gather(weights, kGroupRows * kLanes, splat(kNoWeight)));
-      store(reinterpret_cast<float*>(to.key) + at, bits.places(key));
+      store(to.weight + at, bits.gather(weights, row_stride, vector_stride, splat(kNoWeight)));
+      store(reinterpret_cast<float*>(to.key) + at, bits.places(static_cast<std::int32_t>(key)));
     }
   } while (bits.any());
   return count;
 }
 
-/// Gathers the candidates of kLanes rows into columns, one of all rows at a time. Returns the number of
-/// entries of the longest column. `key` is the KV block's first key.
+/// Appends the candidates of kLanes rows, from `row` of the group on, and of the panel's vectors v and v + 1.
+HEED_INLINE std::int64_t append(const CandidateColumns& to, std::int64_t count, const PanelCandidates& from,
+                                std::int64_t row, int v) {
+  const CandidateBits* marks = from.marks + v * kGroupRows + row;
+  RowBits<1> bits(marks, marks + kGroupRows);
+  return append(to, count, bits, from.weights + (v * kGroupRows + row) * kLanes, kLanes, kGroupRows * kLanes,
+                from.key + v * kLanes);
+}
+
+/// Gathers the candidates of kLanes rows into columns. Returns the number of entries of the longest column.
+/// `key` is the KV block's first key.
 inline std::int64_t gather(const Workspace& w, const CandidateBits* candidate_bits, std::uint64_t /*some*/,
                            const float* weights, std::int64_t key) {
-  RowBits<kRowWords> bits(reinterpret_cast<const std::uint64_t*>(candidate_bits));
-  const CandidateColumns& to = w.candidates;
-  std::int64_t at = 0;
-  for (; bits.take(); at += kLanes) {
-    store(to.weight + at, bits.gather(weights, kKvBlock, splat(kNoWeight)));
-    store(reinterpret_cast<float*>(to.key) + at, bits.places(static_cast<std::int32_t>(key)));
-  }
-  return at / kLanes;
+  RowBits<2 * kRowWords> bits(reinterpret_cast<const std::uint32_t*>(candidate_bits));
+  return append(w.candidates, 0, bits, weights, kKvBlock, kLanes, key);
 }
 
 #else
