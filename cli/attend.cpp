@@ -23,6 +23,7 @@
 #include "heed/io/plan.hpp"
 #include "heed/io/tensors.hpp"
 #include "help.hpp"
+#include "io/json_text.hpp"
 #include "json.hpp"
 #include "machine.hpp"
 #include "options.hpp"
@@ -86,8 +87,9 @@ void print_words(const std::string& title, const AttentionPlan& plan) {
 void print_plan(const AttendArguments& arguments, const AttendInputs& inputs) {
   const AttentionPlan forward = forward_plan(inputs);
   if (arguments.json) {
-    Json object = Json::parse(io::to_json(forward));
-    if (inputs.by_output) object["backward"] = Json::parse(io::to_json(backward_plan(arguments, inputs)));
+    Json object = detail::parsed_in_order(io::to_json(forward));
+    if (inputs.by_output)
+      object["backward"] = detail::parsed_in_order(io::to_json(backward_plan(arguments, inputs)));
     std::cout << object.dump() << '\n';
     return;
   }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "core/message.hpp"
 #include "core/tensor/concatenate.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
+#include "io/json_text.hpp"
 #include "json.hpp"
 
 namespace heed::cli {
@@ -51,7 +53,9 @@ void require_captured_call(const std::string& path, const io::SafetensorsReader&
 nlohmann::ordered_json captured_value(const io::SafetensorsReader& file, const std::string& name) {
   const auto found = file.metadata().find(name);
   if (found == file.metadata().end() || found->second.size() > kMaxText) return nullptr;
-  return nlohmann::ordered_json::parse(found->second, nullptr, false);
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  return detail::json_of(found->second, {.depth = kAny, .members = kAny})
+      .value_or(nlohmann::ordered_json::value_t::discarded);
 }
 
 namespace {

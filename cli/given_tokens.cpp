@@ -95,7 +95,7 @@ std::vector<ChatMessage> messages_of(const std::string& chat) {
   const std::string source = in_file ? chat : "--chat", text = in_file ? file_text(chat) : typed_text(chat);
   if (!in_file && !text.starts_with('[')) return {{"user", text}};
   io::detail::check_json(text, source, kChatLimits);
-  const nlohmann::json list = nlohmann::json::parse(text);
+  const nlohmann::json list = detail::parsed(text);
   if (!list.is_array()) refuse_given(source, "is no list of messages");
   std::vector<ChatMessage> messages;
   for (const nlohmann::json& one : list) messages.push_back(message_of(one, source, messages.size() + 1));

@@ -7,6 +7,7 @@
 #include "explain/model.hpp"
 #include "heed/error.hpp"
 #include "heed/io/tensors.hpp"
+#include "io/json_text.hpp"
 #include "options.hpp"
 
 namespace heed::cli {
@@ -21,13 +22,12 @@ constexpr std::array<Names, 3> kNames = {{{WeightLayout::per_head, "query.weight
                                           {WeightLayout::in_proj, "in_proj_weight", "out_proj"},
                                           {WeightLayout::fused_qkv, "qkv_layer.weight", "linear_layer"}}};
 
-// The strings of a JSON list; none if anything else is in it. Deeper levels are discarded while parsing.
+// The strings of a JSON list; none if anything else is in it.
 std::vector<std::string> words_in(const std::string& text) {
-  const auto shallow = [](int depth, auto /*event*/, const auto& /*value*/) { return depth <= 1; };
-  const nlohmann::json list = nlohmann::json::parse(text, shallow, false);
+  const auto list = detail::json_of(text, {.depth = 1});
   std::vector<std::string> words;
-  if (!list.is_array()) return {};
-  for (const auto& word : list) {
+  if (!list || !list->is_array()) return {};
+  for (const auto& word : *list) {
     if (!word.is_string()) return {};
     words.push_back(word.get<std::string>());
   }

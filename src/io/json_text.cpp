@@ -93,7 +93,21 @@ JsonFault fault_in_json(std::string_view text, const JsonLimits& limits) {
 std::optional<nlohmann::ordered_json> json_of(std::string_view text, const JsonLimits& limits) {
   const JsonFault fault = fault_in_json(text, limits);
   if (fault == JsonFault::malformed) return std::nullopt;
-  return fault == JsonFault::none ? nlohmann::ordered_json::parse(text) : nlohmann::ordered_json();
+  return fault == JsonFault::none ? parsed_in_order(text) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json parsed_in_order(std::string_view checked) {
+  return nlohmann::ordered_json::parse(checked);
+}
+
+nlohmann::json parsed(std::string_view checked,
+                      const std::function<void(int depth, const std::string& name)>& on_name) {
+  using nlohmann::json;
+  if (!on_name) return json::parse(checked);
+  return json::parse(checked, [&](int depth, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::key) on_name(depth, value.get_ref<const std::string&>());
+    return true;
+  });
 }
 
 }  // namespace heed::detail

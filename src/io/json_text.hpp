@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "heed/export.hpp"
@@ -32,5 +34,14 @@ enum class JsonFault { none, malformed, deep, wide, many, long_word };
 /// The parsed value; a null value if a limit is exceeded; nullopt if the text is not JSON.
 [[nodiscard]] HEED_API std::optional<nlohmann::ordered_json> json_of(std::string_view text,
                                                                      const JsonLimits& limits = {});
+
+/// The value of a text that was checked to be JSON. nlohmann's parser, which takes a second to compile, is
+/// compiled here only.
+[[nodiscard]] HEED_API nlohmann::ordered_json parsed_in_order(std::string_view checked);
+
+/// The same with sorted members. `on_name` is called for each member's name in the order of the text, with
+/// the number of objects and lists around it.
+[[nodiscard]] HEED_API nlohmann::json parsed(
+    std::string_view checked, const std::function<void(int depth, const std::string& name)>& on_name = {});
 
 }  // namespace heed::detail

@@ -9,6 +9,7 @@
 #include "core/message.hpp"
 #include "heed/error.hpp"
 #include "io/fault.hpp"
+#include "io/json_text.hpp"
 #include "io/model_folder.hpp"
 #include "io/trained_tokenizer.hpp"
 #include "model/gguf/gguf_file.hpp"
@@ -95,7 +96,7 @@ void read_generation(const detail::ModelConfig& settings, detail::ModelParts& pa
     parts.no_generation = error.what();
   }
   const auto refuse_others = [&](const char* neutral, const char* also, std::string& refusal) {
-    const auto expected = nlohmann::ordered_json::parse(neutral);
+    const auto expected = detail::parsed_in_order(neutral);
     for (const auto& [name, value] : expected.items())
       if (settings.has(name.c_str()) && values[name] != value)
         refusal = file + " has " + name + " " + detail::shown(values[name]) + ", which heed cannot apply; " +

@@ -19,14 +19,11 @@ FolderSettings::FolderSettings(const std::string& folder, const char* name)
       part_(values_, io::detail::subject_of(folder + "/" + name), "settings") {}
 
 nlohmann::json FolderSettings::read(const std::string& path) {
-  using nlohmann::json;
-  if (!is_there(path)) return json::object();
-  return json::parse(io::detail::json_in(path, kMaxSettingsMiB, kSettingsLimits),
-                     [this](int depth, json::parse_event_t event, json& value) {
-                       if (depth == 1 && event == json::parse_event_t::key)
-                         names_.push_back(value.get<std::string>());
-                       return true;
-                     });
+  if (!is_there(path)) return nlohmann::json::object();
+  return parsed(io::detail::json_in(path, kMaxSettingsMiB, kSettingsLimits),
+                [this](int depth, const std::string& name) {
+                  if (depth == 1) names_.push_back(name);
+                });
 }
 
 bool is_there(const std::string& path) {

@@ -310,7 +310,7 @@ std::string detail::TokenizerJson::bytes(const std::string& path) {
 
 json detail::TokenizerJson::values(std::string_view text, const std::string& subject) {
   io::detail::check_json(text, subject, kTokenizerLimits);
-  return json::parse(text);
+  return parsed(text);
 }
 
 Tokenizer detail::TokenizerJson::tokenizer(const json& values, const std::string& subject) {

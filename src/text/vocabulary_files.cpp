@@ -145,10 +145,8 @@ json tokens_of_lines(const std::string& path) {
 json tokens_of_object(const std::string& path) {
   const std::string text = io::detail::json_in(path, kMaxVocabularyMiB, kVocabularyLimits);
   std::unordered_set<std::string> seen;
-  const json tokens = json::parse(text, [&](int /*depth*/, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::key && !seen.insert(value.get<std::string>()).second)
-      fail(subject_of(path), "has the token ", printable(value.get<std::string>()), " twice");
-    return true;
+  const json tokens = parsed(text, [&](int /*depth*/, const std::string& token) {
+    if (!seen.insert(token).second) fail(subject_of(path), "has the token ", printable(token), " twice");
   });
   if (!tokens.is_object()) fail(subject_of(path), "is not a JSON object of tokens and their ids");
   for (const auto& [token, id] : tokens.items())

@@ -45,10 +45,10 @@ const Json& own_part(const Json& config, const std::string& path) {
 // Other programs read the folder as a GPT-2: each key that decides a GPT-2's numbers must say what heed's
 // settings say.
 void require_same_sizes(const Json& config, const nn::LanguageModelConfig& sizes, const std::string& path) {
-  Json expected = Json::parse(kGpt2Keys);
-  expected.update(Json::parse(kGpt2OnlyKeys));
+  Json expected = parsed_in_order(kGpt2Keys);
+  expected.update(parsed_in_order(kGpt2OnlyKeys));
   Json found = expected;
-  const Json given = gpt2_config(sizes), renamed = Json::parse(kGpt2Renamed);
+  const Json given = gpt2_config(sizes), renamed = parsed_in_order(kGpt2Renamed);
   for (const auto& [name, value] : given.items())
     if (expected.contains(name)) expected[name] = value;
   for (const auto& [name, value] : config.items())
@@ -111,7 +111,7 @@ bool holds_other_model(const std::string& folder) {
   const std::string config = folder + "/config.json";
   if (!fs::exists(config, error)) return fs::exists(folder + "/model.safetensors", error);
   try {
-    const Json found = Json::parse(json_in(config, kConfigMiB, kConfig));
+    const Json found = parsed_in_order(json_in(config, kConfigMiB, kConfig));
     return !found.contains("heed") && found.value("format", "") != "heed model 1";
   } catch (const std::exception&) {
     return true;  // heed writes none that cannot be read
@@ -127,7 +127,7 @@ TrainedModel load_trained_model(const std::string& name) {
     detail::refuse(ErrorCode::io, folder,
                    " is not a folder; the folder of a model from heed train is expected");
   const std::string config_path = folder + "/config.json";
-  const Json config = Json::parse(json_in(config_path, kConfigMiB, kConfig));
+  const Json config = parsed_in_order(json_in(config_path, kConfigMiB, kConfig));
   const TrainSettings settings = settings_from(own_part(config, config_path)["settings"], config_path);
   TrainedTokenizer tokenizer = tokenizer_in(folder);
   const nn::LanguageModelConfig sizes = model_config(settings, tokenizer.size());

@@ -21,7 +21,7 @@ std::string range_of(std::int64_t least, std::int64_t most) {
 }  // namespace
 
 ModelConfig::ModelConfig(const std::string& path)
-    : ModelConfig(Json::parse(io::detail::json_in(path, kMaxConfigMiB, kConfigLimits)), path) {}
+    : ModelConfig(parsed_in_order(io::detail::json_in(path, kMaxConfigMiB, kConfigLimits)), path) {}
 
 ModelConfig::ModelConfig(Json object, std::string path) : object_(std::move(object)), path_(std::move(path)) {
   if (!object_.is_object()) fail("is not a JSON object");

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "io/json_text.hpp"
+
 namespace heed::detail {
 namespace {
 
@@ -106,11 +108,11 @@ std::string shown(const Json& value) {
 ModelConfig with_defaults(const ModelConfig& config, const ConfigKeys& keys,
                           std::vector<std::string>& unknown) {
   const SharedKeys shared = keys.shared == nullptr ? SharedKeys() : *keys.shared;
-  Json made = Json::parse(shared.read), only = Json::parse(kOnly);
-  made.update(Json::parse(keys.read));
-  const Json renamed = Json::parse(keys.renamed);
+  Json made = parsed_in_order(shared.read), only = parsed_in_order(kOnly);
+  made.update(parsed_in_order(keys.read));
+  const Json renamed = parsed_in_order(keys.renamed);
   made["model_type"] = nullptr;
-  for (const char* values : {shared.only, keys.only}) only.update(Json::parse(values));
+  for (const char* values : {shared.only, keys.only}) only.update(parsed_in_order(values));
   for (const auto& [name, value] : config.json().items()) {
     if (made.contains(name)) {
       made[name] = value;

@@ -24,7 +24,7 @@ constexpr JsonLimits kIndexLimits = {.depth = 3, .members = kMaxTensors, .values
 
 // The files of the index, each once. The files themselves say which tensors they hold.
 std::vector<std::string> files_of_index(const std::string& path) {
-  const Json index = Json::parse(io::detail::json_in(path, kMaxIndexMiB, kIndexLimits));
+  const Json index = parsed_in_order(io::detail::json_in(path, kMaxIndexMiB, kIndexLimits));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     fail(subject_of(path), "has no weight_map");
   std::set<std::string> files;
