@@ -1,4 +1,4 @@
-# The Debian packages that the project needs, by purpose. Names are the same on Debian 12 and Ubuntu 24.04.
+# The Debian packages that the project needs, by purpose. Names are the same on Debian 12 and 13 and Ubuntu 24.04.
 # scripts/common.sh sources this file; a change here makes ./run and ./test check the packages again.
 # tests/scripts/packages.sh compares documents and pyproject.toml with these lists.
 # shellcheck shell=bash disable=SC2034
@@ -18,11 +18,13 @@ packages_test=("${packages_run[@]}" libgtest-dev python3-dev python3-venv ca-cer
 packages_fuzz=("${packages_run[@]}" clang libclang-rt-dev lld)
 # Additional packages of ./test --full: fuzzing, browser tests, MPI ranks, the site, completion by shells, manual pages, and
 # AArch64 on other machines.
-packages_full=("${packages_test[@]}" clang libclang-rt-dev lld chromium chromium-driver poppler-utils
+packages_full=("${packages_test[@]}" clang libclang-rt-dev lld poppler-utils
   libopenmpi-dev openmpi-bin doxygen fish groff-base zsh)
+# Ubuntu has no package of Chromium; there the tests in a browser are skipped by name.
+if ! grep -qsx 'ID=ubuntu' /etc/os-release; then packages_full+=(chromium chromium-driver); fi
 if [[ $(uname -m) == x86_64 ]]; then packages_full+=(g++-aarch64-linux-gnu googletest qemu-user); fi
-# Additional packages of .ci/run: formatting (with exactly this version, because others differ), coverage, and the
-# benchmarks, which it compiles.
+# Additional packages of .ci/run: formatting (with exactly this version, because others differ; Debian 13 has none),
+# coverage, and the benchmarks, which it compiles.
 packages_ci=("${packages_full[@]}" clang-format-14 llvm libbenchmark-dev)
 
 # For scripts/site, beside the command that it runs.
