@@ -44,11 +44,11 @@ std::uint32_t greater_lanes(const float* x, const float* y) { return bits_of(gre
 
 #ifdef HEED_BITS
 std::vector<TakenBit> take_all_row_bits(const std::uint64_t* words, const float* rows, std::int32_t stride) {
-  RowBits<3> bits(words);
+  RowBits<6> bits(reinterpret_cast<const std::uint32_t*>(words));
   std::vector<TakenBit> taken;
   while (bits.take()) {
     alignas(64) float numbers[kLanes], places[kLanes];
-    store(numbers, bits.gather(rows, stride, splat(-1)));
+    store(numbers, bits.gather(rows, stride, kLanes, splat(-1)));
     store(places, bits.places(0));
     for (int r = 0; r < kLanes; ++r) {
       taken.push_back({0, numbers[r]});
