@@ -78,7 +78,7 @@ class SoftmaxRows {
                                            kTraits.candidates, kTraits.sums},
                                Format>;
 
-  /// With `waits`, candidates wait in columns.
+  /// `waits`: candidates wait in columns of the workspace. Otherwise they are marked.
   SoftmaxRows(const TaskState& state, std::int64_t row, std::int64_t rows, bool waits)
       : all_(tile_rows(state, 0)),
         scale_(in_register(splat(state.call.log2_scale))),
@@ -147,7 +147,7 @@ class SoftmaxRows {
     }
     return is_long;
   }
-  /// The same for the panel's candidates. If none wait, they are marked, and their weights stored.
+  /// The same for the panel of start(). Without columns, its candidates are marked and their weights stored.
   HEED_INLINE bool keep_candidates() {
     if constexpr (!kTraits.candidates) return false;
     if (waiting_.count != nullptr) return append_candidates(candidates());
@@ -236,7 +236,7 @@ class SoftmaxRows {
   float *first_operand_, *first_weights_;  // of the KV block
   bool stores_all_;                        // with candidates: whether the weights of all rows are stored
   CandidateBits* first_bits_;
-  WaitingCandidates waiting_;            // nullptr: candidates are marked
+  WaitingCandidates waiting_;            // `count` is nullptr: candidates are marked
   CandidateBits *first_marks_, *marks_;  // [kPanelVectors][kGroupRows], of the panel
   std::int64_t key_ = 0;
   float* scores_ = nullptr;   // with kTraits.candidates, weights take their place
