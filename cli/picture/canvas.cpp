@@ -123,8 +123,12 @@ Canvas::Canvas(PictureFormat format, double width, double height, double pixels)
   else
     page_->surface.reset(cairo_pdf_surface_create_for_stream(append, &page_->bytes, width, height));
   require(cairo_surface_status(page_->surface.get()));
-  if (format == PictureFormat::pdf)  // a creation date would change the bytes
+  if (format == PictureFormat::pdf) {
+    // From version 1.5 on, PDF hides the sizes of pages in compressed streams.
+    cairo_pdf_surface_restrict_to_version(page_->surface.get(), CAIRO_PDF_VERSION_1_4);
+    // A creation date would change the bytes.
     cairo_pdf_surface_set_metadata(page_->surface.get(), CAIRO_PDF_METADATA_CREATE_DATE, "");
+  }
   page_->context.reset(cairo_create(page_->surface.get()));
   cairo_scale(page_->context.get(), scale, scale);
   page_->layout.reset(pango_cairo_create_layout(page_->context.get()));
